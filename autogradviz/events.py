@@ -1,0 +1,429 @@
+"""Every event a recording can hold: the only schema.
+
+Events are facts in the past tense. They hold no tensors, only numbers and text, so that a
+trace keeps nothing alive and opens without torch. A definition (``FrameSeen``, ``TensorSeen``,
+``ModuleSeen`` …) always stands before the first event that uses its id, so the readable part of
+a torn file can be understood by itself.
+
+Two fields with one name have one type in every event; ``tests/unit/test_events.py`` checks it,
+because the file format stores one column a name.
+
+Ids are small integers counted by the recorder, one counter a family, and never ``id()``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Final, Literal, TypeAlias, get_args
+
+Phase: TypeAlias = Literal["forward", "backward", "recompute"]
+"""When an op ran. Recomputation inside a backward is ``recompute``."""
+
+PackedBy: TypeAlias = Literal[
+    "pytorch", "checkpoint", "recompute", "allow_mutation", "offload", "user"
+]
+"""Who keeps a saved tensor: PyTorch itself, or the pair of saved-tensor hooks that was on top."""
+
+Outcome: TypeAlias = Literal["completed", "early_stop", "error"]
+"""How a recomputation ended."""
+
+NO_ID: Final = -1
+"""Stands for "none" inside a tuple of ids (an absent gradient, an edge that leads nowhere)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One fact: its number, when, on which thread, and from which Python stack."""
+
+    seq: int  # position in the recording, counted over all threads
+    time_ns: int  # monotonic, 0 = the recording began
+    thread: int  # 0 = the thread that opened the recording
+    stack_id: int | None  # the Python stack that caused it, where known
+
+
+# --- the recording itself -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingStarted(Event):
+    """The first event: what was recording what."""
+
+    started_at_ns: int  # wall clock, nanoseconds since 1970
+    autogradviz_version: str
+    torch_version: str
+    python_version: str
+    model_name: str | None  # the model's class, when one was given
+    options: tuple[str, ...]  # "ops", "stacks": what was switched on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingEnded(Event):
+    """The last event; a trace without it is torn."""
+
+    event_count: int  # events before this one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderFailed(Event):
+    """The recorder itself failed at one seam; the user's step went on."""
+
+    seam: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderLimited(Event):
+    """The recorder stopped looking on purpose, to stay safe or small."""
+
+    seam: str
+    message: str
+
+
+# --- definitions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSeen(Event):
+    """One line of one function, as it appears in stacks."""
+
+    frame_id: int
+    filename: str
+    lineno: int  # from 1
+    function: str  # qualified, as ``Attention.forward``
+    text: str  # the source line without indentation, "" where there is no source
+    library: bool  # inside torch, the standard library or autogradviz itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSeen(Event):
+    """One Python stack. The event's own ``stack_id`` is the id that it defines."""
+
+    frame_ids: tuple[int, ...]  # innermost first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLineRead(Event):
+    """One line of a user's source file, near a frame that was seen."""
+
+    filename: str
+    lineno: int
+    text: str  # with indentation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSeen(Event):
+    """One window on one storage: the same place, shape and dtype are the same tensor here."""
+
+    tensor_id: int
+    storage_id: int | None  # None where the tensor has no storage of its own (sparse, functorch)
+    shape: tuple[int, ...]
+    dtype: str  # "float32"
+    device: str  # "cpu", "cuda:0"
+    nbytes: int  # of this window
+    storage_nbytes: int  # of the whole storage, 0 where there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSeen(Event):
+    """One ``nn.Module`` object."""
+
+    module_id: int
+    parent_module_id: int | None
+    module_name: str  # qualified from its root, "h.0.attn"; "" for the model that was given
+    type_name: str  # "CausalSelfAttention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSeen(Event):
+    """One parameter or buffer under one name; a shared one is seen once a name."""
+
+    tensor_id: int
+    module_id: int
+    parameter_name: str  # qualified, "h.0.attn.c_attn.weight"
+    buffer: bool
+    requires_grad: bool
+
+
+# --- ops ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCalled(Event):
+    """One operator ran below autograd."""
+
+    op: str  # "aten.addmm.default"
+    phase: Phase
+    inputs: tuple[int, ...]  # tensor ids, in the order of the arguments
+    input_versions: tuple[int, ...]  # before the op; NO_ID where unknown
+    outputs: tuple[int, ...]
+    written: tuple[int, ...]  # tensor ids that the op wrote in place
+    duration_ns: int
+    sequence_nr: int | None  # of the autograd node that the op created on this thread
+    node_id: int | None  # the node whose backward called the op
+    call_id: int | None  # innermost module call
+    region_id: int | None  # innermost checkpoint region, in forward and in recomputation
+    recompute_id: int | None
+    failed: bool
+
+
+# --- the graph ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen(Event):
+    """The recorder looked at one autograd node for the first time.
+
+    ``next_node_ids`` has one entry for each of the node's ``next_functions``, NO_ID where
+    nothing follows; gradients flow from a node to its next nodes.
+    """
+
+    node_id: int
+    node_name: str  # "AddmmBackward0"
+    sequence_nr: int | None  # None for AccumulateGrad, which has no place in creation order
+    next_node_ids: tuple[int, ...]
+    next_inputs: tuple[int, ...]  # which input of the next node the gradient feeds
+    tensor_id: int | None  # the leaf, for AccumulateGrad
+
+
+# --- saved tensors --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSaved(Event):
+    """One slot of one node keeps a tensor for backward.
+
+    PyTorch's own saves are seen when the recorder looks at their node, which may be much later
+    than the op: the save itself happened at the op with the same ``sequence_nr``. Saves through
+    hooks are seen at once, before their slot is known (``SlotSeen`` follows).
+    """
+
+    saved_id: int
+    node_id: int | None
+    sequence_nr: int | None  # of the node that saved it
+    slot: str | None  # "self", "result", "saved_tensors[0]"
+    tensor_id: int
+    version: int | None  # the counter when it was saved, None where it could not be known
+    packed_by: PackedBy
+    region_id: int | None
+    recompute_id: int | None
+    position: int | None  # nth save of its region or recomputation, from 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSeen(Event):
+    """The node and slot of an earlier ``TensorSaved`` that went through hooks."""
+
+    saved_id: int
+    node_id: int
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorUnpacked(Event):
+    """A node took back one saved tensor.
+
+    The versions differ when the tensor was written in between. PyTorch raises then, unless
+    saved-tensor hooks switched its check off.
+    """
+
+    saved_id: int
+    node_id: int | None
+    version: int | None  # when saved
+    seen_version: int | None  # now; None where only the hooks know
+    failed: bool  # the unpack hook raised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorReleased(Event):
+    """A slot gave its tensor up: the node ran without ``retain_graph``, or died."""
+
+    saved_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionBumped(Event):
+    """A tensor was written: its version counter moved."""
+
+    tensor_id: int
+    storage_id: int | None
+    version: int  # before
+    seen_version: int  # after
+    op: str  # "aten.add_.Tensor", "increment_version", or "" where nobody was seen writing
+    op_seq: int | None  # the OpCalled that wrote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationCloned(Event):
+    """``allow_mutation_on_saved_tensors`` copied a saved tensor just before a write."""
+
+    tensor_id: int  # the tensor about to be written
+    storage_id: int | None
+    clone_id: int  # the tensor that backward will use
+    op_seq: int | None  # the clone
+
+
+# --- backward -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardStarted(Event):
+    """The engine was entered."""
+
+    backward_id: int
+    parent_backward_id: int | None  # the backward that this one runs inside
+    root_ids: tuple[int, ...]  # node ids
+    input_ids: tuple[int, ...]  # node ids, when gradients of named inputs were asked for
+    retain_graph: bool
+    create_graph: bool
+    accumulate: bool  # True: into ``.grad``; False: ``torch.autograd.grad``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardEnded(Event):
+    """The engine was left."""
+
+    backward_id: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStarted(Event):
+    """A node is about to run."""
+
+    backward_id: int
+    node_id: int
+    inputs: tuple[int, ...]  # tensor ids of the gradients coming in, NO_ID for None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFinished(Event):
+    """A node ran."""
+
+    backward_id: int
+    node_id: int
+    outputs: tuple[int, ...]  # tensor ids of the gradients going on, NO_ID for None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradAccumulated(Event):
+    """A gradient reached a leaf's ``.grad``."""
+
+    backward_id: int
+    node_id: int
+    tensor_id: int  # the leaf
+
+
+# --- checkpoint -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionEntered(Event):
+    """The forward of a checkpointed region began."""
+
+    region_id: int
+    parent_region_id: int | None
+    call_id: int | None  # the module call that the region stands in
+    reentrant: bool
+    early_stop: bool
+    function: str  # what is checkpointed, "Block.forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionExited(Event):
+    """The forward of a checkpointed region ended."""
+
+    region_id: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeStarted(Event):
+    """A region began to run again."""
+
+    recompute_id: int
+    region_id: int | None
+    backward_id: int | None
+    node_id: int | None  # the node that asked for its saved tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeStopped(Event):
+    """A region's second run ended."""
+
+    recompute_id: int
+    outcome: Outcome
+
+
+# --- surroundings ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleEntered(Event):
+    """A module's forward began; nodes with sequence numbers from here on are its own."""
+
+    call_id: int
+    parent_call_id: int | None
+    module_id: int
+    sequence_nr: int  # the next node's number on this thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleExited(Event):
+    """A module's forward ended; ``sequence_nr`` is the first number after it."""
+
+    call_id: int
+    sequence_nr: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised(Event):
+    """An exception left the recorded block; ``stack_id`` is its traceback."""
+
+    type_name: str  # "torch.utils.checkpoint.CheckpointError"
+    message: str
+    node_id: int | None  # the node that was running
+    backward_id: int | None
+
+
+EVENT_TYPES: Final[tuple[type[Event], ...]] = (
+    RecordingStarted,
+    RecordingEnded,
+    RecorderFailed,
+    RecorderLimited,
+    FrameSeen,
+    StackSeen,
+    SourceLineRead,
+    TensorSeen,
+    ModuleSeen,
+    ParameterSeen,
+    OpCalled,
+    NodeSeen,
+    TensorSaved,
+    SlotSeen,
+    TensorUnpacked,
+    TensorReleased,
+    VersionBumped,
+    MutationCloned,
+    BackwardStarted,
+    BackwardEnded,
+    NodeStarted,
+    NodeFinished,
+    GradAccumulated,
+    RegionEntered,
+    RegionExited,
+    RecomputeStarted,
+    RecomputeStopped,
+    ModuleEntered,
+    ModuleExited,
+    ErrorRaised,
+)
+
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+
+
+@cache
+def field_names(kind: type[Event]) -> tuple[str, ...]:
+    """Return the names of an event's fields, in the order of its rows."""
+    return tuple(field.name for field in fields(kind))

@@ -1,0 +1,271 @@
+"""The view model: everything a renderer may draw, and nothing it has to work out.
+
+One ``Scene`` serves the SVG, the report and the widget. It holds numbers, text and ids; all
+text is plain (renderers escape it). Lists are indexed by id: ``scene.nodes[7].index == 7``.
+
+**Direction.** Inputs are on top, the loss is below; an edge goes from ``source`` (nearer the
+loss, drawn lower) to ``target`` (nearer the inputs, drawn higher), the way the gradient flows.
+
+**Layout.** Each group is laid out once, by itself: ``SceneGroup.cells`` in ``rows`` (top to
+bottom, each left to right), and ``links`` that run from cell to cell. Opening a group changes
+coordinates only: ``autogradviz.scene.place`` turns rows into coordinates for any set of open
+groups, and the viewer's ``place.js`` does the same sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat"]
+CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
+ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
+GradState: TypeAlias = Literal["ok", "none", "unknown"]
+RunState: TypeAlias = Literal["not_run", "ran", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One saved tensor, drawn on the right of its node."""
+
+    node: int  # index into nodes
+    saved_id: int
+    slot: str  # "self"
+    version: int | None
+    seen_version: int | None  # another number than version where state is "broken"
+    nbytes: int
+    shape: str  # "4×12×256×256"
+    dtype: str
+    state: ChipState
+    packed_by: str
+    storage_id: int | None
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pennant:
+    """One parameter, drawn on the left of the node that uses it."""
+
+    node: int  # index into nodes
+    name: str  # "h.0.attn.c_attn.weight"
+    label: str  # "weight"
+    shape: str
+    grad: GradState
+    shared: int  # how many nodes use it
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneNode:
+    """One box: the forward op on the left, the backward node on the right."""
+
+    index: int
+    node_id: int  # the model's
+    group: int
+    op: str  # "softmax"; "" where unknown
+    name: str  # "SoftmaxBackward0"
+    module: str  # "h.0.attn"
+    sequence_nr: int | None
+    filename: str
+    lineno: int  # 0 where unknown
+    state: RunState
+    error: bool  # a finding's victim
+    writes: bool  # the op is the culprit write of a finding (pencil)
+    recomputes: int
+    runs: int
+    duration_ns: int
+    shape: str  # of the forward op's output
+    compact: bool  # drawn as a small circle ("+"), name beside it
+    op_width: float  # left part of the box
+    name_width: float  # right part of the box
+    left_width: float  # pennants, 0 without
+    right_width: float  # chips (and the compact node's name), 0 without
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneEdge:
+    """One gradient edge between drawn nodes, view-only chains folded away."""
+
+    source: int  # index into nodes
+    target: int
+    views: int  # folded view ops
+    on_path: bool  # leads to the failing node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One place in a group's layout.
+
+    ``ref`` is a node index ("node"), a group index ("group"), or -1. A "bend" is where a long
+    link passes a row. "top" and "bottom" are the ports where links leave and enter the group.
+    """
+
+    kind: CellKind
+    ref: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One line between cells of one group; it stands for one or more edges.
+
+    ``path`` lists cells from the source (lower) to the target (higher), bends between. Where an
+    end is an open group, ``source_port`` or ``target_port`` is the cell of *that* group at
+    which the line goes on ("top" of the source group, "bottom" of the target group), else -1.
+    """
+
+    path: tuple[int, ...]
+    edges: tuple[int, ...]
+    source_port: int
+    target_port: int
+    reversed: bool  # against the direction of the rows: collapsing made a cycle
+    views: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneGroup:
+    """A module, a checkpoint region or a run of identical blocks."""
+
+    index: int
+    parent: int  # -1 for the root, which is group 0
+    kind: GroupKind
+    label: str  # "attn", "h.0 – h.10"
+    type_name: str  # "CausalSelfAttention"
+    path: str  # "h.0.attn"
+    depth: int
+    node_count: int
+    nbytes: int  # saved, every storage once
+    repeat: int  # identical blocks in it, 1 where it is no run
+    checkpointed: bool  # the whole group lies in one checkpoint region
+    recomputes: int
+    state: RunState
+    error: bool  # holds a finding's victim
+    open: bool  # at first
+    width: float  # of its box while closed
+    left_width: float  # pennants and chips of a closed group: none so far, 0
+    right_width: float
+    cells: tuple[Cell, ...]
+    rows: tuple[tuple[int, ...], ...]  # cell numbers, top to bottom, left to right
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneLine:
+    """One line of source, for excerpts."""
+
+    filename: str
+    lineno: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFinding:
+    """One finding, ready to show."""
+
+    slug: str
+    title: str
+    confidence: str
+    explanation: str
+    fix: str
+    culprit_file: str
+    culprit_line: int  # 0 where unknown
+    culprit_text: str
+    victim_file: str
+    victim_line: int
+    victim_text: str
+    nodes: tuple[int, ...]  # indices into nodes
+    region: int  # index into regions, -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneRegion:
+    """One checkpoint region."""
+
+    index: int
+    region_id: int
+    parent: int
+    module: str
+    function: str
+    reentrant: bool
+    early_stop: bool
+    filename: str
+    lineno: int
+    saved: int
+    recomputes: int
+    outcome: str  # of the last recomputation, "" before one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneDiffRow:
+    """One aligned row of a region's forward and one recomputation."""
+
+    region: int  # index into regions
+    status: str  # PairStatus
+    forward_nr: int  # nth op from 1, 0 where absent
+    forward_op: str
+    forward_shape: str
+    forward_line: int
+    recompute_nr: int
+    recompute_op: str
+    recompute_shape: str
+    recompute_line: int
+    filename: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSpan:
+    """One bar of the timeline."""
+
+    kind: str
+    label: str
+    start_ns: int
+    end_ns: int
+    depth: int
+    thread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneMemory:
+    """One point of the saved-memory curve."""
+
+    time_ns: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSummary:
+    """The header's figures."""
+
+    title: str
+    subtitle: str
+    torch_version: str
+    nodes: int
+    edges: int
+    ops: int
+    events: int
+    storages: int
+    peak_nbytes: int
+    end_ns: int
+    backwards: int
+    regions: int
+    recomputations: int
+    error_type: str  # "" where nothing was raised
+    error_message: str
+    notices: tuple[str, ...]  # what the recorder says about itself; torn file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything a renderer may draw."""
+
+    summary: SceneSummary
+    groups: tuple[SceneGroup, ...]
+    nodes: tuple[SceneNode, ...]
+    edges: tuple[SceneEdge, ...]
+    chips: tuple[Chip, ...]
+    pennants: tuple[Pennant, ...]
+    findings: tuple[SceneFinding, ...]
+    regions: tuple[SceneRegion, ...]
+    diffs: tuple[SceneDiffRow, ...]
+    spans: tuple[SceneSpan, ...]
+    memory: tuple[SceneMemory, ...]
+    lines: tuple[SceneLine, ...]
