@@ -1,15 +1,16 @@
 """What a recording means: plain, frozen facts built from events.
 
-Everything here is data; ``autogradviz.model.build`` makes it. Ids are those of the events.
+Everything here is data; ``autogradviz.model.Model`` makes it. Ids are those of the events.
 ``seq`` fields are event numbers: they order things and lead back to the log.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from autogradviz.events import Outcome, PackedBy, Phase
+if TYPE_CHECKING:
+    from autogradviz.events import Outcome, PackedBy, Phase
 
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
@@ -247,7 +248,7 @@ class Span:
     end_ns: int
     depth: int  # nesting within its kind and thread
     thread: int
-    ref: int | None  # node, region or backward id
+    ref: int | None  # node, region, backward or module id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

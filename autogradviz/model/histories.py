@@ -1,0 +1,180 @@
+"""The lives of saved storages: saved, written, taken back, cloned, let go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from autogradviz.events import (
+    MutationCloned,
+    NodeSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+)
+from autogradviz.model.link import short_op_name
+from autogradviz.model.types import HistoryEntry, SavedTensor, TensorHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.log import Log
+    from autogradviz.model.definitions import Tensors
+    from autogradviz.model.stacks import Stacks
+    from autogradviz.model.types import Op, Tensor
+
+_RANKS = {"written": 0, "saved": 1, "unpacked": 2, "cloned": 3, "released": 4}
+
+
+def build_histories(
+    log: Log,
+    tensors: Tensors,
+    stacks: Stacks,
+    op_by_seq: dict[int, Op],
+    saved: dict[int, SavedTensor],
+) -> tuple[TensorHistory, ...]:
+    """Return the history of each storage that was saved or cloned, in order of storage id."""
+    entries: dict[int, list[HistoryEntry]] = defaultdict(list)
+    for storage_id, entry in _saves(log, saved):
+        entries[storage_id].append(entry)
+    for storage_id, entry in _clones(log, stacks, op_by_seq):
+        entries[storage_id].append(entry)
+    for storage_id, entry in _writes(log, stacks, op_by_seq):
+        if storage_id in entries:
+            entries[storage_id].append(entry)
+    for storage_id, entry in _unpacks(log, stacks, saved):
+        entries[storage_id].append(entry)
+    for storage_id, entry in _releases(log, saved):
+        entries[storage_id].append(entry)
+    windows: dict[int, list[Tensor]] = defaultdict(list)
+    for tensor in tensors.values():
+        if tensor.storage_id in entries:
+            windows[tensor.storage_id].append(tensor)
+    return tuple(
+        TensorHistory(
+            storage_id=storage_id,
+            nbytes=max((tensor.storage_nbytes for tensor in windows[storage_id]), default=0),
+            tensors=tuple(windows[storage_id]),
+            entries=tuple(sorted(entries[storage_id], key=_age)),
+        )
+        for storage_id in sorted(entries)
+    )
+
+
+def _age(entry: HistoryEntry) -> tuple[int, int, int]:
+    # One op may write and save: exp_ saves version 1, which it made itself, so the write is
+    # older. An op that saves version 0 and then writes version 1 did it the other way round.
+    version = -1 if entry.version is None else entry.version
+    return entry.seq, version, _RANKS[entry.kind]
+
+
+def _saves(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
+    for event in log.of(TensorSaved):
+        tensor = saved[event.saved_id]
+        if tensor.tensor.storage_id is not None:
+            yield (
+                tensor.tensor.storage_id,
+                HistoryEntry(
+                    seq=tensor.saved_seq,
+                    time_ns=event.time_ns if tensor.op is None else tensor.op.time_ns,
+                    kind="saved",
+                    version=tensor.version,
+                    op="" if tensor.op is None else tensor.op.name,
+                    saved_id=tensor.saved_id,
+                    ok=True,
+                    location=tensor.location,
+                ),
+            )
+
+
+def _writes(
+    log: Log, stacks: Stacks, op_by_seq: dict[int, Op]
+) -> Iterator[tuple[int, HistoryEntry]]:
+    for event in log.of(VersionBumped):
+        if event.storage_id is None:
+            continue
+        op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
+        yield (
+            event.storage_id,
+            HistoryEntry(
+                seq=event.seq if op is None else op.seq,
+                time_ns=event.time_ns if op is None else op.time_ns,
+                kind="written",
+                version=event.seen_version,
+                op=short_op_name(event.op),
+                saved_id=None,
+                ok=True,
+                location=stacks.location(event.stack_id) if op is None else op.location,
+            ),
+        )
+
+
+def _clones(
+    log: Log, stacks: Stacks, op_by_seq: dict[int, Op]
+) -> Iterator[tuple[int, HistoryEntry]]:
+    for event in log.of(MutationCloned):
+        if event.storage_id is None:
+            continue
+        op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
+        location = stacks.location(event.stack_id)
+        if location is None and op is not None:
+            location = op.location
+        yield (
+            event.storage_id,
+            HistoryEntry(
+                seq=event.seq,
+                time_ns=event.time_ns,
+                kind="cloned",
+                version=None,
+                op="clone",
+                saved_id=None,
+                ok=True,
+                location=location,
+            ),
+        )
+
+
+def _unpacks(
+    log: Log, stacks: Stacks, saved: dict[int, SavedTensor]
+) -> Iterator[tuple[int, HistoryEntry]]:
+    names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    for event in log.of(TensorUnpacked):
+        tensor = saved.get(event.saved_id)
+        if tensor is None or tensor.tensor.storage_id is None:
+            continue
+        known = event.version is not None and event.seen_version is not None
+        node_id = tensor.node_id if event.node_id is None else event.node_id
+        yield (
+            tensor.tensor.storage_id,
+            HistoryEntry(
+                seq=event.seq,
+                time_ns=event.time_ns,
+                kind="unpacked",
+                version=event.seen_version,
+                op="" if node_id is None else names.get(node_id, ""),
+                saved_id=event.saved_id,
+                ok=not event.failed and not (known and event.version != event.seen_version),
+                location=stacks.location(event.stack_id),
+            ),
+        )
+
+
+def _releases(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
+    for event in log.of(TensorReleased):
+        tensor = saved.get(event.saved_id)
+        if tensor is None or tensor.tensor.storage_id is None:
+            continue
+        yield (
+            tensor.tensor.storage_id,
+            HistoryEntry(
+                seq=event.seq,
+                time_ns=event.time_ns,
+                kind="released",
+                version=None,
+                op="",
+                saved_id=event.saved_id,
+                ok=True,
+                location=None,
+            ),
+        )

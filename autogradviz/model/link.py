@@ -1,0 +1,94 @@
+"""Which forward op created which autograd node.
+
+Both carry the autograd sequence number, but PyTorch counts it on each thread anew, and a node
+does not tell its thread. Where ops of several threads share a number, names decide:
+``aten.native_layer_norm.default`` made ``NativeLayerNormBackward0``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from autogradviz.events import NodeSeen, OpCalled, field_names
+
+if TYPE_CHECKING:
+    from autogradviz.log import Log, Row
+
+_SEQ = field_names(OpCalled).index("seq")
+_THREAD = field_names(OpCalled).index("thread")
+_OP = field_names(OpCalled).index("op")
+_NUMBER = field_names(OpCalled).index("sequence_nr")
+
+
+@cache
+def short_op_name(overload: str) -> str:
+    """Return the middle of an operator's name: "add_" of "aten.add_.Tensor"."""
+    parts = overload.split(".")
+    return parts[1] if len(parts) > 1 else overload
+
+
+@cache
+def _op_stem(overload: str) -> str:
+    return re.sub(r"[_\d]", "", short_op_name(overload)).lower()
+
+
+@cache
+def _node_stem(node_name: str) -> str:
+    return re.sub(r"[_\d]", "", re.sub(r"Backwards?\d*$", "", node_name)).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Ops and nodes, matched; an op is named by its ``seq``."""
+
+    op_of_node: dict[int, int]
+    node_of_op: dict[int, int]
+    op_of_number: dict[tuple[int, int], int]  # (thread, sequence number) -> the first such op
+    thread_of_op: dict[int, int]
+
+    def op_of_save(self, node_id: int | None, thread: int, sequence_nr: int | None) -> int | None:
+        """Return the op that saved: that of the node, else that of the number on the thread."""
+        if node_id in self.op_of_node:
+            return self.op_of_node[node_id]
+        if sequence_nr is None:
+            return None
+        return self.op_of_number.get((thread, sequence_nr))
+
+
+def link_ops(log: Log) -> Links:
+    """Match all ops with the nodes that they created."""
+    by_number: dict[int, list[Row]] = {}
+    op_of_number: dict[tuple[int, int], int] = {}
+    thread_of_op: dict[int, int] = {}
+    for row in log.rows(OpCalled):
+        number = row[_NUMBER]
+        if number is not None:
+            by_number.setdefault(number, []).append(row)
+            op_of_number.setdefault((row[_THREAD], number), row[_SEQ])
+            thread_of_op[row[_SEQ]] = row[_THREAD]
+    op_of_node: dict[int, int] = {}
+    node_of_op: dict[int, int] = {}
+    for node in log.of(NodeSeen):
+        if node.sequence_nr is None:
+            continue
+        op = _creator(node, by_number.get(node.sequence_nr, []), node_of_op)
+        if op is not None:
+            op_of_node[node.node_id] = op
+            node_of_op[op] = node.node_id
+    return Links(op_of_node, node_of_op, op_of_number, thread_of_op)
+
+
+def _creator(node: NodeSeen, candidates: list[Row], taken: dict[int, int]) -> int | None:
+    """Return the op that fits a node best, unless another thread's op merely shares its number."""
+    best, best_score = None, (False, False)
+    stem = _node_stem(node.node_name)
+    for row in candidates:
+        if row[_SEQ] in taken:
+            continue
+        score = (_op_stem(row[_OP]) == stem, row[_THREAD] == node.thread)
+        if score > best_score:
+            best, best_score = row[_SEQ], score
+    return best

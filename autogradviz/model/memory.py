@@ -1,0 +1,59 @@
+"""How many bytes backward keeps alive, over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved
+from autogradviz.model.types import MemoryCurve, SavedTensor
+
+if TYPE_CHECKING:
+    from autogradviz.log import Log
+    from autogradviz.model.definitions import Tensors
+
+
+def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
+    """Return the bytes of all storages that some saved tensor holds, each counted once.
+
+    Checkpoint and offload keep nothing in place. Parameters and buffers live anyway.
+    """
+    owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
+    changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
+    for event in log.of(TensorSaved):
+        tensor = saved[event.saved_id]
+        if _holds(tensor) and tensor.tensor.storage_id not in owned:
+            time_ns = event.time_ns if tensor.op is None else tensor.op.time_ns
+            changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
+    held = {saved_id for _, _, _, saved_id in changes}
+    changes += [
+        (event.seq, -1, event.time_ns, event.saved_id)
+        for event in log.of(TensorReleased)
+        if event.saved_id in held
+    ]
+    return _add_up(sorted(changes), saved)
+
+
+def _holds(tensor: SavedTensor) -> bool:
+    return tensor.packed_by not in ("checkpoint", "offload") and (
+        tensor.tensor.storage_id is not None
+    )
+
+
+def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]) -> MemoryCurve:
+    """Return one point for each event that changes the sum."""
+    holders: Counter[int | None] = Counter()
+    points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
+    nbytes = 0
+    for seq, change, time_ns, saved_id in changes:
+        tensor = saved[saved_id].tensor
+        before = holders[tensor.storage_id]
+        holders[tensor.storage_id] += change
+        if before == 0 or before + change == 0:
+            nbytes += change * tensor.storage_nbytes
+            points[seq] = (time_ns, nbytes)
+    return MemoryCurve(
+        seqs=tuple(points),
+        times_ns=tuple(time_ns for time_ns, _ in points.values()),
+        nbytes=tuple(total for _, total in points.values()),
+    )

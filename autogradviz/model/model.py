@@ -1,0 +1,196 @@
+"""The model of one recording: everything that follows from its events, worked out when asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from autogradviz.events import (
+    ErrorRaised,
+    RecorderFailed,
+    RecorderLimited,
+    RecordingStarted,
+    SourceLineRead,
+)
+from autogradviz.model.calls import CallIntervals, read_call_intervals
+from autogradviz.model.definitions import (
+    Tensors,
+    read_call_modules,
+    read_modules,
+    read_owners,
+    read_parameter_names,
+    read_tensors,
+)
+from autogradviz.model.graph import GraphParts, build_graph
+from autogradviz.model.histories import build_histories
+from autogradviz.model.link import Links, link_ops
+from autogradviz.model.memory import build_memory
+from autogradviz.model.ops import build_ops
+from autogradviz.model.regions import build_regions
+from autogradviz.model.runs import NodeRun, read_runs
+from autogradviz.model.saved import build_saved
+from autogradviz.model.stacks import Stacks
+from autogradviz.model.timeline import build_timeline
+from autogradviz.model.types import Notice, RaisedError
+
+if TYPE_CHECKING:
+    from autogradviz.log import Log
+    from autogradviz.model.types import (
+        Graph,
+        MemoryCurve,
+        Module,
+        Op,
+        Region,
+        SavedTensor,
+        SourceLocation,
+        TensorHistory,
+        Timeline,
+    )
+
+
+class Model:
+    """What one log means. Each part is built once, when it is first read."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def location(self, stack_id: int | None) -> SourceLocation | None:
+        """Return a stack's innermost line of the user's own code, or its innermost line."""
+        return self._stacks.location(stack_id)
+
+    def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return all lines of a stack, innermost first."""
+        return self._stacks.stack(stack_id)
+
+    def op_at(self, seq: int | None) -> Op | None:
+        """Return the op with an event number, where there is one."""
+        return None if seq is None else self._op_by_seq.get(seq)
+
+    @cached_property
+    def started(self) -> RecordingStarted | None:
+        """What was recording what."""
+        return next(iter(self.log.of(RecordingStarted)), None)
+
+    @cached_property
+    def tensors(self) -> Tensors:
+        """All tensors by id; one that a torn file does not define reads as an empty one."""
+        return read_tensors(self.log)
+
+    @cached_property
+    def modules(self) -> dict[int, Module]:
+        """All modules by id."""
+        return read_modules(self.log)
+
+    @cached_property
+    def parameters(self) -> dict[int, tuple[str, ...]]:
+        """All names of parameters and buffers, by tensor id."""
+        return read_parameter_names(self.log)
+
+    @cached_property
+    def source_lines(self) -> dict[tuple[str, int], str]:
+        """Source text by file and line, with indentation."""
+        return {(line.filename, line.lineno): line.text for line in self.log.of(SourceLineRead)}
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """All operator calls, oldest first."""
+        return build_ops(self.log, self.tensors, self._stacks, self._links, self._call_modules)
+
+    @cached_property
+    def saved(self) -> dict[int, SavedTensor]:
+        """All saved tensors by id."""
+        return build_saved(self.log, self.tensors, self._stacks, self._links, self._op_by_seq)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The autograd graph."""
+        parts = GraphParts(
+            tensors=self.tensors,
+            owners=read_owners(self.log, self.tensors, self.modules),
+            links=self._links,
+            calls=self._calls,
+            call_modules=self._call_modules,
+            op_by_seq=self._op_by_seq,
+            saved=self.saved.values(),
+            runs=self._runs,
+        )
+        return build_graph(self.log, parts)
+
+    @cached_property
+    def histories(self) -> tuple[TensorHistory, ...]:
+        """What happened to each storage that was saved or cloned."""
+        return build_histories(self.log, self.tensors, self._stacks, self._op_by_seq, self.saved)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """All checkpointed regions, in the order in which they were entered."""
+        return build_regions(
+            self.log, self._stacks, self._call_modules, self.ops, self.saved.values()
+        )
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """When what ran."""
+        return build_timeline(self.log, self.modules, self.regions, self._runs)
+
+    @cached_property
+    def memory(self) -> MemoryCurve:
+        """Bytes of storage that backward keeps, over time."""
+        return build_memory(self.log, self.tensors, self.saved)
+
+    @cached_property
+    def error(self) -> RaisedError | None:
+        """The exception that left the recorded block."""
+        return next(
+            (
+                RaisedError(
+                    seq=event.seq,
+                    type_name=event.type_name,
+                    message=event.message,
+                    node_id=event.node_id,
+                    backward_id=event.backward_id,
+                    location=self.location(event.stack_id),
+                )
+                for event in reversed(self.log.of(ErrorRaised))
+            ),
+            None,
+        )
+
+    @cached_property
+    def notices(self) -> tuple[Notice, ...]:
+        """What the recorder and the file have to say about themselves."""
+        notices = [
+            Notice(seam=event.seam, message=event.message, failure=True)
+            for event in self.log.of(RecorderFailed)
+        ]
+        notices += [
+            Notice(seam=event.seam, message=event.message, failure=False)
+            for event in self.log.of(RecorderLimited)
+        ]
+        if self.log.problem is not None:
+            notices.append(Notice(seam="file", message=self.log.problem, failure=True))
+        return tuple(notices)
+
+    @cached_property
+    def _stacks(self) -> Stacks:
+        return Stacks(self.log)
+
+    @cached_property
+    def _links(self) -> Links:
+        return link_ops(self.log)
+
+    @cached_property
+    def _op_by_seq(self) -> dict[int, Op]:
+        return {op.seq: op for op in self.ops}
+
+    @cached_property
+    def _calls(self) -> CallIntervals:
+        return read_call_intervals(self.log)
+
+    @cached_property
+    def _call_modules(self) -> dict[int | None, str]:
+        return read_call_modules(self.log, self.modules)
+
+    @cached_property
+    def _runs(self) -> list[NodeRun]:
+        return read_runs(self.log)

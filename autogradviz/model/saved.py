@@ -1,0 +1,109 @@
+"""Saved tensors: who saved them, where they were taken back, when they were let go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    NodeStarted,
+    SlotSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorUnpacked,
+)
+from autogradviz.model.types import Op, SavedTensor, SourceLocation, Unpack
+
+if TYPE_CHECKING:
+    from autogradviz.log import Log
+    from autogradviz.model.definitions import Tensors
+    from autogradviz.model.link import Links
+    from autogradviz.model.stacks import Stacks
+
+
+def build_saved(
+    log: Log, tensors: Tensors, stacks: Stacks, links: Links, op_by_seq: dict[int, Op]
+) -> dict[int, SavedTensor]:
+    """Return all saved tensors by id, in the order in which the recorder saw them."""
+    places: dict[int, tuple[int | None, str | None]] = {
+        event.saved_id: (event.node_id, event.slot) for event in log.of(SlotSeen)
+    }
+    released = {event.saved_id: event.seq for event in log.of(TensorReleased)}
+    unpacks = _read_unpacks(log)
+    saved: dict[int, SavedTensor] = {}
+    for event in log.of(TensorSaved):
+        node_id, slot = places.get(event.saved_id, (event.node_id, event.slot))
+        op_seq = links.op_of_save(node_id, event.thread, event.sequence_nr)
+        op = None if op_seq is None else op_by_seq.get(op_seq)
+        if node_id is None and op is not None:
+            node_id = op.node_id
+        saved[event.saved_id] = SavedTensor(
+            saved_id=event.saved_id,
+            node_id=node_id,
+            slot=slot,
+            tensor=tensors[event.tensor_id],
+            version=event.version,
+            packed_by=event.packed_by,
+            region_id=event.region_id,
+            recompute_id=event.recompute_id,
+            position=event.position,
+            saved_seq=event.seq if op is None else op.seq,
+            released_seq=released.get(event.saved_id),
+            unpacks=tuple(unpacks.get(event.saved_id, ())),
+            op=op,
+            location=_location(event, op, stacks),
+        )
+    return _name_recomputed_slots(saved)
+
+
+def _location(event: TensorSaved, op: Op | None, stacks: Stacks) -> SourceLocation | None:
+    """Return the line that saved; PyTorch's own saves are found much later, elsewhere."""
+    if op is not None:
+        return op.location
+    return None if event.packed_by == "pytorch" else stacks.location(event.stack_id)
+
+
+def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
+    """Return the unpacks of each saved tensor, each with the backward running on its thread."""
+    unpacks: dict[int, list[Unpack]] = defaultdict(list)
+    running: dict[int, int | None] = {}  # thread -> backward
+    parents = {event.backward_id: event.parent_backward_id for event in log.of(BackwardStarted)}
+    for event in log.merged(BackwardStarted, NodeStarted, TensorUnpacked, BackwardEnded):
+        if isinstance(event, (BackwardStarted, NodeStarted)):
+            running[event.thread] = event.backward_id
+        elif isinstance(event, BackwardEnded):
+            running[event.thread] = parents.get(event.backward_id)
+        elif isinstance(event, TensorUnpacked):
+            unpacks[event.saved_id].append(
+                Unpack(
+                    seq=event.seq,
+                    backward_id=running.get(event.thread),
+                    version=event.version,
+                    seen_version=event.seen_version,
+                    failed=event.failed,
+                )
+            )
+    return unpacks
+
+
+def _name_recomputed_slots(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
+    """Name the slots of saves made while recomputing, after the forward's at the same position.
+
+    Nobody ever looks at a recomputation's nodes. Where both runs saved with the same op at a
+    position, they filled the same slot.
+    """
+    forward: dict[tuple[int | None, int | None], SavedTensor] = {
+        (tensor.region_id, tensor.position): tensor
+        for tensor in saved.values()
+        if tensor.recompute_id is None and tensor.position is not None
+    }
+    for saved_id, tensor in saved.items():
+        if tensor.recompute_id is None or tensor.slot is not None or tensor.op is None:
+            continue
+        twin = forward.get((tensor.region_id, tensor.position))
+        if twin is not None and twin.op is not None and twin.op.name == tensor.op.name:
+            saved[saved_id] = replace(tensor, slot=twin.slot)
+    return saved

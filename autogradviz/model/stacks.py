@@ -1,0 +1,53 @@
+"""Python stacks: from frame and stack ids to lines of source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.events import FrameSeen, StackSeen
+from autogradviz.model.types import SourceLocation
+
+if TYPE_CHECKING:
+    from autogradviz.log import Log
+
+
+class Stacks:
+    """All stacks of one recording, looked up by id."""
+
+    __slots__ = ("_frame_ids", "_library", "_locations", "_of_stack")
+
+    def __init__(self, log: Log) -> None:
+        frames = log.of(FrameSeen)
+        self._locations = {
+            frame.frame_id: SourceLocation(
+                filename=frame.filename,
+                lineno=frame.lineno,
+                function=frame.function,
+                text=frame.text,
+            )
+            for frame in frames
+        }
+        self._library = {frame.frame_id for frame in frames if frame.library}
+        self._frame_ids = {
+            event.stack_id: tuple(i for i in event.frame_ids if i in self._locations)
+            for event in log.of(StackSeen)
+        }
+        self._of_stack: dict[int | None, SourceLocation | None] = {None: None}
+
+    def location(self, stack_id: int | None) -> SourceLocation | None:
+        """Return the innermost line of the user's own code, or the innermost line of all."""
+        if stack_id not in self._of_stack:
+            frame_ids = self._frame_ids.get(stack_id, ())
+            own = (i for i in frame_ids if i not in self._library)
+            innermost = next(own, next(iter(frame_ids), None))
+            self._of_stack[stack_id] = None if innermost is None else self._locations[innermost]
+        return self._of_stack[stack_id]
+
+    def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return all lines of a stack, innermost first."""
+        return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
+
+    def innermost_filename(self, stack_id: int | None) -> str:
+        """Return the file of the innermost frame, whoever wrote it; "" where unknown."""
+        frame_ids = self._frame_ids.get(stack_id, ())
+        return self._locations[frame_ids[0]].filename if frame_ids else ""

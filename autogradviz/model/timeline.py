@@ -1,0 +1,137 @@
+"""When what ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from autogradviz.events import (
+    EVENT_TYPES,
+    BackwardEnded,
+    BackwardStarted,
+    ModuleEntered,
+    ModuleExited,
+    NodeSeen,
+    OpCalled,
+    RecomputeStarted,
+    RecomputeStopped,
+    field_names,
+)
+from autogradviz.model.types import Span, SpanKind, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from autogradviz.log import Log
+    from autogradviz.model.runs import NodeRun
+    from autogradviz.model.types import Module, Region
+
+_TIME = field_names(OpCalled).index("time_ns")  # the same in every kind
+
+
+class _Bar(NamedTuple):
+    """A span before its depth is known; sorts so that what is around comes first."""
+
+    kind: SpanKind
+    thread: int
+    start_ns: int
+    minus_end_ns: int
+    label: str
+    ref: int | None
+
+
+def build_timeline(
+    log: Log,
+    modules: dict[int, Module],
+    regions: Iterable[Region],
+    runs: Iterable[NodeRun],
+) -> Timeline:
+    """Return the bars of forwards, backwards, recomputations, module calls and nodes.
+
+    What never ended (a torn log) lasts until the recording's end.
+    """
+    end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
+    bars: list[_Bar] = [
+        *_forwards(log),
+        *_backwards(log, end_ns),
+        *_recomputations(log, regions, end_ns),
+        *_module_calls(log, modules, end_ns),
+        *_nodes(log, runs, end_ns),
+    ]
+    return Timeline(spans=tuple(_nest(bars)), end_ns=end_ns)
+
+
+def _bar(
+    kind: SpanKind, thread: int, between: tuple[int, int], label: str, ref: int | None
+) -> _Bar:
+    start_ns, end_ns = between
+    return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref)
+
+
+def _nest(bars: list[_Bar]) -> Iterator[Span]:
+    """Give each bar its depth: how many of its kind and thread are around it."""
+    around: list[int] = []  # where the bars that are still open end
+    row: tuple[str, int] | None = None
+    for bar in sorted(bars):
+        end_ns = -bar.minus_end_ns
+        if (bar.kind, bar.thread) != row:
+            row, around = (bar.kind, bar.thread), []
+        while around and (around[-1] < end_ns or around[-1] <= bar.start_ns):
+            around.pop()
+        yield Span(
+            kind=bar.kind,
+            label=bar.label,
+            start_ns=bar.start_ns,
+            end_ns=end_ns,
+            depth=len(around),
+            thread=bar.thread,
+            ref=bar.ref,
+        )
+        around.append(end_ns)
+
+
+def _forwards(log: Log) -> Iterator[_Bar]:
+    """Yield one bar for each stretch of forward ops between two backwards of a thread."""
+    stretches: dict[int, tuple[int, int]] = {}  # thread -> start and end so far
+    for event in log.merged(OpCalled, BackwardStarted):
+        if isinstance(event, OpCalled):
+            if event.phase == "forward":
+                end_ns = event.time_ns + event.duration_ns
+                start_ns, latest = stretches.get(event.thread, (event.time_ns, end_ns))
+                stretches[event.thread] = (start_ns, max(latest, end_ns))
+        elif event.thread in stretches:
+            yield _bar("forward", event.thread, stretches.pop(event.thread), "forward", None)
+    for thread, stretch in stretches.items():
+        yield _bar("forward", thread, stretch, "forward", None)
+
+
+def _backwards(log: Log, end_ns: int) -> Iterator[_Bar]:
+    ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
+    for event in log.of(BackwardStarted):
+        end = ends.get(event.backward_id, end_ns)
+        yield _bar("backward", event.thread, (event.time_ns, end), "backward", event.backward_id)
+
+
+def _recomputations(log: Log, regions: Iterable[Region], end_ns: int) -> Iterator[_Bar]:
+    labels = {region.region_id: region.module or region.function for region in regions}
+    ends = {event.recompute_id: event.time_ns for event in log.of(RecomputeStopped)}
+    for event in log.of(RecomputeStarted):
+        label = "" if event.region_id is None else labels.get(event.region_id, "")
+        end = ends.get(event.recompute_id, end_ns)
+        yield _bar("recompute", event.thread, (event.time_ns, end), label, event.region_id)
+
+
+def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator[_Bar]:
+    ends = {event.call_id: event.time_ns for event in log.of(ModuleExited)}
+    for event in log.of(ModuleEntered):
+        module = modules.get(event.module_id)
+        label = "" if module is None else module.name or module.type_name
+        end = ends.get(event.call_id, end_ns)
+        yield _bar("module", event.thread, (event.time_ns, end), label, event.module_id)
+
+
+def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:
+    names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    for run in runs:
+        end = end_ns if run.finished_ns is None else run.finished_ns
+        label = names.get(run.node_id, "")
+        yield _bar("node", run.thread, (run.started_ns, end), label, run.node_id)
