@@ -1,0 +1,1 @@
+"""The view model: what renderers draw, laid out."""

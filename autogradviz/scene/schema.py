@@ -26,7 +26,11 @@ RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One saved tensor, drawn on the right of its node."""
+    """One saved tensor, drawn on the right of its node.
+
+    A node's chips follow each other from ``CHIP_GAP`` right of its box; those of width 0 are not
+    drawn but counted: "+2" behind the last one.
+    """
 
     node: int  # index into nodes
     saved_id: int
@@ -44,7 +48,11 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pennant:
-    """One parameter, drawn on the left of the node that uses it."""
+    """One parameter, drawn on the left of the node that uses it.
+
+    Parameters of one node whose gradients fared alike share a pennant: the first one's label
+    names them all ("weight, bias") and the others have width 0.
+    """
 
     node: int  # index into nodes
     name: str  # "h.0.attn.c_attn.weight"
@@ -97,7 +105,8 @@ class Cell:
     """One place in a group's layout.
 
     ``ref`` is a node index ("node"), a group index ("group"), or -1. A "bend" is where a long
-    link passes a row. "top" and "bottom" are the ports where links leave and enter the group.
+    link passes a row. "top" and "bottom" are the ports where links leave and enter the group;
+    they fill the first and the last row.
     """
 
     kind: CellKind
@@ -111,6 +120,7 @@ class Link:
     ``path`` lists cells from the source (lower) to the target (higher), bends between. Where an
     end is an open group, ``source_port`` or ``target_port`` is the cell of *that* group at
     which the line goes on ("top" of the source group, "bottom" of the target group), else -1.
+    A link between rows more than one apart and without bends is drawn as a stub at both ends.
     """
 
     path: tuple[int, ...]
@@ -141,6 +151,7 @@ class SceneGroup:
     error: bool  # holds a finding's victim
     open: bool  # at first
     width: float  # of its box while closed
+    header_width: float  # of its header's words while open; no line crosses them
     left_width: float  # pennants and chips of a closed group: none so far, 0
     right_width: float
     cells: tuple[Cell, ...]

@@ -1,0 +1,111 @@
+"""The scene as columns: what the viewer reads.
+
+    {"schema": 1,
+     "strings": ["", "softmax", ...],
+     "string_columns": {"nodes": ["op", "name", ...], ...},
+     "summary": {"title": "...", ...},
+     "nodes": {"op": [1, 1, 7, ...], "state": [...], ...}, ...}
+
+Every table of the scene is one object of columns, in the order of the schema's fields. A column
+named in ``string_columns`` holds indices into ``strings``. A group's ``cells`` are two columns,
+``cells_kind`` (indices into ``strings``) and ``cells_ref``; its ``links`` are one column for
+each of their fields, ``links_path`` and so on. Booleans are 0 and 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.scene.schema import (
+    Chip,
+    Link,
+    Pennant,
+    SceneDiffRow,
+    SceneEdge,
+    SceneFinding,
+    SceneGroup,
+    SceneLine,
+    SceneMemory,
+    SceneNode,
+    SceneRegion,
+    SceneSpan,
+)
+
+if TYPE_CHECKING:
+    from autogradviz.scene.schema import Scene
+
+PAYLOAD_SCHEMA: Final = 1
+"""1: the first."""
+
+TABLES: Final[dict[str, type[Any]]] = {
+    "groups": SceneGroup,
+    "nodes": SceneNode,
+    "edges": SceneEdge,
+    "chips": Chip,
+    "pennants": Pennant,
+    "findings": SceneFinding,
+    "regions": SceneRegion,
+    "diffs": SceneDiffRow,
+    "spans": SceneSpan,
+    "memory": SceneMemory,
+    "lines": SceneLine,
+}
+
+
+def to_payload(scene: Scene) -> dict[str, Any]:
+    """Return a scene as plain lists, numbers and text, ready for JSON."""
+    strings: dict[str, int] = {"": 0}
+    payload: dict[str, Any] = {"schema": PAYLOAD_SCHEMA, "strings": [], "string_columns": {}}
+    payload["summary"] = {f.name: getattr(scene.summary, f.name) for f in fields(scene.summary)}
+    payload["summary"]["notices"] = list(scene.summary.notices)
+    for name, kind in TABLES.items():
+        table, named = _columns(getattr(scene, name), kind, strings)
+        payload[name] = table
+        payload["string_columns"][name] = named
+    payload["strings"] = list(strings)
+    return payload
+
+
+def _columns(
+    rows: tuple[Any, ...], kind: type[Any], strings: dict[str, int]
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """Return a table's columns, and which of them hold strings."""
+    table: dict[str, list[Any]] = {}
+    named: list[str] = []
+    for f in fields(kind):
+        values = [getattr(row, f.name) for row in rows]
+        if f.name == "cells":
+            table["cells_kind"] = [[_intern(cell.kind, strings) for cell in v] for v in values]
+            table["cells_ref"] = [[cell.ref for cell in v] for v in values]
+            named.append("cells_kind")
+        elif f.name == "links":
+            for part in fields(Link):
+                column = [[_plain(getattr(link, part.name)) for link in v] for v in values]
+                table[f"links_{part.name}"] = column
+        elif _is_text(f.type):
+            table[f.name] = [_intern(value, strings) for value in values]
+            named.append(f.name)
+        else:
+            table[f.name] = [_plain(value) for value in values]
+    return table, named
+
+
+def _is_text(annotation: object) -> bool:
+    """Return whether a field holds text; the named literals of the schema are text too."""
+    return annotation == "str" or str(annotation).endswith(("Kind", "State"))
+
+
+def _intern(value: str, strings: dict[str, int]) -> int:
+    return strings.setdefault(value, len(strings))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        short = round(value, 1)
+        return int(short) if short == int(short) else short
+    return value
