@@ -1,0 +1,107 @@
+// @ts-check
+/** Every glyph as a path on a 16×16 grid, for the canvas and for the panels alike. */
+
+/** @typedef {{stroke?: string, fill?: string}} Glyph */
+
+/** @satisfies {Record<string, Glyph>} */
+export const GLYPHS = {
+  logo: {
+    stroke:
+      "M6 12a2 2 0 1 1-4 0 2 2 0 0 1 4 0ZM14 12a2 2 0 1 1-4 0 2 2 0 0 1 4 0ZM10 4a2 2 0 1 1-4 0 2 2 0 0 1 4 0ZM7 6 5 10M9 6l2 4",
+  },
+  graph: { stroke: "M5.500 1.500h5v4h-5ZM1.500 10.500h5v4h-5ZM9.500 10.500h5v4h-5ZM8 5.500V8M4 10.500V8h8v2.500" },
+  memory: { stroke: "M1.500 13.500h13M2.500 11 6 5.500l3 2.500 4.500-5.500" },
+  checkpoint: { stroke: "M12.800 9.200A5 5 0 1 1 12 5M12.600 2v3.300H9.300" },
+  findings: { stroke: "M8 2.200 14.300 13.300H1.700ZM8 6.500v3.200M8 11.400v.2" },
+  source: { stroke: "M5.500 4 2 8l3.500 4M10.500 4 14 8l-3.500 4" },
+  search: { stroke: "M11.200 7A4.200 4.200 0 1 1 2.800 7a4.200 4.200 0 0 1 8.400 0ZM10.200 10.200 14 14" },
+  fit: { stroke: "M2.500 6V2.500H6M10 2.500h3.500V6M13.500 10v3.500H10M6 13.500H2.500V10" },
+  plus: { stroke: "M8 3.500v9M3.500 8h9" },
+  minus: { stroke: "M3.500 8h9" },
+  help: {
+    stroke:
+      "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM6.200 6.400A1.900 1.900 0 1 1 8.600 8.200C8.100 8.400 8 8.700 8 9.300M8 11.300v.2",
+  },
+  right: { stroke: "M6 4.500 9.500 8 6 11.500" },
+  down: { stroke: "M4.500 6 8 9.500 11.500 6" },
+  close: { stroke: "M4.500 4.500l7 7M11.500 4.500l-7 7" },
+  pencil: { stroke: "M2.800 13.200l.8-3.300L10.700 2.800l2.500 2.500L6.100 12.400ZM9 4.500l2.500 2.500" },
+  check: { stroke: "M3.500 8.500 6.500 11.500 12.500 4.500" },
+  none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.500 12.500l9-9" },
+  failed: { fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z", stroke: "M5.500 5.500l5 5M10.500 5.500l-5 5" },
+};
+
+/** @typedef {keyof typeof GLYPHS} GlyphName */
+
+/** @type {Map<string, Path2D>} */
+const paths = new Map();
+
+/**
+ * Draw a glyph on a canvas with its middle at (x, y).
+ *
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {GlyphName} name
+ * @param {number} x
+ * @param {number} y
+ * @param {number} size
+ * @param {string} color
+ * @param {string} [inner] the stroke upon a filled glyph
+ */
+export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
+  /** @type {Glyph} */
+  const glyph = GLYPHS[name];
+  const scale = size / 16;
+  ctx.save();
+  ctx.translate(x - size / 2, y - size / 2);
+  ctx.scale(scale, scale);
+  if (glyph.fill) {
+    ctx.fillStyle = color;
+    ctx.fill(pathOf(glyph.fill));
+  }
+  if (glyph.stroke) {
+    ctx.setLineDash([]);
+    ctx.lineWidth = 1.6 / Math.min(1, scale * 1.25);
+    ctx.lineCap = ctx.lineJoin = "round";
+    ctx.strokeStyle = glyph.fill ? inner : color;
+    ctx.stroke(pathOf(glyph.stroke));
+  }
+  ctx.restore();
+}
+
+/**
+ * @param {string} shape
+ * @returns {Path2D}
+ */
+function pathOf(shape) {
+  let path = paths.get(shape);
+  if (!path) paths.set(shape, (path = new Path2D(shape)));
+  return path;
+}
+
+/**
+ * A glyph as an element, in the colour of the text around it.
+ *
+ * @param {GlyphName} name
+ * @param {string} [extra] further class names
+ * @returns {SVGSVGElement}
+ */
+export function icon(name, extra = "") {
+  const namespace = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(namespace, "svg");
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("class", `agv-icon ${extra}`.trim());
+  svg.setAttribute("aria-hidden", "true");
+  /** @type {Glyph} */
+  const glyph = GLYPHS[name];
+  for (const [kind, shape] of [
+    ["agv-icon-fill", glyph.fill],
+    [glyph.fill ? "agv-icon-inner" : "agv-icon-line", glyph.stroke],
+  ]) {
+    if (!shape) continue;
+    const path = document.createElementNS(namespace, "path");
+    path.setAttribute("d", shape);
+    path.setAttribute("class", /** @type {string} */ (kind));
+    svg.append(path);
+  }
+  return svg;
+}

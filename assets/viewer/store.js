@@ -1,0 +1,139 @@
+// @ts-check
+/** What the reader chose: the one state that all views share. */
+
+import { groupsAround } from "./atlas.js";
+
+/** @typedef {{kind: "node" | "group", index: number}} Item */
+/** @typedef {"graph" | "memory" | "checkpoint" | "findings" | "source"} ViewName */
+/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal"} Change */
+
+/**
+ * @param {Item | null} a
+ * @param {Item | null} b
+ * @returns {boolean}
+ */
+export function sameItem(a, b) {
+  return a === b || (!!a && !!b && a.kind === b.kind && a.index === b.index);
+}
+
+export class Store {
+  /** @type {((change: Change) => void)[]} */
+  #listeners = [];
+
+  /** @param {import("./atlas.js").Atlas} atlas */
+  constructor(atlas) {
+    this.atlas = atlas;
+    this.scene = atlas.scene;
+    /** @type {Set<number>} */
+    this.open = new Set(this.scene.groups.filter((g) => g.open || !g.index).map((g) => g.index));
+    /** @type {Item | null} */
+    this.selected = null;
+    /** @type {Item | null} the group that was opened or closed last: it keeps its place */
+    this.anchor = null;
+    /** @type {ViewName} */
+    this.view = "graph";
+    this.finding = this.scene.findings.length ? 0 : -1;
+    this.region = firstRegion(this.scene);
+  }
+
+  /** @param {(change: Change) => void} listener */
+  subscribe(listener) {
+    this.#listeners.push(listener);
+  }
+
+  /** @param {Change} change */
+  #tell(change) {
+    for (const listener of this.#listeners) listener(change);
+  }
+
+  /** @param {Item | null} item */
+  select(item) {
+    if (sameItem(item, this.selected)) return;
+    this.selected = item;
+    this.#tell("selected");
+  }
+
+  /**
+   * Open or close a group.
+   *
+   * @param {number} group
+   * @param {boolean} [open] the other way round when left out
+   */
+  toggle(group, open = !this.open.has(group)) {
+    if (group === 0 || open === this.open.has(group)) return;
+    if (open) this.open.add(group);
+    else this.open.delete(group);
+    this.anchor = { kind: "group", index: group };
+    if (!open) this.#selectVisible(group);
+    this.#tell("open");
+  }
+
+  /**
+   * A selection inside a group that closed moves to the group.
+   *
+   * @param {number} group
+   */
+  #selectVisible(group) {
+    if (!this.selected) return;
+    const { kind, index } = this.selected;
+    const inside = kind === "node" ? this.scene.nodes[index].group : index;
+    if (index === group && kind === "group") return;
+    if (inside === group || groupsAround(this.atlas, inside).includes(group)) {
+      this.select({ kind: "group", index: group });
+    }
+  }
+
+  /**
+   * Open the way to an item, select it and bring it into view.
+   *
+   * @param {Item} item
+   */
+  reveal(item) {
+    const group = item.kind === "node" ? this.scene.nodes[item.index].group : item.index;
+    const way = groupsAround(this.atlas, group);
+    if (item.kind === "node" && group > 0) way.push(group);
+    const closed = way.filter((g) => !this.open.has(g));
+    for (const g of closed) this.open.add(g);
+    this.anchor = null;
+    if (closed.length) this.#tell("open");
+    this.show("graph");
+    this.select(item);
+    this.#tell("reveal");
+  }
+
+  /** @param {ViewName} view */
+  show(view) {
+    if (view === this.view) return;
+    this.view = view;
+    this.#tell("view");
+  }
+
+  /** @param {number} finding */
+  showFinding(finding) {
+    if (finding === this.finding) return;
+    this.finding = finding;
+    this.#tell("finding");
+  }
+
+  /** @param {number} region */
+  showRegion(region) {
+    if (region === this.region) return;
+    this.region = region;
+    this.#tell("region");
+  }
+}
+
+/**
+ * The region to show first: one of a finding, else one whose recomputation differs, else any
+ * that ran again.
+ *
+ * @param {import("./types.js").Scene} scene
+ * @returns {number} -1 without regions
+ */
+function firstRegion(scene) {
+  const found = scene.findings.find((finding) => finding.region >= 0);
+  if (found) return found.region;
+  const differs = scene.diffs.find((row) => row.status !== "same" && row.status !== "not_rerun");
+  const any = differs ?? scene.diffs[0];
+  return any ? any.region : scene.regions.length - 1;
+}

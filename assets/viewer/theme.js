@@ -1,0 +1,136 @@
+// @ts-check
+/** Colours, and which of the two themes the host page shows. */
+
+/** @typedef {"light" | "dark"} Theme */
+
+/**
+ * @typedef {object} Palette
+ * @property {string} text
+ * @property {string} text2
+ * @property {string} text3
+ * @property {string} edge
+ * @property {string} backward
+ * @property {string} saved
+ * @property {string} mutation
+ * @property {string} recompute
+ * @property {string} leaf
+ * @property {string} path
+ * @property {string} canvas behind the graph
+ * @property {string} surface of boxes and panels
+ * @property {string} raised
+ * @property {string} line
+ * @property {string} line2
+ * @property {number} chipTint share of the hue in a chip
+ * @property {number} nodeTint share of the hue in a node that ran
+ */
+
+/** @type {Record<Theme, Palette>} */
+export const PALETTES = {
+  light: {
+    text: "#1f2328",
+    text2: "#57606a",
+    text3: "#656d76",
+    edge: "#6e7781",
+    backward: "#1f5fbf",
+    saved: "#0b6e4f",
+    mutation: "#b3261e",
+    recompute: "#6f3fb5",
+    leaf: "#7a5c00",
+    path: "#a85000",
+    canvas: "#fafbfc",
+    surface: "#ffffff",
+    raised: "#f4f5f7",
+    line: "#e3e6ea",
+    line2: "#c8cdd4",
+    chipTint: 0.09,
+    nodeTint: 0.18,
+  },
+  dark: {
+    text: "#e6e6e6",
+    text2: "#aab2bc",
+    text3: "#8d96a0",
+    edge: "#7d8590",
+    backward: "#82b1ff",
+    saved: "#4cc9a0",
+    mutation: "#ff8a80",
+    recompute: "#c6a5ff",
+    leaf: "#e3c15a",
+    path: "#ffb454",
+    canvas: "#0f1113",
+    surface: "#16181b",
+    raised: "#1e2125",
+    line: "#2a2e34",
+    line2: "#434a53",
+    chipTint: 0.13,
+    nodeTint: 0.24,
+  },
+};
+
+/** @type {Map<string, string>} */
+const mixes = new Map();
+
+/**
+ * The opaque colour of `share` of `front` laid over `back`; both are `#rrggbb`.
+ *
+ * @param {string} front
+ * @param {string} back
+ * @param {number} share
+ * @returns {string}
+ */
+export function mix(front, back, share) {
+  const key = `${front}${back}${share}`;
+  let mixed = mixes.get(key);
+  if (mixed === undefined) {
+    mixed = "#";
+    for (const at of [1, 3, 5]) {
+      const a = parseInt(front.slice(at, at + 2), 16);
+      const b = parseInt(back.slice(at, at + 2), 16);
+      mixed += Math.round(a * share + b * (1 - share))
+        .toString(16)
+        .padStart(2, "0");
+    }
+    mixes.set(key, mixed);
+  }
+  return mixed;
+}
+
+/**
+ * The theme of the page around us: JupyterLab's and VS Code's own marks first, then those of
+ * other hosts, then what the system prefers.
+ *
+ * @returns {Theme}
+ */
+export function hostTheme() {
+  const { body, documentElement: html } = document;
+  if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "true" ? "light" : "dark";
+  const code = body.dataset.vscodeThemeKind ?? body.className;
+  if (/vscode-(dark|high-contrast(?!-light))/.test(code)) return "dark";
+  if (/vscode-(light|high-contrast-light)/.test(code)) return "light";
+  const named = html.dataset.theme ?? html.getAttribute("theme");
+  if (named === "dark" || named === "light") return named;
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+/**
+ * Call `changed` whenever the host's theme may have changed.
+ *
+ * @param {() => void} changed
+ * @returns {() => void} stops watching
+ */
+export function watchTheme(changed) {
+  const observer = new MutationObserver(changed);
+  const attributes = { attributes: true };
+  observer.observe(document.body, attributes);
+  observer.observe(document.documentElement, attributes);
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  system.addEventListener("change", changed);
+  return () => {
+    observer.disconnect();
+    system.removeEventListener("change", changed);
+  };
+}
+
+/** @returns {boolean} whether the reader asked for less motion */
+export function motionReduced() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
