@@ -157,6 +157,7 @@ class OpCalled(Event):
     inputs: tuple[int, ...]  # tensor ids, in the order of the arguments
     input_versions: tuple[int, ...]  # before the op; NO_ID where unknown
     outputs: tuple[int, ...]
+    output_versions: tuple[int, ...]  # after the op; NO_ID where unknown
     written: tuple[int, ...]  # tensor ids that the op wrote in place
     duration_ns: int
     sequence_nr: int | None  # of the autograd node that the op created on this thread
@@ -202,7 +203,7 @@ class TensorSaved(Event):
     node_id: int | None
     sequence_nr: int | None  # of the node that saved it
     slot: str | None  # "self", "result", "saved_tensors[0]"
-    tensor_id: int
+    tensor_id: int  # NO_ID where a user's hook keeps something that is no tensor
     version: int | None  # the counter when it was saved, None where it could not be known
     packed_by: PackedBy
     region_id: int | None
@@ -327,6 +328,7 @@ class RegionEntered(Event):
     reentrant: bool
     early_stop: bool
     function: str  # what is checkpointed, "Block.forward"
+    module_id: int | None  # the module that is checkpointed, where it is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

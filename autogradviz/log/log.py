@@ -42,8 +42,7 @@ class Log:
         for event in events:
             names = field_names(type(event))
             log._rows[type(event)].append(attrgetter(*names)(event))
-        for rows in log._rows.values():
-            rows.sort(key=itemgetter(0))
+        log.sort()
         return log
 
     def appender(self, kind: type[Event]) -> Callable[[Row], None]:
@@ -57,6 +56,11 @@ class Log:
     def extend_rows(self, kind: type[Event], rows: Iterable[Row]) -> None:
         """Append rows of a kind, oldest first."""
         self._rows[kind].extend(rows)
+
+    def sort(self) -> None:
+        """Put every kind's rows in order; threads may have appended them out of turn."""
+        for rows in self._rows.values():
+            rows.sort(key=itemgetter(0))
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """Return the events of a kind, oldest first."""

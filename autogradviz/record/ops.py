@@ -1,0 +1,243 @@
+"""The dispatch seam: every operator below autograd, and what it wrote.
+
+A dispatch mode sees the arguments before their version counters move: PyTorch bumps them after
+the kernel returns. The version after a write is therefore the version before it plus one.
+"""
+
+from __future__ import annotations
+
+import sys
+from operator import itemgetter
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
+from autogradviz.record.tensors import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from autogradviz.record.recorder import Recorder
+    from autogradviz.record.threads import ThreadState
+
+_sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_grad_enabled = torch.is_grad_enabled
+_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+_GRAPH_FILE: Final = torch.autograd.graph.__file__
+_CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
+
+
+class Signature(NamedTuple):
+    """What an operator's schema says of its tensor arguments."""
+
+    name: str
+    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    writes: bool
+    clone: bool
+
+
+def _read_schema(func: Any) -> Signature:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        return Signature(str(getattr(func, "name", lambda: func)()), (), writes=False, clone=False)
+    places = []
+    for position, argument in enumerate(schema.arguments):
+        if "Tensor" in str(argument.type):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            places.append((position, argument.name, written))
+    writes = any(written for _, _, written in places)
+    return Signature(str(func), tuple(places), writes, str(func) == "aten.clone.default")
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, torch.Tensor):
+                yield item
+
+
+class Arguments(NamedTuple):
+    """The tensors that one call took, before it ran."""
+
+    requires_grad: bool
+
+    ids: tuple[int, ...]
+    versions: tuple[int, ...]
+    written: tuple[tuple[int, int], ...]  # tensor id, version before
+
+
+class OpMode(TorchDispatchMode):
+    """Records every operator and passes it on unchanged."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._signatures: dict[Any, Signature] = {}
+        self._append = recorder.log.appender(OpCalled)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let ``torch.compile`` compile as if nobody looked."""
+        return True
+
+    def __torch_dispatch__(  # noqa: D102
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        call = self._begin(func, args, kwargs)
+        started = perf_counter_ns()
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            if call is not None:
+                self._finish(call, None, started, failed=True)
+            raise
+        if call is not None:
+            self._finish(call, result, started, failed=False)
+        return result
+
+    def _begin(
+        self, func: Any, args: Any, kwargs: Any
+    ) -> tuple[Signature, ThreadState, int | None, Arguments] | None:
+        recorder = self._recorder
+        try:
+            signature = self._signatures.get(func)
+            if signature is None:
+                signature = self._signatures[func] = _read_schema(func)
+            now = _sequence_nr()
+            state = recorder.threads.state(now)
+            # The node exists before its op is dispatched (counter − 1). Inside a custom
+            # Function's forward gradients are off, and the newest node is the Function's own.
+            fresh = now > state.sequence_nr and _grad_enabled()
+            state.sequence_nr = now
+            with _NoFunctions():
+                arguments = self._arguments(signature, args, kwargs)
+            created = now - 1 if fresh and arguments.requires_grad else None
+            return signature, state, created, arguments
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
+            recorder.fail("ops", error)
+            return None
+
+    def _arguments(self, signature: Signature, args: Any, kwargs: Any) -> Arguments:
+        number = self._recorder.tensors.number
+        ids, versions, written = [], [], []
+        requires_grad = False
+        given = len(args)
+        for position, keyword, writes in signature.places:
+            value = args[position] if position < given else kwargs.get(keyword)
+            if value is None:
+                continue
+            for tensor in _tensors(value):
+                tensor_id = number(tensor)
+                version = version_of(tensor)
+                ids.append(tensor_id)
+                versions.append(version)
+                requires_grad = requires_grad or tensor.requires_grad
+                if writes:
+                    written.append((tensor_id, version))
+        self._recorder.versions.seen(ids, versions)
+        return Arguments(requires_grad, tuple(ids), tuple(versions), tuple(written))
+
+    def _finish(
+        self,
+        call: tuple[Signature, ThreadState, int | None, Arguments],
+        result: Any,
+        started: int,
+        *,
+        failed: bool,
+    ) -> None:
+        ended = perf_counter_ns()
+        recorder = self._recorder
+        try:
+            signature, state, created, arguments = call
+            with _NoFunctions():
+                outputs, versions = self._outputs(result, arguments)
+            stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
+            region_id, recompute_id = state.region
+            if recompute_id is not None:
+                phase = "recompute"
+            else:
+                phase = "forward" if _graph_task() == -1 else "backward"
+            seq = recorder.next_seq()
+            self._append(
+                (
+                    seq, started - recorder.began_ns, state.number, stack_id,
+                    signature.name, phase, arguments.ids, arguments.versions,
+                    outputs, versions, tuple([t for t, _ in arguments.written]),
+                    ended - started, created,
+                    state.running[-1][1] if state.running else None,
+                    state.calls[-1] if state.calls else None,
+                    region_id, recompute_id, failed,
+                )
+            )  # fmt: skip
+            if created is not None:
+                recorder.saves.op_created(created, state.number, seq, arguments, outputs, versions)
+                if not failed:
+                    recorder.remember(result)
+            if arguments.written and not failed:
+                self._bump(arguments, signature.name, seq, state.number, stack_id)
+            if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
+                self._cloned(arguments, outputs, seq, state.number, stack_id)
+        except Exception as error:  # noqa: BLE001
+            recorder.fail("ops", error)
+
+    def _outputs(
+        self, result: Any, arguments: Arguments
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        number = self._recorder.tensors.number
+        written = dict(arguments.written)
+        ids, versions = [], []
+        for tensor in _tensors(result):
+            tensor_id = number(tensor)
+            before = written.get(tensor_id)
+            ids.append(tensor_id)
+            versions.append(version_of(tensor) if before is None else before + 1)
+        return tuple(ids), tuple(versions)
+
+    def _bump(
+        self, arguments: Arguments, name: str, seq: int, thread: int, stack_id: int | None
+    ) -> None:
+        for tensor_id, before in sorted(set(arguments.written), key=itemgetter(0)):
+            if before == NO_ID:
+                continue
+            after = before + 1
+            self._recorder.versions.bumped(tensor_id, after)
+            storage_id = self._recorder.tensors.storage_id(tensor_id)
+            self._recorder.emit(
+                VersionBumped, tensor_id, storage_id, before, after, name, seq,
+                stack_id=stack_id, thread=thread,
+            )  # fmt: skip
+
+    def _cloned(
+        self,
+        arguments: Arguments,
+        outputs: tuple[int, ...],
+        seq: int,
+        thread: int,
+        stack_id: int | None,
+    ) -> None:
+        # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way
+        for _ in range(_CLONE_DEPTH):
+            if frame is None:
+                return
+            code = frame.f_code
+            if code.co_name == "maybe_clone" and code.co_filename == _GRAPH_FILE:
+                break
+            frame = frame.f_back
+        else:
+            return
+        source = arguments.ids[0]
+        storage_id = self._recorder.tensors.storage_id(source)
+        self._recorder.emit(
+            MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread
+        )
