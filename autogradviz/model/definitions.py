@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
+from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Module, Tensor
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def read_tensors(log: Log) -> Tensors:
                 storage_nbytes=event.storage_nbytes,
             ),
         )
-        for event in log.of(TensorSeen)
+        for event in rows_of(log, TensorSeen)
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.events import NO_ID, BackwardStarted, GradAccumulated, NodeFinished, NodeSeen
 from autogradviz.model.order import creation_order
+from autogradviz.model.rows import rows_of
 from autogradviz.model.runs import NodeRun, find_failed_nodes
 from autogradviz.model.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
 
@@ -40,7 +41,7 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
     edges = _build_edges(log)
     order = creation_order(log, parts.links, edges)
     saved_of = _saved_of_nodes(parts.saved)
-    finished = Counter(event.node_id for event in log.of(NodeFinished))
+    finished = Counter(event.node_id for event in rows_of(log, NodeFinished))
     failed = find_failed_nodes(log, parts.runs)
     durations = _total_durations(parts.runs)
     parameters = _leaf_parameters(log, parts)

@@ -14,6 +14,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.model.link import short_op_name
+from autogradviz.model.rows import rows_of
 from autogradviz.model.types import HistoryEntry, SavedTensor, TensorHistory
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _age(entry: HistoryEntry) -> tuple[int, int, int]:
 
 
 def _saves(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
-    for event in log.of(TensorSaved):
+    for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
         if tensor.tensor.storage_id is not None:
             yield (
@@ -91,7 +92,7 @@ def _saves(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, Histo
 def _writes(
     log: Log, stacks: Stacks, op_by_seq: dict[int, Op]
 ) -> Iterator[tuple[int, HistoryEntry]]:
-    for event in log.of(VersionBumped):
+    for event in rows_of(log, VersionBumped):
         if event.storage_id is None:
             continue
         op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
@@ -139,7 +140,7 @@ def _unpacks(
     log: Log, stacks: Stacks, saved: dict[int, SavedTensor]
 ) -> Iterator[tuple[int, HistoryEntry]]:
     names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
-    for event in log.of(TensorUnpacked):
+    for event in rows_of(log, TensorUnpacked):
         tensor = saved.get(event.saved_id)
         if tensor is None or tensor.tensor.storage_id is None:
             continue
@@ -161,7 +162,7 @@ def _unpacks(
 
 
 def _releases(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
-    for event in log.of(TensorReleased):
+    for event in rows_of(log, TensorReleased):
         tensor = saved.get(event.saved_id)
         if tensor is None or tensor.tensor.storage_id is None:
             continue

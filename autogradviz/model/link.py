@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autogradviz.events import NodeSeen, OpCalled, field_names
+from autogradviz.events import NodeSeen, OpCalled
+from autogradviz.model.rows import rows_of
 
 if TYPE_CHECKING:
-    from autogradviz.log import Log, Row
-
-_SEQ = field_names(OpCalled).index("seq")
-_THREAD = field_names(OpCalled).index("thread")
-_OP = field_names(OpCalled).index("op")
-_NUMBER = field_names(OpCalled).index("sequence_nr")
+    from autogradviz.log import Log
 
 
 @cache
@@ -60,35 +56,32 @@ class Links:
 
 def link_ops(log: Log) -> Links:
     """Match all ops with the nodes that they created."""
-    by_number: dict[int, list[Row]] = {}
+    by_number: dict[int, list[OpCalled]] = {}
     op_of_number: dict[tuple[int, int], int] = {}
     thread_of_op: dict[int, int] = {}
-    for row in log.rows(OpCalled):
-        number = row[_NUMBER]
-        if number is not None:
-            by_number.setdefault(number, []).append(row)
-            op_of_number.setdefault((row[_THREAD], number), row[_SEQ])
-            thread_of_op[row[_SEQ]] = row[_THREAD]
+    for op in rows_of(log, OpCalled):
+        if op.sequence_nr is not None:
+            by_number.setdefault(op.sequence_nr, []).append(op)
+            op_of_number.setdefault((op.thread, op.sequence_nr), op.seq)
+            thread_of_op[op.seq] = op.thread
     op_of_node: dict[int, int] = {}
     node_of_op: dict[int, int] = {}
     for node in log.of(NodeSeen):
         if node.sequence_nr is None:
             continue
-        op = _creator(node, by_number.get(node.sequence_nr, []), node_of_op)
-        if op is not None:
-            op_of_node[node.node_id] = op
-            node_of_op[op] = node.node_id
+        creator = _creator(node, by_number.get(node.sequence_nr, []), node_of_op)
+        if creator is not None:
+            op_of_node[node.node_id] = creator
+            node_of_op[creator] = node.node_id
     return Links(op_of_node, node_of_op, op_of_number, thread_of_op)
 
 
-def _creator(node: NodeSeen, candidates: list[Row], taken: dict[int, int]) -> int | None:
+def _creator(node: NodeSeen, candidates: list[OpCalled], taken: dict[int, int]) -> int | None:
     """Return the op that fits a node best, unless another thread's op merely shares its number."""
     best, best_score = None, (False, False)
     stem = _node_stem(node.node_name)
-    for row in candidates:
-        if row[_SEQ] in taken:
-            continue
-        score = (_op_stem(row[_OP]) == stem, row[_THREAD] == node.thread)
-        if score > best_score:
-            best, best_score = row[_SEQ], score
+    for op in candidates:
+        score = (_op_stem(op.op) == stem, op.thread == node.thread)
+        if op.seq not in taken and score > best_score:
+            best, best_score = op.seq, score
     return best

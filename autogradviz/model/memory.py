@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved
+from autogradviz.model.rows import rows_of
 from autogradviz.model.types import MemoryCurve, SavedTensor
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
-    for event in log.of(TensorSaved):
+    for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
         if _holds(tensor) and tensor.tensor.storage_id not in owned:
             time_ns = event.time_ns if tensor.op is None else tensor.op.time_ns
@@ -28,7 +29,7 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     held = {saved_id for _, _, _, saved_id in changes}
     changes += [
         (event.seq, -1, event.time_ns, event.saved_id)
-        for event in log.of(TensorReleased)
+        for event in rows_of(log, TensorReleased)
         if event.saved_id in held
     ]
     return _add_up(sorted(changes), saved)

@@ -131,7 +131,7 @@ class Model:
     @cached_property
     def timeline(self) -> Timeline:
         """When what ran."""
-        return build_timeline(self.log, self.modules, self.regions, self._runs)
+        return build_timeline(self.log, self.modules, self.ops, self.regions, self._runs)
 
     @cached_property
     def memory(self) -> MemoryCurve:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.events import OpCalled
 from autogradviz.model.link import Links, short_op_name
+from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Op
 
 if TYPE_CHECKING:
@@ -45,5 +46,5 @@ def build_ops(
             location=stacks.location(event.stack_id),
             stack_id=event.stack_id,
         )
-        for event in log.of(OpCalled)
+        for event in rows_of(log, OpCalled)
     )

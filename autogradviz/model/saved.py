@@ -15,6 +15,7 @@ from autogradviz.events import (
     TensorSaved,
     TensorUnpacked,
 )
+from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Op, SavedTensor, SourceLocation, Unpack
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ def build_saved(
 ) -> dict[int, SavedTensor]:
     """Return all saved tensors by id, in the order in which the recorder saw them."""
     places: dict[int, tuple[int | None, str | None]] = {
-        event.saved_id: (event.node_id, event.slot) for event in log.of(SlotSeen)
+        event.saved_id: (event.node_id, event.slot) for event in rows_of(log, SlotSeen)
     }
-    released = {event.saved_id: event.seq for event in log.of(TensorReleased)}
+    released = {event.saved_id: event.seq for event in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
     saved: dict[int, SavedTensor] = {}
-    for event in log.of(TensorSaved):
+    for event in rows_of(log, TensorSaved):
         node_id, slot = places.get(event.saved_id, (event.node_id, event.slot))
         op_seq = links.op_of_save(node_id, event.thread, event.sequence_nr)
         op = None if op_seq is None else op_by_seq.get(op_seq)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.events import (
@@ -16,7 +18,7 @@ from autogradviz.events import (
     RecomputeStopped,
     field_names,
 )
-from autogradviz.model.types import Span, SpanKind, Timeline
+from autogradviz.model.types import Op, Span, SpanKind, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,6 +44,7 @@ class _Bar(NamedTuple):
 def build_timeline(
     log: Log,
     modules: dict[int, Module],
+    ops: Iterable[Op],
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
 ) -> Timeline:
@@ -51,7 +54,7 @@ def build_timeline(
     """
     end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
     bars: list[_Bar] = [
-        *_forwards(log),
+        *_forwards(log, ops),
         *_backwards(log, end_ns),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
@@ -89,11 +92,14 @@ def _nest(bars: list[_Bar]) -> Iterator[Span]:
         around.append(end_ns)
 
 
-def _forwards(log: Log) -> Iterator[_Bar]:
+def _forwards(log: Log, ops: Iterable[Op]) -> Iterator[_Bar]:
     """Yield one bar for each stretch of forward ops between two backwards of a thread."""
     stretches: dict[int, tuple[int, int]] = {}  # thread -> start and end so far
-    for event in log.merged(OpCalled, BackwardStarted):
-        if isinstance(event, OpCalled):
+    in_order: Iterator[Op | BackwardStarted] = heapq.merge(
+        ops, log.of(BackwardStarted), key=attrgetter("seq")
+    )
+    for event in in_order:
+        if isinstance(event, Op):
             if event.phase == "forward":
                 end_ns = event.time_ns + event.duration_ns
                 start_ns, latest = stretches.get(event.thread, (event.time_ns, end_ns))
@@ -131,7 +137,9 @@ def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator
 
 def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:
     names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    backward_ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for run in runs:
-        end = end_ns if run.finished_ns is None else run.finished_ns
+        left_ns = backward_ends.get(run.backward_id, end_ns)
+        end = left_ns if run.finished_ns is None else run.finished_ns
         label = names.get(run.node_id, "")
         yield _bar("node", run.thread, (run.started_ns, end), label, run.node_id)

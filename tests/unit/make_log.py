@@ -101,9 +101,9 @@ def op(name, outputs=(), *, inputs=(), nr=None, node=None, writes=(), call=None,
     )
 
 
-def node(node_id, name, *, nr=None, next=(), leaf=None, **fields):
-    """One node: ``next`` lists node ids, or pairs of node id and input."""
-    pairs = [(n, 0) if isinstance(n, int) else n for n in next]
+def node(node_id, name, *, nr=None, to=(), leaf=None, **fields):
+    """One node: ``to`` lists node ids, or pairs of node id and input."""
+    pairs = [(n, 0) if isinstance(n, int) else n for n in to]
     return fact(
         e.NodeSeen,
         node_id=node_id,

@@ -1,0 +1,183 @@
+"""Rows of events as Arrow columns, and back.
+
+All kinds share one wide table: a column a field name, its type taken from the annotations in
+``events.py``, null where a kind has no such field. In each batch the rows of one kind stand
+together, in the order of ``EVENT_TYPES``.
+"""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from autogradviz.events import EVENT_TYPES, Event, field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.log.log import Row
+
+KINDS: Final = {kind.__name__: kind for kind in EVENT_TYPES}
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+_REQUIRED: Final = {
+    kind: {name for name, hint in get_type_hints(kind).items() if not _is_optional(hint)}
+    for kind in EVENT_TYPES
+}
+
+
+class DamagedError(ValueError):
+    """A batch holds what no recording writes."""
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    """Return the type of the column for one annotation of an event's field."""
+    if _is_optional(hint):
+        (hint,) = (part for part in get_args(hint) if part is not type(None))
+    origin = get_origin(hint)
+    if origin is tuple:
+        return pa.list_(_arrow_type(get_args(hint)[0]))
+    if origin is Literal:
+        return pa.string()
+    return {int: pa.int64(), str: pa.string(), bool: pa.bool_()}[hint]
+
+
+@cache
+def schema() -> pa.Schema:
+    """Return the columns: the kind, then every field name of every event once."""
+    columns: dict[str, pa.DataType] = {"kind": pa.string()}
+    for kind in EVENT_TYPES:
+        hints = get_type_hints(kind)
+        for name in field_names(kind):
+            columns.setdefault(name, _arrow_type(hints[name]))
+    return pa.schema(columns)
+
+
+# --- rows to columns ------------------------------------------------------------------------
+
+
+def to_batch(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> pa.RecordBatch:
+    """Return one batch that holds the rows of some kinds, one kind after the other."""
+    filled = [(len(rows), _columns(kind, rows)) for kind, rows in pieces if rows]
+    return pa.record_batch(
+        [
+            pa.concat_arrays(
+                [
+                    columns[column.name] if column.name in columns else pa.nulls(n, column.type)
+                    for n, columns in filled
+                ]
+            )
+            for column in schema()
+        ],
+        schema=schema(),
+    )
+
+
+def _columns(kind: type[Event], rows: Sequence[Row]) -> dict[str, pa.Array]:
+    columns = {"kind": pa.repeat(pa.scalar(kind.__name__), len(rows))}
+    for name, values in zip(field_names(kind), zip(*rows, strict=True), strict=True):
+        columns[name] = _to_array(values, schema().field(name).type)
+    return columns
+
+
+def _to_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, type_)
+    except UnicodeEncodeError:
+        return pa.array([_encodable(value) for value in values], type_)
+
+
+def _encodable(value: Any) -> Any:
+    r"""Return text without lone surrogates, which UTF-8 cannot hold: ``\udc80`` is spelled out.
+
+    Python makes them of file names and source lines that are not UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return tuple(map(_encodable, value)) if isinstance(value, tuple) else value
+
+
+# --- columns to rows ------------------------------------------------------------------------
+
+
+def to_rows(batch: pa.RecordBatch) -> Iterator[tuple[type[Event], list[Row]]]:
+    """Yield the rows of each kind in a batch.
+
+    Raises:
+        DamagedError: if the batch holds an unknown kind, or lacks a value that every event
+            of its kind has.
+        pyarrow.ArrowInvalid: if its buffers contradict each other.
+    """
+    batch.validate(full=True)
+    start = 0
+    for name, run in groupby(_strings(batch.column("kind"))):
+        length = sum(1 for _ in run)
+        kind = KINDS.get(name or "")
+        if kind is None:
+            message = f"unknown kind of event {name!r}"
+            raise DamagedError(message)
+        yield kind, _rows(kind, batch.slice(start, length))
+        start += length
+
+
+def _rows(kind: type[Event], batch: pa.RecordBatch) -> list[Row]:
+    columns = []
+    for name in field_names(kind):
+        column = batch.column(name)
+        if column.null_count and name in _REQUIRED[kind]:
+            message = f"a {kind.__name__} without {name}"
+            raise DamagedError(message)
+        columns.append(_from_array(column))
+    return list(zip(*columns, strict=True))
+
+
+def _from_array(array: pa.Array) -> list[Any]:
+    """Return an array's values; several times faster than ``Array.to_pylist``."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    values = _READERS[array.type.id](array)
+    if array.null_count:
+        for index in _integers(pc.indices_nonzero(array.is_null()).cast(pa.int64())):
+            values[index] = None
+    return values
+
+
+def _integers(array: pa.Array) -> list[Any]:
+    window = memoryview(array.buffers()[1]).cast("q")
+    return window[array.offset : array.offset + len(array)].tolist()
+
+
+def _booleans(array: pa.Array) -> list[Any]:
+    return list(map(bool, _integers(array.cast(pa.int64()))))
+
+
+def _strings(array: pa.Array) -> list[Any]:
+    """Return text; equal strings are one object."""
+    encoded = array.fill_null("").dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    return [texts[i] for i in _integers(encoded.indices.cast(pa.int64()))]
+
+
+def _lists(array: pa.Array) -> list[Any]:
+    """Return tuples; a null gives an empty one."""
+    ends = array.fill_null([]) if array.null_count else array
+    offsets = _integers(ends.offsets.cast(pa.int64()))
+    values = _from_array(ends.values)
+    return [tuple(values[i:j]) for i, j in pairwise(offsets)]
+
+
+_READERS = {
+    pa.int64().id: _integers,
+    pa.bool_().id: _booleans,
+    pa.string().id: _strings,
+    pa.list_(pa.int64()).id: _lists,
+}
