@@ -14,7 +14,6 @@ Ids are small integers counted by the recorder, one counter a family, and never 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Final, Literal, TypeAlias, get_args
 
 Phase: TypeAlias = Literal["forward", "backward", "recompute"]
@@ -425,7 +424,9 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 
-@cache
+_FIELD_NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
+
+
 def field_names(kind: type[Event]) -> tuple[str, ...]:
     """Return the names of an event's fields, in the order of its rows."""
-    return tuple(field.name for field in fields(kind))
+    return _FIELD_NAMES[kind]
