@@ -1,0 +1,220 @@
+"""Nodes, their saved tensors and their parameters, as they are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.scene.fold import leaf_label
+from autogradviz.scene.schema import Chip, Pennant, SceneNode
+from autogradviz.scene.widths import elide, text_width
+from autogradviz.scene.words import chip_words, format_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.diagnose.finding import Finding
+    from autogradviz.model import Model
+    from autogradviz.model.types import Node, Region, SavedTensor
+    from autogradviz.scene.fold import FoldedGraph
+    from autogradviz.scene.schema import ChipState, GradState
+
+TAG_GAP: Final = 9.0
+"""Between a box and its first chip or pennant."""
+
+CHIP_GAP: Final = 5.0
+MAX_CHIPS: Final = 3
+MORE_WIDTH: Final = 22.0  # "+2" behind the last chip
+TAG_SIZE: Final = 11.0  # of the font in chips and pennants
+CHIP_PADDING: Final = 18.0
+PENNANT_PADDING: Final = 18.0
+GRAD_GLYPH: Final = 14.0
+COMPACT_WIDTH: Final = 18.0
+MAX_NAME: Final = 48
+
+
+@dataclass(slots=True)
+class Boxes:
+    """All nodes with what stands beside them."""
+
+    nodes: list[SceneNode] = field(default_factory=list)
+    chips: list[Chip] = field(default_factory=list)
+    pennants: list[Pennant] = field(default_factory=list)
+
+
+def draw_boxes(
+    model: Model, folded: FoldedGraph, findings: Sequence[Finding], victims: set[int]
+) -> Boxes:
+    """Return the boxes of all drawn nodes, not yet in groups."""
+    return _Drawing(model, folded, findings, victims).boxes()
+
+
+class _Drawing:
+    def __init__(
+        self, model: Model, folded: FoldedGraph, findings: Sequence[Finding], victims: set[int]
+    ) -> None:
+        self._folded = folded
+        self._findings = findings
+        self._victims = victims
+        self._regions: dict[int | None, Region] = {r.region_id: r for r in model.regions}
+        self._backward_ran = any(node.runs for node in model.graph.nodes.values())
+        tensors = [model.tensors[tensor_id] for tensor_id in model.parameters]
+        self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
+        self._seen_events = {event for finding in findings for event in finding.events}
+        self._drawn_targets = [0] * len(folded.nodes)
+        for source, _, _ in folded.edges:
+            self._drawn_targets[source] += 1
+
+    def boxes(self) -> Boxes:
+        boxes = Boxes()
+        for index, node in enumerate(self._folded.nodes):
+            chips = self._chips(index, node)
+            pennants = self._pennants(index)
+            boxes.chips += chips
+            boxes.pennants += pennants
+            boxes.nodes.append(self._node(index, node, chips, pennants))
+        return boxes
+
+    def _node(
+        self, index: int, node: Node, chips: list[Chip], pennants: list[Pennant]
+    ) -> SceneNode:
+        op, region = node.op, self._regions.get(node.region_id)
+        error = index in self._victims
+        writes = self._is_culprit(node)
+        compact = (
+            node.name == "AddBackward0"
+            and self._drawn_targets[index] == 2  # noqa: PLR2004  a sum of two
+            and not (node.saved or pennants or error or writes)
+        )
+        op_name = elide(op.name, MAX_NAME) if op is not None else ""
+        name = elide(node.name, MAX_NAME)
+        beside = TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips)
+        return SceneNode(
+            index=index,
+            node_id=node.node_id,
+            group=0,
+            op=op_name,
+            name=name,
+            module=node.module,
+            sequence_nr=node.sequence_nr,
+            filename=node.location.filename if node.location else "",
+            lineno=node.location.lineno if node.location else 0,
+            state=node.state,
+            error=error,
+            writes=writes,
+            recomputes=len(region.recomputations) if region else 0,
+            runs=node.runs,
+            duration_ns=node.duration_ns,
+            shape=format_shape(op.outputs[0].shape) if op and op.outputs else "",
+            compact=compact,
+            op_width=COMPACT_WIDTH if compact else _op_width(op_name, writes=writes),
+            name_width=0.0 if compact else text_width(name, bold=True) + 16,
+            left_width=_tags_width([pennant.width for pennant in pennants]),
+            right_width=beside,
+        )
+
+    def _is_culprit(self, node: Node) -> bool:
+        """Return whether a node's op is the write that a finding accuses."""
+        op = node.op
+        if op is None or not op.written:
+            return False
+        blamed = any(f.culprit is not None and f.culprit == op.location for f in self._findings)
+        return blamed or op.seq in self._seen_events
+
+    def _chips(self, index: int, node: Node) -> list[Chip]:
+        """Return a node's saved tensors, the broken first; parameters are pennants already."""
+        saved = [s for s in node.saved if s.broken]
+        saved += [
+            s
+            for s in node.saved
+            if not s.broken and s.tensor.storage_id not in self._parameter_storages
+        ]
+        return [self._chip(index, s, drawn=i < MAX_CHIPS) for i, s in enumerate(saved)]
+
+    def _chip(self, index: int, saved: SavedTensor, *, drawn: bool) -> Chip:
+        chip = Chip(
+            node=index,
+            saved_id=saved.saved_id,
+            slot=elide(saved.slot or "", MAX_NAME // 2),
+            version=saved.version,
+            seen_version=_seen_version(saved),
+            nbytes=saved.tensor.nbytes,
+            shape=format_shape(saved.tensor.shape),
+            dtype=saved.tensor.dtype,
+            state=_chip_state(saved),
+            packed_by=saved.packed_by,
+            storage_id=saved.tensor.storage_id,
+            width=0.0,
+        )
+        slot, version, nbytes = chip_words(chip)
+        words = text_width(slot + nbytes, TAG_SIZE) + text_width(version, TAG_SIZE, bold=True)
+        return replace(chip, width=words + CHIP_PADDING) if drawn else chip
+
+    def _pennants(self, index: int) -> list[Pennant]:
+        """Return the parameters of a node; those whose gradients fared alike share a pennant."""
+        pennants = [self._pennant(index, leaf) for leaf in self._folded.leaves[index]]
+        for state in ("ok", "none", "unknown"):
+            alike = [i for i, pennant in enumerate(pennants) if pennant.grad == state]
+            if alike:
+                first = pennants[alike[0]]
+                label = elide(", ".join(pennants[i].label for i in alike), MAX_NAME // 2)
+                width = text_width(label, TAG_SIZE, bold=True)
+                width += text_width(f" {first.shape}", TAG_SIZE) + PENNANT_PADDING
+                width += 0.0 if state == "unknown" else GRAD_GLYPH
+                pennants[alike[0]] = replace(first, label=label, width=width)
+        return pennants
+
+    def _pennant(self, index: int, leaf: Node) -> Pennant:
+        parameter = leaf.parameter
+        assert parameter is not None
+        return Pennant(
+            node=index,
+            name=parameter.name,
+            label=leaf_label(parameter),
+            shape=format_shape(parameter.tensor.shape),
+            grad=self._grad(accumulated=parameter.accumulated),
+            shared=self._folded.users[leaf.node_id],
+            width=0.0,
+        )
+
+    def _grad(self, *, accumulated: bool) -> GradState:
+        if accumulated:
+            return "ok"
+        return "none" if self._backward_ran else "unknown"
+
+
+def _op_width(op: str, *, writes: bool) -> float:
+    """Return the width of a box's left part; the pencil of a culprit stands in it."""
+    if not op:
+        return 0.0
+    return text_width(op, bold=writes) + 16 + (16 if writes else 0)
+
+
+def _seen_version(saved: SavedTensor) -> int | None:
+    """Return the version that backward found, where it was another than was saved."""
+    for unpack in saved.unpacks:
+        if None not in (unpack.version, unpack.seen_version):  # noqa: SIM102  two questions
+            if unpack.version != unpack.seen_version:
+                return unpack.seen_version
+    return saved.version
+
+
+def _chip_state(saved: SavedTensor) -> ChipState:
+    if saved.broken:
+        return "broken"
+    if saved.packed_by in {"checkpoint", "recompute"}:
+        return "recomputed"
+    return "held" if saved.released_seq is None else "released"
+
+
+def _tags_width(widths: Sequence[float]) -> float:
+    """Return the room of tags beside a box, the gap to it included."""
+    drawn = [width for width in widths if width]
+    if not drawn:
+        return 0.0
+    return TAG_GAP + sum(drawn) + CHIP_GAP * (len(drawn) - 1)
+
+
+def _chips_width(chips: Sequence[Chip]) -> float:
+    hidden = any(not chip.width for chip in chips)
+    return _tags_width([chip.width for chip in chips]) + (MORE_WIDTH if hidden else 0.0)

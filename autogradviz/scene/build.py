@@ -1,0 +1,91 @@
+"""Model and findings into a scene."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from autogradviz.scene.boxes import draw_boxes
+from autogradviz.scene.facts import (
+    draw_diffs,
+    draw_findings,
+    draw_lines,
+    draw_memory,
+    draw_regions,
+    draw_spans,
+    summarize,
+)
+from autogradviz.scene.fold import FoldedGraph, fold_graph
+from autogradviz.scene.groups import draw_groups
+from autogradviz.scene.schema import Scene, SceneEdge
+from autogradviz.scene.tree import build_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.diagnose.finding import Finding
+    from autogradviz.model import Model
+
+
+def build_scene(
+    model: Model, findings: Sequence[Finding], *, title: str | None = None, depth: int | None = None
+) -> Scene:
+    """Return everything that a renderer may draw.
+
+    Args:
+        model: what was recorded.
+        findings: what was found in it, the surest first.
+        title: the picture's title; the model's class by default.
+        depth: how many levels of modules are open at first: 0 shows the outermost modules
+            closed. By default as many groups are open as make a readable picture.
+    """
+    keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
+    folded = fold_graph(model.graph, keep)
+    victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
+    boxes = draw_boxes(model, folded, findings, victims)
+    tree = build_tree(folded, model.regions, victims)
+    groups, nodes = draw_groups(tree, folded, boxes, model, depth=depth)
+    on_path = _path_to(victims, folded)
+    edges = tuple(
+        SceneEdge(source=source, target=target, views=views, on_path=(source, target) in on_path)
+        for source, target, views in folded.edges
+    )
+    return Scene(
+        summary=summarize(model, title),
+        groups=groups,
+        nodes=nodes,
+        edges=edges,
+        chips=tuple(boxes.chips),
+        pennants=tuple(boxes.pennants),
+        findings=draw_findings(findings, folded, model.regions),
+        regions=draw_regions(model.regions),
+        diffs=draw_diffs(model.regions),
+        spans=draw_spans(model),
+        memory=draw_memory(model),
+        lines=draw_lines(model),
+    )
+
+
+def _path_to(victims: set[int], folded: FoldedGraph) -> set[tuple[int, int]]:
+    """Return the edges of the shortest way from where backward began to the first victim."""
+    if not victims:
+        return set()
+    users: dict[int, list[int]] = {}
+    for source, target, _ in folded.edges:
+        users.setdefault(target, []).append(source)
+    start = max(victims)
+    towards = {start: start}  # each node's next one on the way to the victim
+    queue = deque([start])
+    while queue:
+        node = queue.popleft()
+        if not users.get(node):
+            path = set()
+            while towards[node] != node:
+                path.add((node, towards[node]))
+                node = towards[node]
+            return path
+        for user in users[node]:
+            if user not in towards:
+                towards[user] = node
+                queue.append(user)
+    return set()

@@ -1,0 +1,192 @@
+"""What stands beside the graph: findings, regions, timeline, memory, source and the figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.events import BackwardStarted
+from autogradviz.scene.schema import (
+    SceneDiffRow,
+    SceneFinding,
+    SceneLine,
+    SceneMemory,
+    SceneRegion,
+    SceneSpan,
+    SceneSummary,
+)
+from autogradviz.scene.words import format_bytes, format_shape, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.diagnose.finding import Finding
+    from autogradviz.model import Model
+    from autogradviz.model.types import Op, Region
+    from autogradviz.scene.fold import FoldedGraph
+
+MAX_SPANS: Final = 20_000
+"""Bars of the timeline; where there are more, the longest."""
+
+MAX_MEMORY_POINTS: Final = 4_000
+
+
+def draw_findings(
+    findings: Sequence[Finding], folded: FoldedGraph, regions: Sequence[Region]
+) -> tuple[SceneFinding, ...]:
+    """Return the findings with indices of drawn nodes and of regions."""
+    region_of = {region.region_id: i for i, region in enumerate(regions)}
+    return tuple(
+        SceneFinding(
+            slug=finding.slug,
+            title=finding.title,
+            confidence=finding.confidence,
+            explanation=finding.explanation,
+            fix=finding.fix,
+            culprit_file=finding.culprit.filename if finding.culprit else "",
+            culprit_line=finding.culprit.lineno if finding.culprit else 0,
+            culprit_text=finding.culprit.text if finding.culprit else "",
+            victim_file=finding.victim.filename if finding.victim else "",
+            victim_line=finding.victim.lineno if finding.victim else 0,
+            victim_text=finding.victim.text if finding.victim else "",
+            nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
+            region=-1 if finding.region_id is None else region_of.get(finding.region_id, -1),
+        )
+        for finding in findings
+    )
+
+
+def draw_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
+    """Return the checkpoint regions."""
+    index_of = {region.region_id: i for i, region in enumerate(regions)}
+    return tuple(
+        SceneRegion(
+            index=i,
+            region_id=region.region_id,
+            parent=index_of.get(region.parent_region_id or 0, -1)
+            if region.parent_region_id is not None
+            else -1,
+            module=region.module,
+            function=region.function,
+            reentrant=region.reentrant,
+            early_stop=region.early_stop,
+            filename=region.location.filename if region.location else "",
+            lineno=region.location.lineno if region.location else 0,
+            saved=len(region.saved),
+            recomputes=len(region.recomputations),
+            outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
+        )
+        for i, region in enumerate(regions)
+    )
+
+
+def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
+    """Return forward against the last recomputation, op by op, region by region."""
+    rows: list[SceneDiffRow] = []
+    for i, region in enumerate(regions):
+        if not region.recomputations:
+            continue
+        forward_nr = recompute_nr = 0
+        for pair in region.recomputations[-1].pairs:
+            forward_nr += pair.forward is not None
+            recompute_nr += pair.recompute is not None
+            rows.append(
+                SceneDiffRow(
+                    region=i,
+                    status=pair.status,
+                    forward_nr=forward_nr if pair.forward else 0,
+                    forward_op=_op_name(pair.forward),
+                    forward_shape=_op_shape(pair.forward),
+                    forward_line=_op_line(pair.forward),
+                    recompute_nr=recompute_nr if pair.recompute else 0,
+                    recompute_op=_op_name(pair.recompute),
+                    recompute_shape=_op_shape(pair.recompute),
+                    recompute_line=_op_line(pair.recompute),
+                    filename=_op_file(pair.forward) or _op_file(pair.recompute),
+                )
+            )
+    return tuple(rows)
+
+
+def _op_name(op: Op | None) -> str:
+    return op.name if op else ""
+
+
+def _op_shape(op: Op | None) -> str:
+    return format_shape(op.outputs[0].shape) if op and op.outputs else ""
+
+
+def _op_line(op: Op | None) -> int:
+    return op.location.lineno if op and op.location else 0
+
+
+def _op_file(op: Op | None) -> str:
+    return op.location.filename if op and op.location else ""
+
+
+def draw_spans(model: Model) -> tuple[SceneSpan, ...]:
+    """Return the bars of the timeline, in the order in which they began."""
+    spans = list(model.timeline.spans)
+    if len(spans) > MAX_SPANS:
+        spans.sort(key=lambda span: span.start_ns - span.end_ns)
+        spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
+    return tuple(
+        SceneSpan(
+            kind=span.kind,
+            label=span.label,
+            start_ns=span.start_ns,
+            end_ns=span.end_ns,
+            depth=span.depth,
+            thread=span.thread,
+        )
+        for span in spans
+    )
+
+
+def draw_memory(model: Model) -> tuple[SceneMemory, ...]:
+    """Return the saved-memory curve; of a long one the highest point of each stretch."""
+    curve = model.memory
+    stretch = len(curve.nbytes) // MAX_MEMORY_POINTS + 1
+    points = []
+    for start in range(0, len(curve.nbytes), stretch):
+        part = range(start, min(start + stretch, len(curve.nbytes)))
+        top = max(part, key=curve.nbytes.__getitem__)
+        points.append(SceneMemory(time_ns=curve.times_ns[top], nbytes=curve.nbytes[top]))
+    return tuple(points)
+
+
+def draw_lines(model: Model) -> tuple[SceneLine, ...]:
+    """Return all source lines that were read."""
+    return tuple(
+        SceneLine(filename=filename, lineno=lineno, text=text)
+        for (filename, lineno), text in sorted(model.source_lines.items())
+    )
+
+
+def summarize(model: Model, title: str | None) -> SceneSummary:
+    """Return the header's figures."""
+    started, error, graph = model.started, model.error, model.graph
+    peak = max(model.memory.nbytes, default=0)
+    words = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
+    if model.regions:
+        words.append(plural(len(model.regions), "checkpoint region"))
+    if peak:
+        words.append(f"peak saved {format_bytes(peak)}")
+    name = (started.model_name if started else None) or "autograd graph"
+    return SceneSummary(
+        title=name if title is None else title,
+        subtitle=" · ".join(words),
+        torch_version=started.torch_version if started else "",
+        nodes=len(graph.nodes),
+        edges=len(graph.edges),
+        ops=len(model.ops),
+        events=len(model.log),
+        storages=len(model.histories),
+        peak_nbytes=peak,
+        end_ns=model.timeline.end_ns,
+        backwards=len(model.log.of(BackwardStarted)),
+        regions=len(model.regions),
+        recomputations=sum(len(region.recomputations) for region in model.regions),
+        error_type=error.type_name if error else "",
+        error_message=error.message if error else "",
+        notices=tuple(notice.message for notice in model.notices),
+    )

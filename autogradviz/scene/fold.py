@@ -1,0 +1,146 @@
+"""The graph as it is drawn: leaves as pennants, chains of views as counts on edges."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from autogradviz.model.types import Graph, Node, Parameter
+
+VIEW_OPS: Final = frozenset(
+    [
+        "Alias",
+        "AsStrided",
+        "Detach",
+        "Expand",
+        "Flatten",
+        "LiftFresh",
+        "Movedim",
+        "Permute",
+        "Reshape",
+        "ReshapeAlias",
+        "Select",
+        "Slice",
+        "Squeeze",
+        "SwapAxes",
+        "SwapDims",
+        "T",
+        "MT",
+        "H",
+        "MH",
+        "Transpose",
+        "Unflatten",
+        "UnsafeView",
+        "Unsqueeze",
+        "View",
+        "ViewAs",
+        "ViewAsReal",
+        "ViewAsComplex",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedGraph:
+    """Drawn nodes in creation order; edges and leaves refer to them by index."""
+
+    nodes: list[Node]
+    index_of: dict[int, int]  # by node id
+    edges: list[tuple[int, int, int]]  # source, target, views folded between
+    leaves: list[list[Node]]  # AccumulateGrad nodes by the drawn node that uses them
+    users: dict[int, int]  # drawn nodes that use a leaf, by its node id
+
+
+def is_view(node: Node) -> bool:
+    """Return whether a node only looks at its input another way."""
+    match = re.fullmatch(r"_?(\w+?)(Copy)?Backward\d*", node.name)
+    return match is not None and match[1] in VIEW_OPS and not node.saved
+
+
+def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
+    """Return the graph without leaves, views on leaves, and chains of views.
+
+    Args:
+        graph: the whole graph.
+        keep: ids of nodes that are drawn whatever they are.
+    """
+    return _Fold(graph, keep).result()
+
+
+class _Fold:
+    def __init__(self, graph: Graph, keep: Collection[int]) -> None:
+        self._nodes = graph.nodes
+        self._next: dict[int, list[int]] = {node_id: [] for node_id in graph.nodes}
+        self._users: dict[int, list[int]] = {node_id: [] for node_id in graph.nodes}
+        for edge in graph.edges:
+            self._next[edge.source].append(edge.target)
+            self._users[edge.target].append(edge.source)
+        self._kept = {*graph.roots, *keep}
+        self._on_leaf: set[int] = set()  # leaves that are used, and views on them
+
+    def result(self) -> FoldedGraph:
+        leaves_of = self._attach_leaves()
+        drawn = [n for i, n in self._nodes.items() if i not in self._on_leaf and not self._folds(i)]
+        drawn.sort(key=lambda node: node.order)
+        index_of = {node.node_id: i for i, node in enumerate(drawn)}
+        edges = []
+        for i, node in enumerate(drawn):
+            for target in self._next[node.node_id]:
+                end, views = self._follow(target)
+                if end in index_of:
+                    edges.append((i, index_of[end], views))
+        leaves = [leaves_of.get(node.node_id, []) for node in drawn]
+        users: dict[int, int] = {}
+        for leaf in (leaf for row in leaves for leaf in row):
+            users[leaf.node_id] = users.get(leaf.node_id, 0) + 1
+        return FoldedGraph(drawn, index_of, edges, leaves, users)
+
+    def _attach_leaves(self) -> dict[int, list[Node]]:
+        """Return the leaves that each node uses, directly or through views of that leaf alone."""
+        leaves_of: dict[int, list[Node]] = {}
+        for leaf in self._nodes.values():
+            if leaf.parameter is None or not self._users[leaf.node_id]:
+                continue
+            self._on_leaf.add(leaf.node_id)
+            stack = list(reversed(self._users[leaf.node_id]))
+            while stack:
+                user = stack.pop()
+                if self._is_view_on_one(user) and self._users[user]:
+                    if user not in self._on_leaf:
+                        self._on_leaf.add(user)
+                        stack.extend(reversed(self._users[user]))
+                    continue
+                row = leaves_of.setdefault(user, [])
+                if leaf not in row:
+                    row.append(leaf)
+        return leaves_of
+
+    def _is_view_on_one(self, node_id: int) -> bool:
+        node = self._nodes[node_id]
+        return (
+            len(self._next[node_id]) == 1
+            and node_id not in self._kept
+            and node.state != "failed"
+            and is_view(node)
+        )
+
+    def _folds(self, node_id: int) -> bool:
+        """Return whether a node becomes a count on an edge."""
+        return len(self._users[node_id]) == 1 and self._is_view_on_one(node_id)
+
+    def _follow(self, node_id: int) -> tuple[int, int]:
+        """Return the drawn node at the end of a chain of views, and the chain's length."""
+        views = 0
+        while self._folds(node_id) and node_id not in self._on_leaf:
+            node_id = self._next[node_id][0]
+            views += 1
+        return node_id, views
+
+
+def leaf_label(parameter: Parameter) -> str:
+    """Return the last part of a leaf's name, "input" of one without."""
+    return parameter.name.rpartition(".")[2] or "input"

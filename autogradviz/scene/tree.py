@@ -1,0 +1,213 @@
+"""Groups: modules, checkpoint regions that are no module, and runs of identical blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from autogradviz.model.types import Region
+    from autogradviz.scene.fold import FoldedGraph
+    from autogradviz.scene.schema import GroupKind
+
+MIN_RUN: Final = 2
+MIN_BLOCK_NODES: Final = 2
+
+Part: TypeAlias = "str | int"
+"""One step of a way into groups: part of a module's name, or a region's id."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """One group and what it holds."""
+
+    kind: GroupKind
+    path: str  # the module's qualified name
+    region: Region | None = None  # the checkpoint region that it is, wholly
+    nodes: list[int] = field(default_factory=list)  # in creation order
+    groups: list[Tree] = field(default_factory=list)
+    by_part: dict[Part, Tree] = field(default_factory=dict)
+
+    def all_nodes(self) -> list[int]:
+        """Return the nodes in this group and in the groups in it."""
+        nodes = list(self.nodes)
+        for group in self.groups:
+            nodes += group.all_nodes()
+        return nodes
+
+    def oldest(self) -> int:
+        """Return the first node, in creation order."""
+        return min(self.all_nodes())
+
+
+def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[int]) -> Tree:
+    """Return the root of all groups.
+
+    Args:
+        folded: the drawn graph.
+        regions: the checkpoint regions of the trace.
+        stays_apart: nodes whose blocks are left out of runs.
+    """
+    ways: list[list[Part]] = [
+        list(node.module.split(".")) if node.module else [] for node in folded.nodes
+    ]
+    whole = _mark_regions(folded, regions, ways)
+    root = Tree("root", "")
+    for index, way in enumerate(ways):
+        _grow(root, way, regions).nodes.append(index)
+    for module_way, region in whole.items():
+        _grow(root, module_way, regions).region = region
+    while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
+        root = root.groups[0]
+        root.kind = "root"
+    _dissolve_single_nodes(root)
+    _join_runs(root, folded, stays_apart)
+    return root
+
+
+def _mark_regions(
+    folded: FoldedGraph, regions: Sequence[Region], ways: list[list[Part]]
+) -> dict[tuple[Part, ...], Region]:
+    """Return the modules that are whole regions; put the other regions into the nodes' ways."""
+    parents = {region.region_id: region.parent_region_id for region in regions}
+    members: dict[int, list[int]] = {region.region_id: [] for region in regions}
+    for index, node in enumerate(folded.nodes):
+        region_id = node.region_id
+        while region_id is not None and region_id in members:
+            members[region_id].append(index)
+            region_id = parents[region_id]
+    modules = [tuple(way) for way in ways]
+    sizes: dict[tuple[Part, ...], int] = {}
+    for way in modules:
+        for depth in range(len(way) + 1):
+            sizes[way[:depth]] = sizes.get(way[:depth], 0) + 1
+    whole: dict[tuple[Part, ...], Region] = {}
+    for region in regions:
+        nodes = members[region.region_id]
+        if not nodes:
+            continue
+        common = _common_way([modules[i] for i in nodes])
+        if common and sizes[common] == len(nodes):
+            whole.setdefault(common, region)
+            continue
+        for i in nodes:
+            before = sum(isinstance(part, int) for part in ways[i])
+            ways[i].insert(len(common) + before, region.region_id)
+    return whole
+
+
+def _common_way(ways: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
+    ways = list(ways)
+    first, last = min(ways, key=_sortable), max(ways, key=_sortable)
+    depth = 0
+    while depth < min(len(first), len(last)) and first[depth] == last[depth]:
+        depth += 1
+    return first[:depth]
+
+
+def _sortable(way: tuple[Part, ...]) -> tuple[str, ...]:
+    return tuple(map(str, way))
+
+
+def _grow(root: Tree, way: Iterable[Part], regions: Sequence[Region]) -> Tree:
+    """Return the group at the end of a way; make what is missing."""
+    tree = root
+    for part in way:
+        child = tree.by_part.get(part)
+        if child is None:
+            if isinstance(part, int):
+                region = next(r for r in regions if r.region_id == part)
+                child = Tree("region", tree.path, region)
+            else:
+                child = Tree("module", f"{tree.path}.{part}" if tree.path else part)
+            tree.by_part[part] = child
+            tree.groups.append(child)
+        tree = child
+    return tree
+
+
+def _dissolve_single_nodes(tree: Tree) -> None:
+    """Give modules of one node up: the node stands for them."""
+    kept = []
+    for group in tree.groups:
+        _dissolve_single_nodes(group)
+        if len(group.nodes) == 1 and not group.groups and group.region is None:
+            tree.nodes += group.nodes
+        else:
+            kept.append(group)
+    tree.nodes.sort()
+    tree.groups = sorted(kept, key=Tree.oldest)
+
+
+def _join_runs(tree: Tree, folded: FoldedGraph, stays_apart: set[int]) -> None:
+    """Put numbered neighbours of one structure into a group of their own."""
+    for group in tree.groups:
+        _join_runs(group, folded, stays_apart)
+    numbered = [g for g in tree.groups if g.kind == "module" and g.path.split(".")[-1].isdigit()]
+    if len(numbered) < MIN_RUN:
+        return
+    shapes = _Shapes(folded)
+    joined: list[Tree] = []
+    run: list[Tree] = []
+    last: object = None
+    for group in tree.groups:
+        shape = shapes.of(group) if group in numbered else None
+        apart = shape is None or not stays_apart.isdisjoint(group.all_nodes())
+        if apart or shape != last or not _touch(run[-1], group, tree.nodes):
+            joined += _as_group(run)
+            run = []
+        if apart:
+            joined.append(group)
+        else:
+            run.append(group)
+        last = None if apart else shape
+    tree.groups = joined + _as_group(run)
+
+
+def _touch(before: Tree, after: Tree, nodes: list[int]) -> bool:
+    """Return whether no other node of the parent was created between two groups."""
+    low, high = max(before.all_nodes()), after.oldest()
+    return not any(low < node < high for node in nodes)
+
+
+def _as_group(run: list[Tree]) -> list[Tree]:
+    if len(run) < MIN_RUN:
+        return list(run)
+    return [Tree("repeat", run[0].path, groups=list(run))]
+
+
+class _Shapes:
+    """What makes two blocks identical: ops, shapes, states, saved slots, leaves and edges."""
+
+    def __init__(self, folded: FoldedGraph) -> None:
+        self._folded = folded
+        self._targets: list[list[tuple[int, int]]] = [[] for _ in folded.nodes]
+        for source, target, views in folded.edges:
+            self._targets[source].append((target, views))
+
+    def of(self, tree: Tree) -> object:
+        """Return something that is equal for identical blocks; None for one too small."""
+        nodes = sorted(tree.all_nodes())
+        if len(nodes) < MIN_BLOCK_NODES:
+            return None
+        place = {node: i for i, node in enumerate(nodes)}
+        return tree.region is None, tuple(
+            (
+                self._node(node),
+                tuple((place[t], views) for t, views in self._targets[node] if t in place),
+            )
+            for node in nodes
+        )
+
+    def _node(self, index: int) -> object:
+        node = self._folded.nodes[index]
+        shapes = () if node.op is None else tuple(tensor.shape for tensor in node.op.outputs)
+        saved = tuple((s.slot, s.tensor.shape, s.packed_by) for s in node.saved)
+        leaves = tuple(
+            leaf.parameter.tensor.shape
+            for leaf in self._folded.leaves[index]
+            if leaf.parameter is not None
+        )
+        return node.name, node.state, shapes, saved, leaves

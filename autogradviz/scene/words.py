@@ -1,0 +1,49 @@
+"""Numbers and names as they stand in pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.scene.schema import Chip
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+
+
+def format_bytes(nbytes: int) -> str:
+    """Return a byte count in decimal units: "48 B", "16 kB", "3.1 MB"."""
+    value, unit = float(nbytes), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:  # noqa: PLR2004  would read "1000"
+        value, unit = value / 1000, unit + 1
+    small = value < 9.95 and unit > 0  # noqa: PLR2004  would read "10.0"
+    return f"{value:.1f} {_UNITS[unit]}" if small else f"{value:.0f} {_UNITS[unit]}"
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape as "4×12×256", and "scalar" of a tensor without dimensions."""
+    return "×".join(map(str, shape)) if shape else "scalar"
+
+
+def plural(count: int, word: str) -> str:
+    """Return "1 node", "1,234 nodes"."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def last_part(name: str) -> str:
+    """Return the last part of a qualified name; of a numbered one the last two ("h.0")."""
+    parts = name.split(".")
+    if len(parts) > 1 and parts[-1].isdigit():
+        return ".".join(parts[-2:])
+    return parts[-1]
+
+
+def chip_words(chip: Chip) -> tuple[str, str, str]:
+    """Return what a chip says: slot, version (bold), bytes."""
+    version = "" if chip.version is None else f"v{chip.version}"
+    if chip.state == "broken":
+        version = f"v{chip.version} → v{chip.seen_version}"
+    slot = f"{chip.slot} " if version and chip.slot else chip.slot
+    separator = " · " if slot or version else ""
+    return slot, version, f"{separator}{format_bytes(chip.nbytes)}"
