@@ -1,0 +1,237 @@
+"""The engine seam: every backward, nested ones too, and every node that runs in it.
+
+When the engine is entered the whole graph is walked, looked at and given a hook before and
+after each node, as PyTorch's own ``_register_logging_hooks_on_whole_graph`` does; when it is
+left they are all removed.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.autograd.graph
+
+from autogradviz.events import (
+    NO_ID,
+    BackwardEnded,
+    BackwardStarted,
+    GradAccumulated,
+    NodeFinished,
+    NodeStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.recorder.nodes import NodeTag
+    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.threads import ThreadState
+
+_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_current_node = torch._C._current_autograd_node  # noqa: SLF001
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_NAME = "_engine_run_backward"
+
+
+class Entry:
+    """One call into the engine."""
+
+    def __init__(self, backward_id: int, state: ThreadState, *, keep_graph: bool) -> None:
+        self.backward_id = backward_id
+        self.keep_graph = keep_graph
+        self.state = state
+        self.handles: list[Any] = []
+        # Where the thread stood: an exception leaves contexts open behind it.
+        self.depths = (len(state.calls), len(state.regions), len(state.running))
+
+    def remove_hooks(self) -> None:
+        """Take every hook off again."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+
+
+class BackwardTable:
+    """Knows the open engine entries and hears from the nodes' hooks."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._count = 0
+        self._open: dict[int, Entry] = {}
+        self._by_task: dict[int, Entry] = {}
+        self.failed_node: tuple[int, int] | None = None
+        """(node, backward) that was running when the engine last raised."""
+
+    def begin(self, outputs: Sequence[Any], arguments: tuple[Any, ...], named: Any) -> Entry:
+        """Look at the graph and hook it; the engine is about to run."""
+        recorder = self._recorder
+        state = recorder.threads.state()
+        options = _engine_options(arguments, named)
+        entry = Entry(self._count, state, keep_graph=options["retain_graph"])
+        self._count += 1
+        try:
+            with _NoFunctions():
+                roots = [node for node in map(_node_of, outputs) if node is not None]
+                inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
+            self._open[entry.backward_id] = entry
+            recorder.nodes.walk(roots, partial(self._hook, entry))
+            nodes = recorder.nodes
+            recorder.emit(
+                BackwardStarted,
+                entry.backward_id,
+                state.running[-1][0] if state.running else None,
+                tuple([nodes.tag(node).node_id for node in roots]),
+                tuple([nodes.tag(node).node_id for node in inputs]),
+                options["retain_graph"],
+                options["create_graph"],
+                options["accumulate_grad"],
+                stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
+            )
+        except BaseException:
+            self._open.pop(entry.backward_id, None)
+            entry.remove_hooks()
+            raise
+        state.backwards.append(entry.backward_id)
+        return entry
+
+    def _hook(self, entry: Entry, node: Any, tag: NodeTag) -> None:
+        if tag.hooked_by in self._open:
+            return  # an outer backward's hooks hear this node already
+        tag.hooked_by = entry.backward_id
+        entry.handles.append(node.register_prehook(partial(self._before_node, tag)))
+        entry.handles.append(node.register_hook(partial(self._after_node, tag)))
+
+    def end(self, entry: Entry, *, failed: bool) -> None:
+        """Unhook the graph; the engine has run."""
+        entry.remove_hooks()
+        self._open.pop(entry.backward_id, None)
+        for task in [task for task, open_ in self._by_task.items() if open_ is entry]:
+            del self._by_task[task]
+        state = entry.state
+        if failed and len(state.running) > entry.depths[2] and self.failed_node is None:
+            backward_id, node_id = state.running[-1]
+            self.failed_node = (node_id, backward_id)
+        del state.calls[entry.depths[0] :]
+        del state.regions[entry.depths[1] :]
+        del state.running[entry.depths[2] :]
+        if entry.backward_id in state.backwards:
+            state.backwards.remove(entry.backward_id)
+        self._recorder.emit(BackwardEnded, entry.backward_id, failed)
+
+    def _entry(self, state: ThreadState) -> Entry | None:
+        """Return the entry whose graph task is running on this thread."""
+        task = _graph_task()
+        entry = self._by_task.get(task)
+        if entry is None:
+            # The first node of a task: the newest entry without one, this thread's before all.
+            known = {id(other) for other in self._by_task.values()}
+            fresh = [other for other in self._open.values() if id(other) not in known]
+            if not fresh:
+                return None
+            own = [other for other in fresh if other.state is state]
+            entry = self._by_task[task] = (own or fresh)[-1]
+        return entry
+
+    def _before_node(self, tag: NodeTag, gradients: Any) -> None:
+        self._recorder.guarded("backward", self._started, tag, gradients)
+
+    def _after_node(self, tag: NodeTag, gradients: Any, _: Any) -> None:
+        self._recorder.guarded("backward", self._finished, tag, gradients)
+
+    def _started(self, tag: NodeTag, gradients: Any) -> None:
+        recorder = self._recorder
+        state = recorder.threads.state()
+        entry = self._entry(state)
+        if entry is None:
+            return
+        state.running.append((entry.backward_id, tag.node_id))
+        with _NoFunctions():
+            incoming = self._numbers(gradients)
+            recorder.emit(
+                NodeStarted, entry.backward_id, tag.node_id, incoming, thread=state.number
+            )
+            if tag.saved:
+                recorder.nodes.read_versions(_current_node(), tag)
+
+    def _finished(self, tag: NodeTag, gradients: Any) -> None:
+        recorder = self._recorder
+        state = recorder.threads.state()
+        entry = self._entry(state)
+        if entry is None:
+            return
+        if state.running and state.running[-1][1] == tag.node_id:
+            state.running.pop()
+        with _NoFunctions():
+            outgoing = self._numbers(gradients)
+        recorder.emit(NodeFinished, entry.backward_id, tag.node_id, outgoing, thread=state.number)
+        leaf = recorder.nodes.leaves.get(tag.node_id)
+        if leaf is not None:
+            recorder.emit(
+                GradAccumulated, entry.backward_id, tag.node_id, leaf, thread=state.number
+            )
+        if not entry.keep_graph and tag.saved:
+            recorder.nodes.release(tag)
+
+    def _numbers(self, gradients: Any) -> tuple[int, ...]:
+        number = self._recorder.tensors.number
+        return tuple(
+            [number(g) if isinstance(g, torch.Tensor) else NO_ID for g in gradients]
+        )
+
+
+def _node_of(output: Any) -> Any:
+    """Return the node behind a root or an input, None for a leaf."""
+    if isinstance(output, torch.autograd.graph.GradientEdge):
+        return output.node
+    return output.grad_fn if isinstance(output, torch.Tensor) else None
+
+
+def _engine_options(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """Name the engine's arguments: gradients, retain_graph, create_graph, inputs."""
+    given = dict(zip(("gradients", "retain_graph", "create_graph", "inputs"), arguments))  # noqa: B905
+    given.update(named)
+    return {
+        "retain_graph": bool(given.get("retain_graph")),
+        "create_graph": bool(given.get("create_graph")),
+        "accumulate_grad": bool(given.get("accumulate_grad", True)),
+        "inputs": given.get("inputs") or (),
+    }
+
+
+@contextmanager
+def observe_backward(recorder: Recorder) -> Iterator[None]:
+    """Record every backward while the context is open."""
+    original = torch.autograd.graph._engine_run_backward  # noqa: SLF001
+    table = recorder.backwards
+
+    def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        entry = recorder.guarded("backward", table.begin, t_outputs, args, kwargs)
+        try:
+            result = original(t_outputs, *args, **kwargs)
+        except BaseException:
+            if entry is not None:
+                recorder.guarded("backward", table.end, entry, failed=True)
+            raise
+        if entry is not None:
+            recorder.guarded("backward", table.end, entry, failed=False)
+        return result
+
+    # torch.autograd holds the same function under a second name, and so may others.
+    holders = [module for module in list(sys.modules.values()) if _holds(module, original)]
+    for module in holders:
+        setattr(module, _NAME, run_backward)
+    try:
+        yield
+    finally:
+        for module in holders:
+            if _holds(module, run_backward):
+                setattr(module, _NAME, original)
+
+
+def _holds(module: Any, function: Any) -> bool:
+    # Through __dict__: asking a lazy module for an attribute may import half a library.
+    return getattr(module, "__dict__", {}).get(_NAME) is function

@@ -1,0 +1,279 @@
+"""The dispatch seam: every operator below autograd, and what it wrote.
+
+NOTE [ Versions under a dispatch mode ]
+The mode stands below the kernel that bumps version counters (``ADInplaceOrView``), so a counter
+moves only after we have returned: the version after such a write is the one before it plus one.
+Operators without that kernel move the counter themselves, or not at all (fused optimizers), and
+the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
+runs one in-place op for each tensor, and those are not dispatched through the bumping kernel
+when a mode called them. Unwatched they bump once, so we do it for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
+from autogradviz.recorder.tensors import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.threads import ThreadState
+
+_sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_grad_enabled = torch.is_grad_enabled
+_increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+_BUMPING_KEYS: Final = ("ADInplaceOrView", "CompositeImplicitAutograd")
+_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+_GRAPH_FILE: Final = torch.autograd.graph.__file__
+_CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
+
+
+class Signature(NamedTuple):
+    """What an operator's schema says of its tensor arguments."""
+
+    name: str
+    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    bumps_later: bool  # a kernel above us bumps the counters of what is written
+    foreach: bool
+    clone: bool
+
+
+def _read_schema(func: Any) -> Signature:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        name = getattr(func, "name", None)
+        return Signature(str(name() if callable(name) else func), (), bumps_later=True, foreach=False, clone=False)
+    places = []
+    for position, argument in enumerate(schema.arguments):
+        if "Tensor" in str(argument.type):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            places.append((position, argument.name, written))
+    qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    return Signature(
+        str(func),
+        tuple(places),
+        bumps_later=any(_has_kernel(qualified, key) for key in _BUMPING_KEYS),
+        foreach=qualified.startswith("aten::_foreach_"),
+        clone=qualified == "aten::clone",
+    )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            if isinstance(item, torch.Tensor):
+                yield item
+
+
+class Arguments(NamedTuple):
+    """The tensors that one call took, before it ran."""
+
+    requires_grad: bool
+
+    ids: tuple[int, ...]
+    versions: tuple[int, ...]
+    written: tuple[tuple[int, torch.Tensor, int], ...]  # tensor id, tensor, version before
+
+
+def _bump_unbumped(arguments: Arguments) -> None:
+    """Bump what a foreach write left at its version because a mode was watching."""
+    for _, tensor, before in arguments.written:
+        if before != NO_ID and tensor._version == before:  # noqa: SLF001
+            _increment_version((tensor,))
+
+
+class OpMode(TorchDispatchMode):
+    """Records every operator and passes it on unchanged."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._signatures: dict[Any, Signature] = {}
+        self._append = recorder.log.appender(OpCalled)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let ``torch.compile`` compile as if nobody looked."""
+        return True
+
+    def __torch_dispatch__(  # noqa: D102
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        call = self._begin(func, args, kwargs)
+        started = perf_counter_ns()
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            if call is not None:
+                self._finish(call, None, started, failed=True)
+            raise
+        if call is not None and call[0].foreach:
+            _bump_unbumped(call[3])
+        if call is not None:
+            self._finish(call, result, started, failed=False)
+        return result
+
+    def _begin(
+        self, func: Any, args: Any, kwargs: Any
+    ) -> tuple[Signature, ThreadState, int | None, Arguments] | None:
+        recorder = self._recorder
+        try:
+            signature = self._signatures.get(func)
+            if signature is None:
+                signature = self._signatures[func] = _read_schema(func)
+            now = _sequence_nr()
+            state = recorder.threads.state(now)
+            # The node exists before its op is dispatched (counter − 1). Inside a custom
+            # Function's forward gradients are off, and the newest node is the Function's own.
+            fresh = now > state.sequence_nr and _grad_enabled()
+            state.sequence_nr = now
+            with _NoFunctions():
+                arguments = self._arguments(signature, args, kwargs)
+            created = now - 1 if fresh and arguments.requires_grad else None
+            return signature, state, created, arguments
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
+            recorder.fail("ops", error)
+            return None
+
+    def _arguments(self, signature: Signature, args: Any, kwargs: Any) -> Arguments:
+        number = self._recorder.tensors.number
+        ids, versions, written = [], [], []
+        requires_grad = False
+        given = len(args)
+        for position, keyword, writes in signature.places:
+            value = args[position] if position < given else kwargs.get(keyword)
+            if value is None:
+                continue
+            for tensor in _tensors(value):
+                tensor_id = number(tensor)
+                version = version_of(tensor)
+                ids.append(tensor_id)
+                versions.append(version)
+                requires_grad = requires_grad or tensor.requires_grad
+                if writes:
+                    written.append((tensor_id, tensor, version))
+        self._recorder.versions.seen(ids, versions)
+        return Arguments(requires_grad, tuple(ids), tuple(versions), tuple(written))
+
+    def _finish(
+        self,
+        call: tuple[Signature, ThreadState, int | None, Arguments],
+        result: Any,
+        started: int,
+        *,
+        failed: bool,
+    ) -> None:
+        ended = perf_counter_ns()
+        recorder = self._recorder
+        try:
+            signature, state, created, arguments = call
+            with _NoFunctions():
+                outputs, versions = self._outputs(result, signature, arguments)
+            stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
+            region_id, recompute_id = state.region
+            if recompute_id is not None:
+                phase = "recompute"
+            else:
+                phase = "forward" if _graph_task() == -1 else "backward"
+            seq = recorder.next_seq()
+            self._append(
+                (
+                    seq, started - recorder.began_ns, state.number, stack_id,
+                    signature.name, phase, arguments.ids, arguments.versions,
+                    outputs, versions, tuple([tensor_id for tensor_id, _, _ in arguments.written]),
+                    ended - started, created,
+                    state.running[-1][1] if state.running else None,
+                    state.calls[-1] if state.calls else None,
+                    region_id, recompute_id, failed,
+                )
+            )  # fmt: skip
+            if created is not None:
+                recorder.saves.op_created(created, state.number, seq, arguments, outputs, versions)
+                if not failed:
+                    recorder.remember(result)
+            if arguments.written and not failed:
+                self._bump(signature, arguments, seq, state.number, stack_id)
+            if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
+                self._cloned(arguments, outputs, seq, state.number, stack_id)
+        except Exception as error:  # noqa: BLE001
+            recorder.fail("ops", error)
+
+    def _outputs(
+        self, result: Any, signature: Signature, arguments: Arguments
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        number = self._recorder.tensors.number
+        written = {
+            tensor_id: before
+            for tensor_id, _, before in arguments.written
+            if signature.bumps_later and before != NO_ID
+        }
+        ids, versions = [], []
+        for tensor in _tensors(result):
+            tensor_id = number(tensor)
+            before = written.get(tensor_id)
+            ids.append(tensor_id)
+            versions.append(version_of(tensor) if before is None else before + 1)
+        return tuple(ids), tuple(versions)
+
+    def _bump(
+        self,
+        signature: Signature,
+        arguments: Arguments,
+        seq: int,
+        thread: int,
+        stack_id: int | None,
+    ) -> None:
+        name = signature.name
+        for tensor_id, tensor, before in arguments.written:
+            if before == NO_ID:
+                continue
+            after = before + 1 if signature.bumps_later else version_of(tensor)
+            if after == before:
+                continue
+            self._recorder.versions.bumped(tensor_id, after)
+            storage_id = self._recorder.tensors.storage_id(tensor_id)
+            self._recorder.emit(
+                VersionBumped, tensor_id, storage_id, before, after, name, seq,
+                stack_id=stack_id, thread=thread,
+            )  # fmt: skip
+
+    def _cloned(
+        self,
+        arguments: Arguments,
+        outputs: tuple[int, ...],
+        seq: int,
+        thread: int,
+        stack_id: int | None,
+    ) -> None:
+        # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way
+        for _ in range(_CLONE_DEPTH):
+            if frame is None:
+                return
+            code = frame.f_code
+            if code.co_name == "maybe_clone" and code.co_filename == _GRAPH_FILE:
+                break
+            frame = frame.f_back
+        else:
+            return
+        source = arguments.ids[0]
+        storage_id = self._recorder.tensors.storage_id(source)
+        self._recorder.emit(
+            MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread
+        )

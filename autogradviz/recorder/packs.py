@@ -1,0 +1,255 @@
+"""The saved-tensor-hooks seam: every pair that somebody else pushes, wrapped where it stands.
+
+We push no pair of our own: that would switch PyTorch's version check off. A pair that exists
+anyway (a user's, checkpoint's, recomputation's, offload's, allow-mutation's) is wrapped while
+it is pushed, so that it does exactly what it did and we hear of it. Checkpoint's two pairs also
+tell when a region begins and ends, and how its recomputation ended.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.utils.checkpoint as torch_checkpoint
+from torch.autograd.graph import _swap_with_cloned, save_on_cpu, saved_tensors_hooks
+
+from autogradviz.events import (
+    NO_ID,
+    PackedBy,
+    RecomputeStarted,
+    RecomputeStopped,
+    RegionEntered,
+    RegionExited,
+    TensorUnpacked,
+)
+from autogradviz.recorder.tensors import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.recorder.recorder import Gate, Recorder
+    from autogradviz.recorder.saves import Packed
+
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_forward_hook = torch_checkpoint._checkpoint_hook  # noqa: SLF001
+_recompute_hook = torch_checkpoint._recomputation_hook  # noqa: SLF001
+_EarlyStop = torch_checkpoint._StopRecomputationError  # noqa: SLF001
+
+
+class WatchedPack:
+    """A pack hook that does what the original does, and tells of it."""
+
+    __slots__ = ("_count", "_gate", "_hook", "_packed_by", "_region")
+
+    def __init__(
+        self,
+        gate: Gate,
+        hook: Any,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+    ) -> None:
+        self._gate = gate
+        self._hook = hook
+        self._packed_by = packed_by
+        self._region = region
+        self._count = 0
+
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        recorder = self._gate.recorder
+        if recorder is None:
+            return self._hook(tensor)
+        save = recorder.guarded("saved tensors", self._begin, recorder, tensor)
+        state = recorder.threads.state()
+        before = state.sequence_nr
+        result = self._hook(tensor)
+        # Ops in the hook must not pass for the one that created the node: it is still to come.
+        state.sequence_nr = before
+        if save is not None:
+            recorder.saves.packed(save, result)
+        return result
+
+    def _begin(self, recorder: Recorder, tensor: torch.Tensor) -> Packed:
+        position = None
+        if self._packed_by in {"checkpoint", "recompute"}:
+            position = self._count
+            self._count += 1
+        with _NoFunctions():
+            return recorder.saves.packing(tensor, self._packed_by, self._region, position)
+
+
+class WatchedUnpack:
+    """An unpack hook that does what the original does, and tells of it.
+
+    It lives as long as the graph, so it holds the original hook and the gate, nothing else.
+    """
+
+    __slots__ = ("_gate", "_hook")
+
+    def __init__(self, gate: Gate, hook: Any) -> None:
+        self._gate = gate
+        self._hook = hook
+
+    def __call__(self, packed: Any) -> Any:
+        recorder = self._gate.recorder
+        if recorder is None:
+            return self._hook(packed)
+        try:
+            result = self._hook(packed)
+        except BaseException:
+            recorder.guarded("saved tensors", self._tell, recorder, packed, failed=True)
+            raise
+        recorder.guarded("saved tensors", self._tell, recorder, packed, failed=False)
+        return result
+
+    def _tell(self, recorder: Recorder, packed: Any, *, failed: bool) -> None:
+        state = recorder.threads.state()
+        node_id = state.running[-1][1] if state.running else None
+        save = recorder.saves.find(packed, node_id)
+        if save is None:
+            return
+        save.unpacked += 1
+        original = save.original() if save.original is not None else None
+        seen = NO_ID if original is None else version_of(original)
+        stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
+        recorder.emit(
+            TensorUnpacked, save.saved_id, node_id, save.version,
+            None if seen == NO_ID else seen, failed,
+            stack_id=stack_id,
+        )  # fmt: skip
+
+
+class RegionTable:
+    """Numbers checkpoint regions and their recomputations."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._regions = 0
+        self._recomputes = 0
+        self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def plan(self, hooks: saved_tensors_hooks) -> tuple[PackedBy, int | None, int | None]:
+        """Return who packs with these hooks, and the region and recomputation that begin."""
+        frame = getattr(hooks, _FRAME, None)
+        if isinstance(hooks, _forward_hook):
+            region_id = self._regions
+            self._regions += 1
+            if frame is not None:
+                self._region_of[frame] = region_id
+            return "checkpoint", region_id, None
+        if isinstance(hooks, _recompute_hook):
+            recompute_id = self._recomputes
+            self._recomputes += 1
+            target = frame() if frame is not None else None
+            region = None if target is None else self._region_of.get(target)
+            return "recompute", region, recompute_id
+        if isinstance(hooks, _swap_with_cloned):
+            return "allow_mutation", *self._recorder.threads.state().region
+        if isinstance(hooks, save_on_cpu):
+            return "offload", *self._recorder.threads.state().region
+        return "user", *self._recorder.threads.state().region
+
+    def entered(self, hooks: Any, packed_by: PackedBy, region: int | None, again: int | None) -> None:
+        """Record that a region's forward or recomputation begins."""
+        recorder = self._recorder
+        state = recorder.threads.state()
+        stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
+        if packed_by == "checkpoint":
+            frame = getattr(hooks, _FRAME, None)
+            function = _function_of(frame)
+            recorder.emit(
+                RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
+                False, bool(getattr(frame, "early_stop", True)), _function_name(function),
+                self._module_id(function),
+                stack_id=stack_id,
+            )  # fmt: skip
+            state.regions.append((region, state.region[1]))
+        elif packed_by == "recompute":
+            running = state.running[-1] if state.running else (None, None)
+            recorder.emit(
+                RecomputeStarted, again, region, running[0], running[1], stack_id=stack_id
+            )
+            state.regions.append((region, again))
+
+    def _module_id(self, function: Any) -> int | None:
+        owner = getattr(function, "__self__", function)
+        return self._recorder.modules.find(owner) if isinstance(owner, torch.nn.Module) else None
+
+    def left(self, hooks: Any, error: type[BaseException] | None) -> None:
+        """Record that a region's forward or recomputation ends."""
+        recorder = self._recorder
+        state = recorder.threads.state()
+        if not state.regions or not isinstance(hooks, (_forward_hook, _recompute_hook)):
+            return
+        region_id, recompute_id = state.regions.pop()
+        if isinstance(hooks, _forward_hook):
+            recorder.emit(RegionExited, region_id, error is not None)
+        else:
+            early = error is not None and issubclass(error, _EarlyStop)
+            outcome = "completed" if error is None else "early_stop" if early else "error"
+            recorder.emit(RecomputeStopped, recompute_id, outcome)
+
+
+_FRAME = "_autogradviz_frame"
+
+
+def _function_of(frame: Any) -> Any:
+    """Return what a region runs again, from the closure that runs it."""
+    recompute = getattr(frame, "recompute_fn", None)
+    names = getattr(getattr(recompute, "__code__", None), "co_freevars", ())
+    cells = dict(zip(names, getattr(recompute, "__closure__", None) or (), strict=False))
+    return cells["fn"].cell_contents if "fn" in cells else None
+
+
+def _function_name(function: Any) -> str:
+    if isinstance(function, torch.nn.Module):
+        return f"{type(function).__name__}.forward"
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+@contextmanager
+def observe_packs(recorder: Recorder) -> Iterator[None]:
+    """Wrap every pair of saved-tensor hooks that is entered while the context is open."""
+    enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
+    forward_init, recompute_init = _forward_hook.__init__, _recompute_hook.__init__
+
+    def watched_enter(hooks: Any) -> Any:
+        plan = recorder.guarded("saved tensors", recorder.regions.plan, hooks)
+        if plan is None:
+            return enter(hooks)
+        packed_by, region, again = plan
+        pack, unpack = hooks.pack_hook, hooks.unpack_hook
+        hooks.pack_hook = WatchedPack(recorder.gate, pack, packed_by, (region, again))
+        hooks.unpack_hook = WatchedUnpack(recorder.gate, unpack)
+        try:
+            result = enter(hooks)
+        finally:
+            hooks.pack_hook, hooks.unpack_hook = pack, unpack
+        recorder.guarded("checkpoint", recorder.regions.entered, hooks, packed_by, region, again)
+        return result
+
+    def watched_leave(hooks: Any, *error: Any) -> Any:
+        recorder.guarded("checkpoint", recorder.regions.left, hooks, error[0] if error else None)
+        return leave(hooks, *error)
+
+    def watched_forward_init(hooks: Any, frame: Any) -> None:
+        forward_init(hooks, frame)
+        setattr(hooks, _FRAME, frame)
+
+    def watched_recompute_init(hooks: Any, target: Any, *rest: Any) -> None:
+        recompute_init(hooks, target, *rest)
+        setattr(hooks, _FRAME, target)
+
+    saved_tensors_hooks.__enter__ = watched_enter  # type: ignore[method-assign]
+    saved_tensors_hooks.__exit__ = watched_leave  # type: ignore[method-assign]
+    _forward_hook.__init__ = watched_forward_init  # type: ignore[method-assign]
+    _recompute_hook.__init__ = watched_recompute_init  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
+        saved_tensors_hooks.__exit__ = leave  # type: ignore[method-assign]
+        _forward_hook.__init__ = forward_init  # type: ignore[method-assign]
+        _recompute_hook.__init__ = recompute_init  # type: ignore[method-assign]

@@ -1,0 +1,256 @@
+"""One recording: installs every seam, hears from them all, and removes them.
+
+Laws: observing changes nothing, holds nothing, and never breaks the user's step. Whatever goes
+wrong in here becomes a ``RecorderFailed`` event and one warning when the recording ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from contextlib import ExitStack
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import torch
+
+import autogradviz
+from autogradviz.errors import AlreadyRecordingError, AutogradvizWarning
+from autogradviz.events import (
+    EVENT_TYPES,
+    ErrorRaised,
+    Event,
+    RecorderFailed,
+    RecordingEnded,
+    RecordingStarted,
+)
+from autogradviz.log import Log
+from autogradviz.recorder.backward import BackwardTable, observe_backward
+from autogradviz.recorder.modules import ModuleTable, observe_modules
+from autogradviz.recorder.nodes import NodeTable
+from autogradviz.recorder.ops import OpMode
+from autogradviz.recorder.packs import RegionTable, observe_packs
+from autogradviz.recorder.saves import SaveTable
+from autogradviz.recorder.seams import require_seams
+from autogradviz.recorder.stacks import StackTable
+from autogradviz.recorder.tensors import TensorTable
+from autogradviz.recorder.threads import ThreadTable
+from autogradviz.recorder.versions import VersionTable, observe_increments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+MAX_FAILURES: Final = 20  # events a seam; later failures are only counted
+REMEMBERED: Final = 64  # newest results, weakly: where the graph is looked for at the end
+
+_lock = threading.Lock()
+_active: Recorder | None = None
+
+
+class Gate:
+    """What outlives a recording holds this: ``recorder`` is None once it has ended."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self.recorder = recorder
+
+
+class Recorder:
+    """Records PyTorch on eager CPU and CUDA into a log."""
+
+    def __init__(self, *, ops: bool = True, stacks: bool = True) -> None:
+        self.log = Log()
+        self.gate = Gate(None)
+        self.with_ops = ops
+        self.with_stacks = stacks
+        self.began_ns = 0
+        self.event_count = 0
+        self.limited = False
+        self._counter = itertools.count()
+        self._append = {kind: self.log.appender(kind) for kind in EVENT_TYPES}
+        self._failures: dict[str, list[str]] = {}
+        self._installed = ExitStack()
+        self._recent: deque[weakref.ref[torch.Tensor]] = deque(maxlen=REMEMBERED)
+        self.threads = ThreadTable()
+        self.stacks = StackTable(self)
+        self.tensors = TensorTable(self)
+        self.versions = VersionTable(self)
+        self.saves = SaveTable(self)
+        self.nodes = NodeTable(self)
+        self.backwards = BackwardTable(self)
+        self.regions = RegionTable(self)
+        self.modules = ModuleTable(self)
+
+    # --- life ---------------------------------------------------------------------------
+
+    def start(self, model: torch.nn.Module | None, outermost: int) -> None:
+        """Install every seam.
+
+        Args:
+            model: gives names to modules and parameters, or None.
+            outermost: ``id`` of the frame that opened the recording; stacks end there.
+
+        Raises:
+            AlreadyRecordingError: another recording is open.
+            UnsupportedTorchError: this PyTorch lacks a seam.
+        """
+        global _active  # noqa: PLW0603 - one recording a process, PyTorch's state is global too
+        require_seams()
+        with _lock:
+            if _active is not None:
+                message = "a recording is open already; close it before opening another"
+                raise AlreadyRecordingError(message)
+            _active = self
+        try:
+            self._begin(model, outermost)
+            with ExitStack() as pending:
+                pending.enter_context(observe_packs(self))
+                pending.enter_context(observe_backward(self))
+                pending.enter_context(observe_modules(self))
+                pending.enter_context(observe_increments(self))
+                if self.with_ops:
+                    pending.enter_context(OpMode(self))
+                self._installed = pending.pop_all()
+        except BaseException:
+            self._close()
+            raise
+
+    def _begin(self, model: torch.nn.Module | None, outermost: int) -> None:
+        self.began_ns = perf_counter_ns()
+        self.gate.recorder = self
+        self.stacks.outermost = outermost
+        self.threads.state(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
+        options = [name for name in ("ops", "stacks") if getattr(self, f"with_{name}")]
+        self.emit(
+            RecordingStarted,
+            time.time_ns(),
+            autogradviz.__version__,
+            str(torch.__version__),
+            platform.python_version(),
+            None if model is None else type(model).__name__,
+            tuple(options),
+        )
+        if model is not None:
+            self.guarded("modules", self.modules.add_root, model, "")
+
+    def stop(self, error: BaseException | None) -> Log:
+        """Remove every seam and return the log.
+
+        Args:
+            error: the exception that is leaving the recorded block, or None.
+        """
+        try:
+            self._installed.close()
+            self.guarded("nodes", self._look_at_the_end)
+            if error is not None:
+                self.guarded("error", self._record_error, error)
+            self.emit(RecordingEnded, self.event_count)
+        finally:
+            self._close()
+        self.log.sort()
+        return self.log
+
+    def _close(self) -> None:
+        global _active  # noqa: PLW0603
+        self.gate.recorder = None
+        self.tensors.close()
+        with _lock:
+            if _active is self:
+                _active = None
+
+    def warn_of_failures(self, *, quiet: bool) -> None:
+        """Say once what the recorder missed; ``quiet`` keeps a strict filter from raising."""
+        if not self._failures:
+            return
+        missed = "; ".join(f"{seam}: {told[0]}" for seam, told in self._failures.items())
+        message = f"autogradviz could not record everything ({missed}); your step was not touched"
+        try:
+            warnings.warn(message, AutogradvizWarning, stacklevel=4)
+        except AutogradvizWarning:
+            if not quiet:
+                raise
+
+    # --- what the seams call --------------------------------------------------------------
+
+    def next_seq(self) -> int:
+        """Return the number of the event that is about to be appended."""
+        seq = next(self._counter)
+        self.event_count = seq + 1
+        return seq
+
+    def emit(
+        self,
+        kind: type[Event],
+        *values: Any,
+        stack_id: int | None = None,
+        thread: int | None = None,
+    ) -> None:
+        """Append one event; ``values`` are its own fields, in their order."""
+        if thread is None:
+            thread = self.threads.state().number
+        self._append[kind](
+            (self.next_seq(), perf_counter_ns() - self.began_ns, thread, stack_id, *values)
+        )
+
+    def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+        """Do some recording; what fails is told and never reaches the user's step."""
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001
+            self.fail(seam, error)
+            return None
+
+    def fail(self, seam: str, error: Exception) -> None:
+        """Record that a seam failed."""
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        told = self._failures.setdefault(seam, [])
+        told.append(message)
+        if len(told) <= MAX_FAILURES:
+            self.emit(RecorderFailed, seam, message)
+
+    def remember(self, result: Any) -> None:
+        """Keep a weak reference to a result: its graph may still be there at the end."""
+        first = result[0] if isinstance(result, (tuple, list)) and result else result
+        if type(first) is torch.Tensor:
+            self._recent.append(weakref.ref(first))
+
+    # --- the end --------------------------------------------------------------------------
+
+    def _look_at_the_end(self) -> None:
+        """Look at graphs that no backward has shown: those of results that are still alive."""
+        alive = [tensor for ref in self._recent if (tensor := ref()) is not None]
+        with torch._C.DisableTorchFunction():  # noqa: SLF001
+            # The grad_fn of a view whose base was written runs view functions: leave those.
+            roots = [
+                tensor.grad_fn
+                for tensor in reversed(alive)
+                if tensor.requires_grad and not (tensor._is_view() and tensor._version)  # noqa: SLF001
+            ]
+            self.nodes.walk([node for node in roots if node is not None])
+
+    def _record_error(self, error: BaseException) -> None:
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        node_id, backward_id = self.backwards.failed_node or (None, None)
+        self.emit(
+            ErrorRaised,
+            f"{module}{kind.__qualname__}",
+            str(error),
+            node_id,
+            backward_id,
+            stack_id=self.stacks.of_traceback(error.__traceback__),
+        )
+
+
+def caller_id(depth: int) -> int:
+    """Return the ``id`` of the frame ``depth`` above the caller."""
+    return id(sys._getframe(depth + 1))  # noqa: SLF001

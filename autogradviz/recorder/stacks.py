@@ -1,0 +1,160 @@
+"""Python stacks, interned: the same stack is described once and has one number.
+
+Walking frames is the dearest thing that the recorder does at every op, so the walk collects
+only code objects' addresses and instruction offsets; lines are worked out at the first sight.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+import autogradviz
+from autogradviz.events import FrameSeen, SourceLineRead, StackSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType, FrameType, TracebackType
+
+    from autogradviz.recorder.recorder import Recorder
+
+MAX_FRAMES: Final = 150
+EXCERPT_LINES: Final = 3  # kept before and after each user line
+
+_OWN: Final = os.path.dirname(autogradviz.__file__) + os.sep
+_DEMO: Final = _OWN + "demo" + os.sep
+_SITE: Final = os.sep + "site-packages" + os.sep
+_LIBRARY_ROOTS: Final = tuple(
+    {
+        os.path.dirname(torch.__file__) + os.sep,
+        sysconfig.get_path("stdlib") + os.sep,
+        sysconfig.get_path("platstdlib") + os.sep,
+        _OWN,
+    }
+)
+
+
+def is_library(filename: str) -> bool:
+    """Return whether a file belongs to torch, the standard library or autogradviz itself."""
+    if filename.startswith("<frozen "):
+        return True
+    if filename.startswith(_DEMO) or not filename.startswith(_LIBRARY_ROOTS):
+        return False
+    torch_or_own = filename.startswith((_OWN, os.path.dirname(torch.__file__) + os.sep))
+    # Other people's packages live below the standard library's folder; they are user code.
+    return torch_or_own or _SITE not in filename
+
+
+def _line_starts(code: CodeType) -> tuple[list[int], list[int]]:
+    starts, lines = [], []
+    last = code.co_firstlineno
+    for start, _, line in code.co_lines():
+        last = line if line is not None else last
+        starts.append(start)
+        lines.append(last)
+    return starts, lines
+
+
+class StackTable:
+    """Gives every distinct Python stack a number and describes it once in the log."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._ids: dict[tuple[int, ...], int] = {}
+        self._frames: dict[tuple[int, int], int] = {}
+        self._codes: dict[int, CodeType] = {}  # keeps addresses unique while we use them as names
+        self._starts: dict[int, tuple[list[int], list[int]]] = {}
+        self._read: set[tuple[str, int]] = set()
+        self._files: dict[str, list[str]] = {}
+        self.outermost = 0
+        """``id`` of the frame that opened the recording: stacks end there."""
+
+    def capture(self, depth: int) -> int:
+        """Return the number of the stack that called, ``depth`` frames above this one."""
+        frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
+        outermost = self.outermost
+        key: list[int] = []
+        append = key.append
+        while frame is not None:
+            append(id(frame.f_code))
+            append(frame.f_lasti)
+            if id(frame) == outermost:
+                break
+            frame = frame.f_back
+        found = self._ids.get(tuple(key))
+        return self._intern(depth + 1) if found is None else found
+
+    def _intern(self, depth: int) -> int:
+        frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001
+        places: list[tuple[CodeType, int]] = []
+        while frame is not None:
+            places.append((frame.f_code, frame.f_lasti))
+            if id(frame) == self.outermost:
+                break
+            frame = frame.f_back
+        return self._define(places)
+
+    def of_traceback(self, traceback: TracebackType | None) -> int | None:
+        """Return the number of the stack at which an exception was raised."""
+        places: list[tuple[CodeType, int]] = []
+        while traceback is not None:
+            places.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+            traceback = traceback.tb_next
+        places.reverse()
+        return self._define(places) if places else None
+
+    def _define(self, places: list[tuple[CodeType, int]]) -> int:
+        key = tuple(part for code, offset in places for part in (id(code), offset))
+        found = self._ids.get(key)
+        if found is not None:
+            return found
+        if len(places) > MAX_FRAMES:  # deep recursion: keep both ends
+            half = MAX_FRAMES // 2
+            kept = places[:half] + places[-half:]
+        else:
+            kept = places
+        frame_ids = tuple([self._frame(code, offset) for code, offset in kept])
+        for code, _ in places:
+            self._codes.setdefault(id(code), code)
+        stack_id = len(self._ids)
+        self._ids[key] = stack_id
+        self._recorder.emit(StackSeen, frame_ids, stack_id=stack_id)
+        return stack_id
+
+    def _frame(self, code: CodeType, offset: int) -> int:
+        key = (id(code), offset)
+        found = self._frames.get(key)
+        if found is not None:
+            return found
+        self._codes.setdefault(id(code), code)
+        starts, lines = self._starts.setdefault(id(code), _line_starts(code))
+        lineno = lines[max(bisect_right(starts, offset) - 1, 0)]
+        filename = code.co_filename
+        library = is_library(filename)
+        text = "" if library else self._text(filename, lineno)
+        frame_id = self._frames[key] = len(self._frames)
+        function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
+        self._recorder.emit(FrameSeen, frame_id, filename, lineno, function, text, library)
+        return frame_id
+
+    def _text(self, filename: str, lineno: int) -> str:
+        source = self._files.get(filename)
+        if source is None:
+            source = self._files[filename] = linecache.getlines(filename)
+        first = max(lineno - EXCERPT_LINES, 1)
+        self._quote(filename, source, range(first, min(lineno + EXCERPT_LINES, len(source)) + 1))
+        return source[lineno - 1].strip() if 0 < lineno <= len(source) else ""
+
+    def _quote(self, filename: str, source: list[str], numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if (filename, number) not in self._read:
+                self._read.add((filename, number))
+                self._recorder.emit(
+                    SourceLineRead, filename, number, source[number - 1].rstrip("\r\n")
+                )

@@ -1,0 +1,52 @@
+"""What the recorder knows about each thread while it records."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class ThreadState:
+    """Where one thread stands: which module, region, recomputation and node it is in."""
+
+    __slots__ = ("backwards", "calls", "modules", "number", "regions", "running", "sequence_nr")
+
+    def __init__(self, number: int, sequence_nr: int) -> None:
+        self.number = number
+        self.sequence_nr = sequence_nr  # autograd's counter when it was last looked at
+        self.calls: list[int] = []  # open module calls
+        self.modules: list[int] = []  # their modules
+        self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
+        self.running: list[tuple[int, int]] = []  # (backward, node)
+        self.backwards: list[int] = []  # engine entries on this thread
+
+    @property
+    def region(self) -> tuple[int | None, int | None]:
+        """The innermost region and recomputation."""
+        return self.regions[-1] if self.regions else (None, None)
+
+
+class ThreadTable:
+    """One state a thread, numbered in the order of appearance."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._states: list[ThreadState] = []
+
+    def state(self, sequence_nr: int = 0) -> ThreadState:
+        """Return the calling thread's state."""
+        try:
+            return self._local.state  # type: ignore[no-any-return]
+        except AttributeError:
+            with self._lock:
+                state = ThreadState(len(self._states), sequence_nr)
+                self._states.append(state)
+            self._local.state = state
+            return state
+
+    def __iter__(self) -> Iterator[ThreadState]:
+        return iter(self._states)

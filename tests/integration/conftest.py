@@ -1,0 +1,9 @@
+"""Integration tests import their helpers by name, and run torch on one thread."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)

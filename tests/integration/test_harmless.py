@@ -1,0 +1,67 @@
+"""Law 1: observing changes nothing. Every program runs with and without recording."""
+
+import gc
+import sys
+import weakref
+
+import programs
+import pytest
+import torch
+
+import autogradviz
+
+
+def flat(value):
+    """Turn a program's result into comparable pieces."""
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), str(value.dtype), value.detach().clone())
+    if isinstance(value, dict):
+        return {key: flat(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [flat(part) for part in value]
+    return value
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        nan = torch.isnan(a) & torch.isnan(b) if a.is_floating_point() else None
+        return torch.equal(a, b) if nan is None else bool(((a == b) | nan).all())
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return a == b
+
+
+def outcome(work, *, recorded):
+    """Return everything about one run that a user could notice."""
+    torch.manual_seed(0)
+    result = error = None
+    trace = None
+    try:
+        if recorded:
+            with autogradviz.record() as trace:
+                result = work()
+        else:
+            result = work()
+    except BaseException as raised:  # noqa: BLE001 - interrupts are among the programs
+        error = (type(raised), str(raised))
+    return flat(result), error, torch.get_rng_state(), trace
+
+
+@pytest.mark.parametrize("name", programs.PROGRAMS)
+def test_recording_changes_nothing(name):
+    work = programs.PROGRAMS[name]
+    plain, plain_error, plain_rng, _ = outcome(work, recorded=False)
+    seen, seen_error, seen_rng, trace = outcome(work, recorded=True)
+    assert seen_error == plain_error
+    assert (plain_error is not None) == (name.endswith("raises") or plain_error is not None)
+    assert same(seen, plain)
+    assert torch.equal(seen_rng, plain_rng)
+    failures = trace.log.of(autogradviz.events.RecorderFailed)
+    assert [f"{failure.seam}: {failure.message}" for failure in failures] == []
+
+
+@pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])
+def test_programs_that_must_raise_do(name):
+    assert outcome(programs.PROGRAMS[name], recorded=False)[1] is not None
