@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
-from autogradviz import __version__
+import autogradviz
 from autogradviz.errors import NotATraceError
 from autogradviz.events import EVENT_TYPES, RecordingEnded, field_names
 from autogradviz.log.columns import schema, to_batch, to_rows
@@ -53,7 +53,7 @@ def save(log: Log, path: PathLike) -> None:
     metadata = {
         b"format": FORMAT,
         b"format_version": str(FORMAT_VERSION).encode(),
-        b"autogradviz_version": __version__.encode(),
+        b"autogradviz_version": autogradviz.__version__.encode(),
     }
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
@@ -127,7 +127,7 @@ def _open(path: Path) -> pa.RecordBatchStreamReader:
         writer = metadata.get(b"autogradviz_version", b"?").decode("utf-8", "replace")
         message = (
             f"{path} was written by autogradviz {writer}, in a newer format than this "
-            f"autogradviz ({__version__}) reads. Upgrade autogradviz."
+            f"autogradviz ({autogradviz.__version__}) reads. Upgrade autogradviz."
         )
         raise NotATraceError(message)
     if not stream.schema.equals(schema()):

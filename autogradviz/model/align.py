@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.events import Outcome
     from autogradviz.model.types import Op, PairStatus
 
-WINDOW = 200
+WINDOW = 400
 
 Key: TypeAlias = tuple[str, str, int]
 Matches: TypeAlias = list[tuple[int, int]]
@@ -82,12 +82,22 @@ def match(a: Sequence[Key], b: Sequence[Key], *, free_tail: bool) -> Matches:
         b: the other.
         free_tail: what remains of ``a`` after the end of ``b`` costs nothing.
     """
+    tail = 0 if free_tail else _common_suffix(a, b)
+    a_end, b_end = len(a) - tail, len(b) - tail
+    a, b = a[:a_end], b[:b_end]
     matches: Matches = []
     i = j = 0
-    while i < len(a) and j < len(b):
+    while i < a_end and j < b_end:
         found, i, j = _match_window(a, b, i, j, free_tail=free_tail)
         matches += found
-    return matches
+    return matches + [(a_end + k, b_end + k) for k in range(tail)]
+
+
+def _common_suffix(a: Sequence[Key], b: Sequence[Key]) -> int:
+    length = 0
+    while length < min(len(a), len(b)) and a[-1 - length] == b[-1 - length]:
+        length += 1
+    return length
 
 
 def _match_window(

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autogradviz import events as e
@@ -311,7 +312,7 @@ def recorder_limited(seam, message):
 
 def make_log(*facts: Fact | Iterable[Fact]) -> Log:
     """Return the log of the facts, with the definitions that they need."""
-    flat = [f for given in facts for f in ([given] if isinstance(given, Fact) else given)]
+    flat = list(_flatten(facts))
     stack_ids = {at: i for i, at in enumerate(dict.fromkeys(f.at for f in flat if f.at))}
     defined = [*_missing_tensors(flat), *_stacks(stack_ids)]
     numbered = enumerate([*defined, *flat], start=1 - len(defined))
@@ -328,6 +329,14 @@ def make_log(*facts: Fact | Iterable[Fact]) -> Log:
         )
         for seq, f in numbered
     )
+
+
+def _flatten(facts: Iterable[Any]) -> Iterator[Fact]:
+    for each in facts:
+        if isinstance(each, Fact):
+            yield each
+        else:
+            yield from _flatten(each)
 
 
 def _missing_tensors(facts: list[Fact]) -> Iterator[Fact]:
@@ -374,6 +383,7 @@ def _overload(name: str) -> str:
     )
 
 
+@cache
 def _nothing(kind: type[e.Event]) -> dict[str, Any]:
     """Return the empty value of each field of a kind."""
     return {name: _empty(hint) for name, hint in get_type_hints(kind).items()}

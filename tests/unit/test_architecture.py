@@ -1,0 +1,102 @@
+"""The floors of the house: who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autogradviz
+
+HOUSE = Path(autogradviz.__file__).parent
+FLOORS = {
+    "events": 0,
+    "errors": 0,
+    "log": 1,
+    "model": 2,
+    "recorder": 2,
+    "diagnose": 3,
+    "scene": 4,
+    "render": 5,
+    "trace": 6,
+    "recording": 7,
+    "cli": 7,
+    "magic": 7,
+    "demo": 7,
+    "__main__": 8,
+    "__init__": 9,
+}
+NEEDS_TORCH = {"recorder", "demo"}
+MODULES = sorted(HOUSE.rglob("*.py"))
+
+
+def room(path):
+    """Return the part of the house that a file belongs to: "log", "events", "cli" …"""
+    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+
+
+def imports(path, *, top_level_only=False):
+    """Yield the modules that a file imports, with the names taken from them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = _top_level(tree) if top_level_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def _top_level(tree):
+    """Yield what runs when the module is imported: not functions, not TYPE_CHECKING blocks."""
+    waiting = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def rooms_used(path):
+    for module, name in imports(path):
+        first, *rest = module.split(".")
+        if first == "autogradviz":
+            used = rest[0] if rest else name
+            if used:  # else the package itself, for its version
+                yield used
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+def test_a_file_imports_only_from_lower_floors_or_its_own_room(path):
+    own = room(path)
+    above = {used for used in rooms_used(path) if used != own and FLOORS[used] >= FLOORS[own]}
+    assert above == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+def test_torch_is_imported_on_top_only_where_it_is_needed(path):
+    needed = {module.split(".")[0] for module, _ in imports(path, top_level_only=True)}
+    assert "torch" not in needed or room(path) in NEEDS_TORCH
+
+
+def test_a_trace_is_read_and_understood_with_torch_absent():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import autogradviz.log, autogradviz.model, autogradviz.diagnose, autogradviz.scene\n"
+        "import autogradviz.render"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+def test_files_stay_short_enough_to_read(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 300 or path.name in LONG_BY_NATURE
+
+
+LONG_BY_NATURE = {"events.py", "types.py", "schema.py"}  # one table of definitions each
