@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from contextlib import suppress
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from any_events import any_events, events_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from make_log import began, bumped, ended, make_log, op, saved, source, unpacked
@@ -17,28 +17,8 @@ from autogradviz.events import EVENT_TYPES, RecordingEnded, SourceLineRead
 from autogradviz.log import FORMAT_VERSION, Log, file, load, save
 
 INTS = st.integers(-(2**63), 2**63 - 1)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 PER_TEST_FOLDER = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Return all values of an annotation in ``events.py``."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return st.one_of(map(values_of, get_args(hint)))
-    if origin is tuple:
-        return st.lists(values_of(get_args(hint)[0]), max_size=4).map(tuple)
-    if origin is Literal:
-        return st.sampled_from(get_args(hint))
-    return {int: INTS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
-
-
-EVENTS = st.one_of(
-    st.builds(kind, **{name: values_of(hint) for name, hint in get_type_hints(kind).items()})
-    for kind in EVENT_TYPES
-    if kind is not RecordingEnded
 )
 
 
@@ -61,7 +41,7 @@ def small_log() -> Log:
 
 
 @PER_TEST_FOLDER
-@given(st.lists(EVENTS, max_size=30))
+@given(st.lists(any_events(INTS, but=RecordingEnded), max_size=30))
 def test_what_is_loaded_is_what_was_saved(tmp_path, events):
     log = complete(events)
     save(log, tmp_path / "t.agv")
@@ -72,8 +52,7 @@ def test_what_is_loaded_is_what_was_saved(tmp_path, events):
 @given(st.data())
 @pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_every_kind_of_event_survives(tmp_path, kind, data):
-    fields = {name: values_of(hint) for name, hint in get_type_hints(kind).items()}
-    event = data.draw(st.builds(kind, **fields))
+    event = data.draw(events_of(kind, INTS))
     save(Log.from_events([event]), tmp_path / "t.agv")
     assert list(load(tmp_path / "t.agv")) == [event]
 
