@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved
+from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import MemoryCurve, SavedTensor
 
@@ -20,18 +20,18 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     Checkpoint and offload keep nothing in place. Parameters and buffers live anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
+    times = {event.seq: event.time_ns for event in rows_of(log, TensorReleased)}
+    times.update((event.seq, event.time_ns) for event in rows_of(log, TensorUnpacked))
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
     for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
-        if _holds(tensor) and tensor.tensor.storage_id not in owned:
-            time_ns = event.time_ns if tensor.op is None else tensor.op.time_ns
-            changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
-    held = {saved_id for _, _, _, saved_id in changes}
-    changes += [
-        (event.seq, -1, event.time_ns, event.saved_id)
-        for event in rows_of(log, TensorReleased)
-        if event.saved_id in held
-    ]
+        if not _holds(tensor) or tensor.tensor.storage_id in owned:
+            continue
+        time_ns = event.time_ns if tensor.op is None else tensor.op.time_ns
+        changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
+        if tensor.released_seq is not None:
+            released_ns = times.get(tensor.released_seq, time_ns)
+            changes.append((tensor.released_seq, -1, released_ns, tensor.saved_id))
     return _add_up(sorted(changes), saved)
 
 

@@ -113,8 +113,7 @@ def _is_checkpoints_own(op: Op, stacks: Stacks) -> bool:
     """Return whether checkpoint itself called the op, to hold inputs and recomputed tensors."""
     if op.name != "detach":
         return False
-    filename = stacks.innermost_filename(op.stack_id).replace("\\", "/")
-    return filename.endswith("torch/utils/checkpoint.py")
+    return stacks.calling_file(op.stack_id).endswith("torch/utils/checkpoint.py")
 
 
 def _share_saved(

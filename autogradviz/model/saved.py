@@ -57,7 +57,7 @@ def build_saved(
             op=op,
             location=_location(event, op, stacks),
         )
-    return _name_recomputed_slots(saved)
+    return _follow_twins(saved)
 
 
 def _location(event: TensorSaved, op: Op | None, stacks: Stacks) -> SourceLocation | None:
@@ -90,11 +90,12 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
     return unpacks
 
 
-def _name_recomputed_slots(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
-    """Name the slots of saves made while recomputing, after the forward's at the same position.
+def _follow_twins(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
+    """Complete the saves made while recomputing by the forward's at the same positions.
 
-    Nobody ever looks at a recomputation's nodes. Where both runs saved with the same op at a
-    position, they filled the same slot.
+    Nobody ever looks at a recomputation's nodes. What it saves stands in for the forward's save
+    at its position, until that one has been taken back; beyond the last position it is dropped.
+    Where both runs saved with the same op at a position, they filled the same slot.
     """
     forward: dict[tuple[int | None, int | None], SavedTensor] = {
         (tensor.region_id, tensor.position): tensor
@@ -102,9 +103,25 @@ def _name_recomputed_slots(saved: dict[int, SavedTensor]) -> dict[int, SavedTens
         if tensor.recompute_id is None and tensor.position is not None
     }
     for saved_id, tensor in saved.items():
-        if tensor.recompute_id is None or tensor.slot is not None or tensor.op is None:
-            continue
-        twin = forward.get((tensor.region_id, tensor.position))
-        if twin is not None and twin.op is not None and twin.op.name == tensor.op.name:
-            saved[saved_id] = replace(tensor, slot=twin.slot)
+        if tensor.packed_by == "recompute" and tensor.position is not None:
+            twin = forward.get((tensor.region_id, tensor.position))
+            saved[saved_id] = replace(
+                tensor,
+                slot=tensor.slot or _slot_after(twin, tensor),
+                released_seq=tensor.released_seq or _release_after(twin, tensor),
+            )
     return saved
+
+
+def _slot_after(twin: SavedTensor | None, tensor: SavedTensor) -> str | None:
+    if twin is None or twin.op is None or tensor.op is None or twin.op.name != tensor.op.name:
+        return None
+    return twin.slot
+
+
+def _release_after(twin: SavedTensor | None, tensor: SavedTensor) -> int | None:
+    if twin is None:
+        return tensor.saved_seq
+    if twin.released_seq is not None and twin.released_seq > tensor.saved_seq:
+        return twin.released_seq
+    return next((u.seq for u in twin.unpacks if u.seq > tensor.saved_seq), None)

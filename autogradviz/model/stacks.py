@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import FrameSeen, StackSeen
 from autogradviz.model.types import SourceLocation
 
 if TYPE_CHECKING:
     from autogradviz.log import Log
+
+
+_COMPILE_SHIM: Final = re.compile(r"torch/(_compile\.py|_dynamo/.*)$")
 
 
 class Stacks:
@@ -47,7 +51,11 @@ class Stacks:
         """Return all lines of a stack, innermost first."""
         return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
 
-    def innermost_filename(self, stack_id: int | None) -> str:
-        """Return the file of the innermost frame, whoever wrote it; "" where unknown."""
-        frame_ids = self._frame_ids.get(stack_id, ())
-        return self._locations[frame_ids[0]].filename if frame_ids else ""
+    def calling_file(self, stack_id: int | None) -> str:
+        """Return the file, with forward slashes, that called; "" where unknown.
+
+        It may be a library's. Frames that ``torch.compile`` puts around its own callbacks are
+        passed over.
+        """
+        filenames = (each.filename.replace("\\", "/") for each in self.stack(stack_id))
+        return next((name for name in filenames if not _COMPILE_SHIM.search(name)), "")

@@ -86,6 +86,32 @@ def test_a_recomputed_save_takes_the_slot_of_the_forward_save_at_its_position():
     }
 
 
+def recomputed_once(*after):
+    return Model(
+        make_log(
+            entered(1),
+            saved(1, 1, by="checkpoint", region=1, position=0),
+            exited(1),
+            recompute(1, 1),
+            saved(2, 2, by="recompute", region=1, recompute=1, position=0),
+            saved(3, 3, by="recompute", region=1, recompute=1, position=1),
+            recomputed(1),
+            *after,
+        )
+    )
+
+
+def test_a_recomputed_save_is_kept_until_the_forward_save_has_been_taken_back():
+    model = recomputed_once(unpacked(1), released(1))
+    assert {i: s.released_seq for i, s in model.saved.items()} == {1: 9, 2: 9, 3: 6}
+    assert (model.memory.seqs, model.memory.nbytes) == ((5, 6, 9), (32, 32, 0))
+
+
+def test_a_recomputed_save_is_dropped_after_the_unpack_when_the_graph_is_retained():
+    assert recomputed_once(unpacked(1)).saved[2].released_seq == 8
+    assert recomputed_once().saved[2].released_seq is None
+
+
 def test_an_unpack_knows_the_backward_that_runs_on_its_thread():
     model = Model(
         make_log(
