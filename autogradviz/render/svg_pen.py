@@ -29,8 +29,7 @@ def escape(text: str) -> str:
 
 def num(value: float) -> str:
     """Return a coordinate with at most one decimal."""
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def text(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.scene.fold import leaf_label
 from autogradviz.scene.schema import Chip, Pennant, SceneNode
 from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import chip_words, format_shape
+from autogradviz.scene.words import chip_words, format_shape, plain_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ class _Drawing:
             and self._drawn_targets[index] == 2  # noqa: PLR2004  a sum of two
             and not (node.saved or pennants or error or writes)
         )
-        op_name = elide(op.name, MAX_NAME) if op is not None else ""
+        op_name = elide(plain_op(op.name), MAX_NAME) if op is not None else ""
         name = elide(node.name, MAX_NAME)
         beside = TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips)
         return SceneNode(
@@ -151,17 +151,22 @@ class _Drawing:
         return replace(chip, width=words + CHIP_PADDING) if drawn else chip
 
     def _pennants(self, index: int) -> list[Pennant]:
-        """Return the parameters of a node; those whose gradients fared alike share a pennant."""
-        pennants = [self._pennant(index, leaf) for leaf in self._folded.leaves[index]]
-        for state in ("ok", "none", "unknown"):
-            alike = [i for i, pennant in enumerate(pennants) if pennant.grad == state]
-            if alike:
-                first = pennants[alike[0]]
-                label = elide(", ".join(pennants[i].label for i in alike), MAX_NAME // 2)
-                width = text_width(label, TAG_SIZE, bold=True)
-                width += text_width(f" {first.shape}", TAG_SIZE) + PENNANT_PADDING
-                width += 0.0 if state == "unknown" else GRAD_GLYPH
-                pennants[alike[0]] = replace(first, label=label, width=width)
+        """Return a node's parameters, the largest first.
+
+        Those whose gradients fared alike share a pennant; inputs have one of their own.
+        """
+        leaves = sorted(self._folded.leaves[index], key=_leaf_nbytes, reverse=True)
+        pennants = [self._pennant(index, leaf) for leaf in leaves]
+        shared: dict[tuple[GradState, bool], list[int]] = {}
+        for i, pennant in enumerate(pennants):
+            shared.setdefault((pennant.grad, bool(pennant.name)), []).append(i)
+        for (grad, _), alike in shared.items():
+            first = pennants[alike[0]]
+            label = elide(", ".join(pennants[i].label for i in alike), MAX_NAME // 2)
+            width = text_width(label, TAG_SIZE, bold=True)
+            width += text_width(f" {first.shape}", TAG_SIZE) + PENNANT_PADDING
+            width += 0.0 if grad == "unknown" else GRAD_GLYPH
+            pennants[alike[0]] = replace(first, label=label, width=width)
         return pennants
 
     def _pennant(self, index: int, leaf: Node) -> Pennant:
@@ -181,6 +186,10 @@ class _Drawing:
         if accumulated:
             return "ok"
         return "none" if self._backward_ran else "unknown"
+
+
+def _leaf_nbytes(leaf: Node) -> int:
+    return 0 if leaf.parameter is None else leaf.parameter.tensor.nbytes
 
 
 def _op_width(op: str, *, writes: bool) -> float:

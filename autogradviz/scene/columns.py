@@ -3,7 +3,8 @@
 NOTE: how it works. All cells begin at 0. Sweeps down and up the rows let every cell ask for the
 weighted median of its neighbours' x; what a row's cells ask for is then made feasible by
 isotonic regression: the nearest positions, in the least-squares sense, that keep the row's
-order and distances. Nodes weigh so much more than bends that a bend never moves a column. At
+order and distances. Nodes weigh so much more than bends that a bend never moves a column, and
+those on the longest way so much more than others that the main column stays straight. At
 last the bends on the outer sides become lanes: each as near to the column as the widest row on
 its way allows, straight from end to end.
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 CELL_GAP: Final = 12.0
 """Between the margins of neighbouring cells, and between lanes."""
 
+BEND_WEIGHT: Final = 1.0
 NODE_WEIGHT: Final = 1000.0
-SWEEPS: Final = 3
+MAIN_WEIGHT: Final = 100000.0  # of cells on the longest way through the group
+SWEEPS: Final = 5
 LANE_SWEEPS: Final = 3
 
 Neighbour: TypeAlias = tuple[int, float, float]
@@ -35,6 +38,7 @@ class Grid:
 
     rows: Sequence[Sequence[int]]  # cell numbers, top to bottom, left to right
     bend: list[bool]
+    weight: list[float]  # how much a cell resists being moved by its row
     above: list[list[Neighbour]]  # neighbours in the row above
     below: list[list[Neighbour]]
     left: list[float]  # how far a cell reaches left of its axis
@@ -46,11 +50,13 @@ def set_columns(grid: Grid) -> None:
     """Set the x of the axis of every cell."""
     for row in grid.rows:
         _settle(grid, row, [0.0] * len(row))
-    for _ in range(SWEEPS):
-        for row in grid.rows:
-            _settle(grid, row, [_want(grid.x, grid.above[cell], cell) for cell in row])
-        for row in reversed(grid.rows):
-            _settle(grid, row, [_want(grid.x, grid.below[cell], cell) for cell in row])
+    for sweep in range(SWEEPS):
+        if sweep % 2 == 0:
+            for row in grid.rows:
+                _settle(grid, row, [_want(grid.x, grid.above[cell], cell) for cell in row])
+        else:
+            for row in reversed(grid.rows):
+                _settle(grid, row, [_want(grid.x, grid.below[cell], cell) for cell in row])
     if any(grid.bend):
         _straighten_lanes(grid)
 
@@ -87,9 +93,8 @@ def _settle(grid: Grid, row: Sequence[int], want: list[float]) -> None:
         if i:
             offset += grid.right[row[i - 1]] + CELL_GAP + grid.left[cell]
         offsets.append(offset)
-        weight = 1.0 if grid.bend[cell] else NODE_WEIGHT
-        sums.append((want[i] - offset) * weight)
-        weights.append(weight)
+        sums.append((want[i] - offset) * grid.weight[cell])
+        weights.append(grid.weight[cell])
         counts.append(1)
         while len(sums) > 1 and sums[-2] / weights[-2] > sums[-1] / weights[-1]:
             last_sum, last_weight, last_count = sums.pop(), weights.pop(), counts.pop()

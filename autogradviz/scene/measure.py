@@ -12,7 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.columns import Grid, Neighbour, set_columns
+from autogradviz.scene.columns import (
+    BEND_WEIGHT,
+    MAIN_WEIGHT,
+    NODE_WEIGHT,
+    Grid,
+    Neighbour,
+    set_columns,
+)
 from autogradviz.scene.tracks import Step, assign_tracks
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ GROUP_HEIGHT: Final = 28.0  # closed
 STACK_HEIGHT: Final = 6.0  # more, of a closed run of blocks
 CELL_MARGIN: Final = 6.0
 ROW_GAP: Final = 14.0
+MIN_VIEWS: Final = 2  # folded views that a line says
 LABEL_GAP: Final = 28.0  # at least, where a line's count of views stands
 TRACK_TOP: Final = 13.0  # from the row above to the first track
 TRACK_BOTTOM: Final = 6.0
@@ -32,7 +40,7 @@ HEADER_HEIGHT: Final = 30.0
 PADDING: Final = 14.0
 PILL_ROOM: Final = 126.0  # "1 recompute" on the right of a header
 PORT_STEP: Final = 40.0  # between the ends of lines on one side of a box
-STRAIGHT_WEIGHT: Final = 4.0  # of a link without bends, against 1
+BENT_WEIGHT: Final = 0.5  # of a link with bends; others weigh 1 and more
 
 
 @dataclass(slots=True)
@@ -111,14 +119,20 @@ def _port_shift(group: SceneGroup, cell: int, port: int, sheets: dict[int, Sheet
 
 
 def _place_columns(group: SceneGroup, sheet: Sheet, sheets: dict[int, Sheet]) -> None:
+    """Set the x of every cell. The longest way through a group has the say: it is straight."""
     bend = [cell.kind == "bend" for cell in group.cells]
     above: list[list[Neighbour]] = [[] for _ in bend]
     below: list[list[Neighbour]] = [[] for _ in bend]
+    lengths = _way_lengths(group, sheet)
+    longest = max(lengths, default=0.0)
+    cell_weight = [BEND_WEIGHT if is_bend else NODE_WEIGHT for is_bend in bend]
     for link in group.links:
         if is_stub(link, sheet):
             continue
         last = len(link.path) - 1
-        weight = STRAIGHT_WEIGHT if last == 1 else 1.0
+        weight = BENT_WEIGHT
+        if last == 1:
+            weight = min(lengths[link.path[0]], lengths[link.path[1]])
         for i in range(last):
             a, b = link.path[i], link.path[i + 1]
             shift = 0.0  # of a, as b wants it
@@ -128,8 +142,27 @@ def _place_columns(group: SceneGroup, sheet: Sheet, sheets: dict[int, Sheet]) ->
                 shift += _port_shift(group, b, link.target_port, sheets)
             (below if link.reversed else above)[a].append((b, shift, weight))
             (above if link.reversed else below)[b].append((a, -shift, weight))
+    for i, length in enumerate(lengths):
+        if length == longest and not bend[i]:
+            cell_weight[i] = MAIN_WEIGHT
     sheet.x = [0.0] * len(bend)
-    set_columns(Grid(group.rows, bend, above, below, sheet.left, sheet.right, sheet.x))
+    grid = Grid(group.rows, bend, cell_weight, above, below, sheet.left, sheet.right, sheet.x)
+    set_columns(grid)
+
+
+def _way_lengths(group: SceneGroup, sheet: Sheet) -> list[float]:
+    """Return for each cell how many links the longest way through it has, and one more."""
+    up = [0.0] * len(group.cells)
+    down = [0.0] * len(group.cells)
+    ends = []
+    for link in group.links:
+        source, target = link.path[0], link.path[-1]
+        ends.append((target, source) if link.reversed else (source, target))
+    for lower, upper in sorted(ends, key=lambda end: sheet.row_of[end[0]]):
+        up[lower] = max(up[lower], up[upper] + 1)
+    for lower, upper in sorted(ends, key=lambda end: -sheet.row_of[end[1]]):
+        down[upper] = max(down[upper], down[lower] + 1)
+    return [up[i] + down[i] + 1 for i in range(len(up))]
 
 
 def is_stub(link: Link, sheet: Sheet) -> bool:
@@ -241,7 +274,7 @@ def _steps(group: SceneGroup, sheet: Sheet) -> tuple[list[list[Step]], list[bool
         if is_stub(link, sheet):
             continue
         last = len(link.path) - 1
-        if link.views:
+        if link.views >= MIN_VIEWS:
             labels[min(sheet.row_of[link.path[0]], sheet.row_of[link.path[1]])] = True
         for i in range(last):
             if i == 0 and sheet.beside[number]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.scene.measure import Sheet, is_stub, measure
+from autogradviz.scene.measure import MIN_VIEWS, Sheet, is_stub, measure
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -125,7 +125,9 @@ def _line(group: SceneGroup, sheet: Sheet, number: int, origin: Point, *, arrow:
             x = dx + to
     y = dy + sheet.y[target] + (0.0 if link.reversed else sheet.box_height[target])
     points.append((x, y))
-    return Line(group.index, number, tuple(points), arrow, False, label if link.views else None)
+    return Line(
+        group.index, number, tuple(points), arrow, False, label if link.views >= MIN_VIEWS else None
+    )
 
 
 def _stubs(

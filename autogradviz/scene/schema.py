@@ -128,7 +128,7 @@ class Link:
     source_port: int
     target_port: int
     reversed: bool  # against the direction of the rows: collapsing made a cycle
-    views: int
+    views: int  # folded in its edges; counted in the group that holds both ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

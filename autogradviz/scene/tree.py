@@ -55,14 +55,20 @@ def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[
     ]
     whole = _mark_regions(folded, regions, ways)
     root = Tree("root", "")
+    seen: set[tuple[Part, ...]] = set()
+    last: list[Part] = []
     for index, way in enumerate(ways):
+        if way != last and tuple(way) in seen:
+            _forget_call(root, way, last)
         _grow(root, way, regions).nodes.append(index)
+        seen.add(tuple(way))
+        last = way
     for module_way, region in whole.items():
         _grow(root, module_way, regions).region = region
     while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
         root = root.groups[0]
         root.kind = "root"
-    _dissolve_single_nodes(root)
+    _dissolve(root)
     _join_runs(root, folded, stays_apart)
     return root
 
@@ -128,17 +134,45 @@ def _grow(root: Tree, way: Iterable[Part], regions: Sequence[Region]) -> Tree:
     return tree
 
 
-def _dissolve_single_nodes(tree: Tree) -> None:
-    """Give modules of one node up: the node stands for them."""
-    kept = []
+def _forget_call(root: Tree, way: Sequence[Part], last: Sequence[Part]) -> None:
+    """Give a module that is called once more a group of its own for each call.
+
+    Nodes come in creation order, so a call's nodes follow each other. One group of several
+    calls would run in a circle with what happens between them.
+    """
+    tree = root
+    for depth, part in enumerate(way):
+        if depth >= len(last) or last[depth] != part:
+            tree.by_part.pop(part, None)
+            return
+        tree = tree.by_part[part]
+
+
+def _dissolve(tree: Tree) -> None:
+    """Give groups up that say nothing, or would run in a circle with what is around them.
+
+    A module of one node is that node. A container (``nn.ModuleList``) is never called itself;
+    where others work between the modules in it, these stand in the container's place.
+    """
+    kept: list[Tree] = []
     for group in tree.groups:
-        _dissolve_single_nodes(group)
-        if len(group.nodes) == 1 and not group.groups and group.region is None:
+        _dissolve(group)
+        if group.region is not None:
+            kept.append(group)
+        elif not group.groups and len(group.nodes) == 1:
             tree.nodes += group.nodes
+        elif not group.nodes and not _is_unbroken(group):
+            kept += group.groups
         else:
             kept.append(group)
     tree.nodes.sort()
     tree.groups = sorted(kept, key=Tree.oldest)
+
+
+def _is_unbroken(group: Tree) -> bool:
+    """Return whether a group's nodes were created one after the other."""
+    nodes = group.all_nodes()
+    return max(nodes) - min(nodes) + 1 == len(nodes)
 
 
 def _join_runs(tree: Tree, folded: FoldedGraph, stays_apart: set[int]) -> None:

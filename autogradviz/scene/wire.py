@@ -153,6 +153,7 @@ class Wirer:
     def _links(self, group: Wiring, arrangement: Arrangement) -> list[Link]:
         first = len(group.nodes)
         links = []
+        inside = set(group.inside)
         for i, ((source, target), edges) in enumerate(group.links.items()):
             source_port = target_port = -1
             if first <= source < first + len(group.groups):
@@ -166,7 +167,7 @@ class Wirer:
                     source_port=source_port,
                     target_port=target_port,
                     reversed=arrangement.reversed[i],
-                    views=sum(self._edges[edge][2] for edge in edges),
+                    views=sum(self._edges[edge][2] for edge in edges if edge in inside),
                 )
             )
         return links

@@ -39,6 +39,13 @@ def last_part(name: str) -> str:
     return parts[-1]
 
 
+def plain_op(name: str) -> str:
+    """Return an op's name without the marks of its implementation: "layer_norm", "softmax"."""
+    return name.strip("_").removeprefix("native_").removesuffix("_forward") + (
+        "_" if name.endswith("_") else ""
+    )
+
+
 def chip_words(chip: Chip) -> tuple[str, str, str]:
     """Return what a chip says: slot, version (bold), bytes."""
     version = "" if chip.version is None else f"v{chip.version}"
