@@ -121,7 +121,8 @@ def _draw_lines(scene: Scene, placement: Placement, theme: Theme) -> str:
         lines = [line for line in placement.lines if _is_marked(scene, line, on_path) == marked]
         if lines:
             ways = "".join(pen.polyline(line.points) for line in lines)
-            heads = "".join(pen.arrow_head(line.points) for line in lines if line.arrow)
+            size = 9.0 if marked else 6.0
+            heads = "".join(pen.arrow_head(line.points, size) for line in lines if line.arrow)
             heads += "".join(_dot(line) for line in lines if line.stub and not line.arrow)
             parts.append(pen.path(ways, pen.stroke(colour, width)))
             parts.append(pen.path(heads, f'fill="{colour}"'))

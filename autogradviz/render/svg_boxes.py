@@ -78,8 +78,7 @@ def _two_parts(node: SceneNode, box: Box, theme: Theme) -> str:
     parts.append(pen.rect(x, y, width, height, radius=6, style=f'fill="{theme.page}"'))
     if node.state != "not_run" or red:
         tint = mix(colour, theme.tint2, theme.page)
-        left = 6 if not node.op else 0
-        parts.append(_right_part(split, y, x + width, y + height, left, tint))
+        parts.append(_right_part(node, box, tint))
     if node.op:
         inner = pen.stroke(mix(line, 0.6, theme.page))
         parts.append(pen.path(f"M{pen.num(split)} {pen.num(y)}v{pen.num(height)}", inner))
@@ -93,11 +92,13 @@ def _two_parts(node: SceneNode, box: Box, theme: Theme) -> str:
     return "".join(parts)
 
 
-def _right_part(x: float, y: float, right: float, bottom: float, left: float, fill: str) -> str:
+def _right_part(node: SceneNode, box: Box, fill: str) -> str:
     """Return the tinted part: round on the right, on the left only where it is the whole box."""
-    x0, y0, x1, y1 = pen.num(x + left), pen.num(y), pen.num(right - 6), pen.num(bottom)
-    d = f"M{x0} {y0}H{x1}q6 0 6 6V{pen.num(bottom - 6)}q0 6 -6 6H{x0}"
-    d += f"q-6 0 -6 -6V{pen.num(y + 6)}q0 -6 6 -6Z" if left else f"V{y1}Z"
+    left = 0 if node.op else 6
+    x0, y0 = pen.num(box.x + node.op_width + left), pen.num(box.y)
+    right, rise = pen.num(box.x + box.width - 6), pen.num(box.height - 12)
+    d = f"M{x0} {y0}H{right}q6 0 6 6v{rise}q0 6 -6 6H{x0}"
+    d += f"q-6 0 -6 -6v-{rise}q0 -6 6 -6Z" if left else "Z"
     return pen.path(d, f'fill="{fill}"')
 
 
@@ -237,7 +238,7 @@ def _recompute_pill(x: float, y: float, words: str, theme: Theme) -> str:
 def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     """Return an open group: frame and header."""
     x, y = box.x, box.y
-    if group.checkpointed:
+    if group.checkpointed and group.repeat == 1:
         fill = mix(theme.recompute, 0.04, theme.page)
         style = pen.stroke(theme.recompute, 1.5, dash="7 4", fill=fill)
     else:
@@ -254,7 +255,7 @@ def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     if note:
         at = label_x + text_width(group.label, 12.5, bold=True) + 8
         parts.append(pen.text(at, y + 22, note, fill=theme.text2, size=11.5))
-    if group.checkpointed and group.recomputes:
+    if group.checkpointed and group.recomputes and group.repeat == 1:
         words = plural(group.recomputes, "recompute")
         width = 24 + text_width(words, 10.0, bold=True)
         parts.append(_recompute_pill(x + box.width - width - 12, y + 9, words, theme))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.render import svg_pen as pen
 from autogradviz.render.svg_theme import Theme, mix
 from autogradviz.scene.widths import elide, text_width
+from autogradviz.scene.words import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ def draw_banner(sheet: Sheet, finding: SceneFinding) -> str:
     ]
     for label, filename, lineno, code in rows:
         if filename:
-            place = f"{elide(filename, 44)}:{lineno}"
+            place = f"{elide(short_path(filename), 44)}:{lineno}"
             words.append(_row(sheet, label, f"{place}  {code.strip()}"))
     fix = [line for line in finding.fix.splitlines() if line.strip()]
     for i, line in enumerate(fix[:MAX_FIX_LINES]):

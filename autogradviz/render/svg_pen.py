@@ -93,27 +93,26 @@ def polyline(points: Sequence[tuple[float, float]]) -> str:
     return "".join(parts)
 
 
-def arrow_head(points: Sequence[tuple[float, float]]) -> str:
+def arrow_head(points: Sequence[tuple[float, float]], size: float = 6.0) -> str:
     """Return the path data of the head of a vertical arrow at the last point."""
     x, y = points[-1]
-    back = 6 if points[-2][1] > y else -6
-    return f"M{num(x - 3.4)} {num(y + back)}L{num(x)} {num(y)}L{num(x + 3.4)} {num(y + back)}Z"
+    back, half = (size if points[-2][1] > y else -size), size * 0.57
+    return f"M{num(x - half)} {num(y + back)}L{num(x)} {num(y)}L{num(x + half)} {num(y + back)}Z"
 
 
 def chevron(x: float, y: float, colour: str, *, is_open: bool) -> str:
     """Return the mark of a group, its middle left point at x, y."""
-    d = (
-        f"M{num(x)} {num(y - 2)}l4 4l4 -4"
-        if is_open
-        else f"M{num(x + 1)} {num(y - 3.5)}l3.5 3.5l-3.5 3.5"
+    opened, closed = (
+        f"M{num(x)} {num(y - 2)}l4 4l4 -4",
+        f"M{num(x + 1)} {num(y - 3.5)}l3.5 3.5l-3.5 3.5",
     )
-    return path(d, round_stroke(colour, 1.5))
+    return path(opened if is_open else closed, round_stroke(colour, 1.5))
 
 
 def recompute_glyph(x: float, y: float, colour: str) -> str:
     """Return the turning arrow of recomputation, its middle at x, y."""
     arc = f"M{num(x + 3.4)} {num(y - 1.3)}A3.6 3.6 0 1 0 {num(x + 3.6)} {num(y + 0.8)}"
-    head = f"M{num(x + 4.5)} {num(y - 3.8)}L{num(x + 3.8)} {num(y - 0.4)}L{num(x + 0.4)} {num(y - 1.6)}"
+    head = f"M{num(x + 4.5)} {num(y - 3.8)}l-0.7 3.4l-3.4 -1.2"
     return path(arc + head, round_stroke(colour, 1.4))
 
 
@@ -126,7 +125,8 @@ def fail_disc(x: float, y: float, colour: str, cross: str) -> str:
 
 def pencil(x: float, y: float, colour: str) -> str:
     """Return the pencil of an in-place write, its lower left tip at x, y."""
-    body = f"M{num(x)} {num(y)}l0.8 -3.2l6.2 -6.2l2.4 2.4l-6.2 6.2ZM{num(x + 5.4)} {num(y - 7.8)}l2.4 2.4"
+    body = f"M{num(x)} {num(y)}l0.8 -3.2l6.2 -6.2l2.4 2.4l-6.2 6.2Z"
+    body += f"M{num(x + 5.4)} {num(y - 7.8)}l2.4 2.4"
     return path(body, round_stroke(colour, 1.3))
 
 

@@ -24,7 +24,7 @@ CELL_GAP: Final = 12.0
 
 BEND_WEIGHT: Final = 1.0
 NODE_WEIGHT: Final = 1000.0
-MAIN_WEIGHT: Final = 100000.0  # of cells on the longest way through the group
+MAIN_WEIGHT: Final = 1e9  # of cells on the longest way through the group
 SWEEPS: Final = 5
 LANE_SWEEPS: Final = 3
 

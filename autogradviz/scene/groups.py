@@ -209,7 +209,10 @@ def _sized(group: SceneGroup, *, nbytes: int, is_open: bool, alone: bool) -> Sce
 def header_note(group: SceneGroup) -> str:
     """Return the words behind the label of an open group."""
     words = [] if group.type_name == group.label else [group.type_name]
-    words += ["checkpoint region"] if group.checkpointed else []
+    if group.repeat > 1:
+        words.append(f"×{group.repeat} identical")
+    elif group.checkpointed:
+        words.append("checkpoint region")
     return " · ".join(word for word in words if word)
 
 

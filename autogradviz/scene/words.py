@@ -39,6 +39,11 @@ def last_part(name: str) -> str:
     return parts[-1]
 
 
+def short_path(filename: str) -> str:
+    """Return the last two parts of a path: enough to know the file."""
+    return "/".join(filename.replace("\\", "/").split("/")[-2:])
+
+
 def plain_op(name: str) -> str:
     """Return an op's name without the marks of its implementation: "layer_norm", "softmax"."""
     return name.strip("_").removeprefix("native_").removesuffix("_forward") + (
