@@ -69,11 +69,20 @@ def link_ops(log: Log) -> Links:
     for node in log.of(NodeSeen):
         if node.sequence_nr is None:
             continue
-        creator = _creator(node, by_number.get(node.sequence_nr, []), node_of_op)
+        creator = _creator(node, by_number.get(_op_number(node, node.sequence_nr), []), node_of_op)
         if creator is not None:
             op_of_node[node.node_id] = creator
             node_of_op[creator] = node.node_id
     return Links(op_of_node, node_of_op, op_of_number, thread_of_op)
+
+
+def _op_number(node: NodeSeen, sequence_nr: int) -> int:
+    """Return the number that the op which created a node was given.
+
+    Writing into a view creates two nodes: the op's own, which stays hidden inside the second,
+    the ``CopySlices`` that the base gets.
+    """
+    return sequence_nr - 1 if node.node_name == "CopySlices" else sequence_nr
 
 
 def _creator(node: NodeSeen, candidates: list[OpCalled], taken: dict[int, int]) -> int | None:

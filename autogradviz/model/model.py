@@ -11,6 +11,7 @@ from autogradviz.events import (
     RecorderLimited,
     RecordingStarted,
     SourceLineRead,
+    VersionBumped,
 )
 from autogradviz.model.calls import CallIntervals, read_call_intervals
 from autogradviz.model.definitions import (
@@ -65,6 +66,14 @@ class Model:
     def op_at(self, seq: int | None) -> Op | None:
         """Return the op with an event number, where there is one."""
         return None if seq is None else self._op_by_seq.get(seq)
+
+    def history(self, storage_id: int | None) -> TensorHistory | None:
+        """Return what happened to one storage, where it was ever saved or cloned."""
+        return None if storage_id is None else self._history_by_storage.get(storage_id)
+
+    def write_stack(self, seq: int) -> tuple[SourceLocation, ...]:
+        """Return the stack that raised a version counter, innermost first."""
+        return self.stack(self._stack_by_write.get(seq))
 
     @cached_property
     def started(self) -> RecordingStarted | None:
@@ -178,6 +187,14 @@ class Model:
     @cached_property
     def _links(self) -> Links:
         return link_ops(self.log)
+
+    @cached_property
+    def _history_by_storage(self) -> dict[int, TensorHistory]:
+        return {history.storage_id: history for history in self.histories}
+
+    @cached_property
+    def _stack_by_write(self) -> dict[int, int | None]:
+        return {event.seq: event.stack_id for event in self.log.of(VersionBumped)}
 
     @cached_property
     def _op_by_seq(self) -> dict[int, Op]:

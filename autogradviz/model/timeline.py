@@ -31,7 +31,7 @@ _TIME = field_names(OpCalled).index("time_ns")  # the same in every kind
 
 
 class _Bar(NamedTuple):
-    """A span before its depth is known; sorts so that what is around comes first."""
+    """A span before its depth is known; by its first four fields, what is around comes first."""
 
     kind: SpanKind
     thread: int
@@ -74,7 +74,7 @@ def _nest(bars: list[_Bar]) -> Iterator[Span]:
     """Give each bar its depth: how many of its kind and thread are around it."""
     around: list[int] = []  # where the bars that are still open end
     row: tuple[str, int] | None = None
-    for bar in sorted(bars):
+    for bar in sorted(bars, key=lambda bar: bar[:4]):
         end_ns = -bar.minus_end_ns
         if (bar.kind, bar.thread) != row:
             row, around = (bar.kind, bar.thread), []

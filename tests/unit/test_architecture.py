@@ -21,13 +21,14 @@ FLOORS = {
     "diagnose": 3,
     "scene": 4,
     "render": 5,
-    "trace": 6,
-    "recording": 7,
-    "cli": 7,
-    "magic": 7,
-    "demo": 7,
-    "__main__": 8,
-    "__init__": 9,
+    "view": 6,
+    "trace": 7,
+    "recording": 8,
+    "cli": 9,
+    "magic": 9,
+    "demo": 9,
+    "__init__": 10,
+    "__main__": 11,
 }
 NEEDS_TORCH = {"recorder", "demo"}
 MODULES = sorted(HOUSE.rglob("*.py"))

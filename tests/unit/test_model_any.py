@@ -12,7 +12,7 @@ from autogradviz.model import Model
 PARTS = [name for name, part in vars(Model).items() if hasattr(part, "attrname") and name[0] != "_"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
 def test_any_events_make_a_model(events):
     model = Model(Log.from_events(events))

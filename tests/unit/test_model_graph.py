@@ -77,6 +77,15 @@ def test_an_op_of_another_thread_that_only_shares_the_number_is_not_taken():
     assert graph.nodes[1].op is None
 
 
+def test_a_write_into_a_view_created_the_node_of_the_base():
+    graph = graph_of(
+        op("copy_", (1,), nr=4, at="m.py:2"),
+        node(1, "CopySlices", nr=5),
+        node(2, "AsStridedBackward0", nr=6),
+    )
+    assert {i: str(n.location) for i, n in graph.nodes.items()} == {1: "m.py:2", 2: "None"}
+
+
 def test_a_node_without_an_op_belongs_to_the_module_call_around_its_number():
     graph = graph_of(
         module(0, "", "Net"),
