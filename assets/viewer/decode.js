@@ -47,7 +47,29 @@ export function toScene(payload) {
   /** @type {any} */
   const scene = { summary: payload.summary };
   for (const table of TABLES) scene[table] = rowsOf(payload, table);
+  for (const group of scene.groups) unpackLayout(group, payload.strings);
   return scene;
+}
+
+/**
+ * A group's cells and links come as columns of their own.
+ *
+ * @param {any} group
+ * @param {string[]} strings
+ */
+function unpackLayout(group, strings) {
+  group.cells = group.cells_ref.map((/** @type {number} */ ref, /** @type {number} */ at) => ({
+    kind: strings[group.cells_kind[at]],
+    ref,
+  }));
+  group.links = group.links_path.map((/** @type {number[]} */ path, /** @type {number} */ at) => ({
+    path,
+    edges: group.links_edges[at],
+    source_port: group.links_source_port[at],
+    target_port: group.links_target_port[at],
+    reversed: !!group.links_reversed[at],
+    views: group.links_views[at],
+  }));
 }
 
 /**
@@ -64,7 +86,9 @@ function rowsOf(payload, table) {
   for (const [name, column] of columns) {
     const values = /** @type {any[]} */ (column);
     for (let at = 0; at < count; at++) {
-      rows[at][name] = texts.has(name) ? payload.strings[values[at]] : values[at];
+      const value = values[at];
+      rows[at][name] =
+        texts.has(name) && typeof value === "number" ? payload.strings[value] : value;
     }
   }
   return rows;

@@ -2,18 +2,17 @@
 /** Numbers and names as people read them. */
 
 /**
- * Decimal bytes with three figures: `12.6 MB`.
+ * Decimal bytes, as the pictures write them: `48 B`, `16 kB`, `3.1 MB`.
  *
  * @param {number} nbytes
  * @returns {string}
  */
 export function formatBytes(nbytes) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let value = nbytes;
-  for (const unit of ["B", "kB", "MB", "GB"]) {
-    if (value < 999.5) return `${figures(value)} ${unit}`;
-    value /= 1000;
-  }
-  return `${figures(value)} TB`;
+  let unit = 0;
+  for (; value >= 999.5 && unit < units.length - 1; unit++) value /= 1000;
+  return `${value.toFixed(value < 9.95 && unit > 0 ? 1 : 0)} ${units[unit]}`;
 }
 
 /**

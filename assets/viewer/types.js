@@ -94,6 +94,7 @@
  * @property {boolean} error
  * @property {boolean} open
  * @property {number} width
+ * @property {number} header_width
  * @property {number} left_width
  * @property {number} right_width
  * @property {Cell[]} cells

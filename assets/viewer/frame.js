@@ -1,0 +1,118 @@
+// @ts-check
+/** What stands around the views: the top bar and the rail. */
+
+import { button, h } from "./dom.js";
+import { formatBytes, formatCount, formatDuration } from "./format.js";
+import { icon } from "./icons.js";
+
+/** @typedef {import("./store.js").Store} Store */
+/** @typedef {import("./store.js").ViewName} ViewName */
+
+/** @type {[name: ViewName, label: string][]} */
+const VIEWS = [
+  ["graph", "Graph"],
+  ["memory", "Memory"],
+  ["checkpoint", "Checkpoint"],
+  ["findings", "Findings"],
+  ["source", "Source"],
+];
+
+const KEYS = [
+  ["click", "select"],
+  ["double click, Enter", "open or close a group"],
+  ["↑ ↓ ← →", "towards inputs, towards loss, siblings"],
+  ["wheel, drag", "zoom, pan"],
+  ["f", "fit the whole graph"],
+  ["/", "search"],
+  ["n", "next difference or finding"],
+  ["Esc", "clear search, then selection"],
+];
+
+/**
+ * @param {Store} store
+ * @param {HTMLElement} search
+ * @returns {HTMLElement}
+ */
+export function makeTopBar(store, search) {
+  const { summary } = store.scene;
+  /** @type {[strong: string, rest: string][]} */
+  const figures = [
+    [
+      formatCount(summary.nodes),
+      ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
+    ],
+    [formatBytes(summary.peak_nbytes), " saved at peak"],
+    [formatDuration(summary.end_ns), ""],
+  ];
+  return h(
+    "header",
+    { class: "agv-top" },
+    h(
+      "div",
+      { class: "agv-name" },
+      icon("logo", "agv-icon-16"),
+      h("h2", { text: summary.title || "autogradviz", title: summary.subtitle }),
+    ),
+    h(
+      "div",
+      { class: "agv-figures" },
+      ...figures.map(([strong, rest]) => h("span", {}, h("b", { text: strong }), rest)),
+    ),
+    h("div", { class: "agv-grow" }),
+    search,
+    keysHelp(),
+  );
+}
+
+/** @returns {HTMLElement} */
+function keysHelp() {
+  const list = h("dl", { class: "agv-keys agv-float" });
+  for (const [keys, words] of KEYS) list.append(h("dt", { text: keys }), h("dd", { text: words }));
+  return h(
+    "details",
+    { class: "agv-help" },
+    h("summary", { title: "Keys", attrs: { "aria-label": "Keys" } }, icon("help", "agv-icon-16")),
+    list,
+  );
+}
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement}
+ */
+export function makeRail(store) {
+  const counts = { checkpoint: store.scene.regions.length, findings: store.scene.findings.length };
+  const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
+  const mark = () => {
+    for (const child of rail.children) {
+      child.toggleAttribute("aria-current", child.getAttribute("data-view") === store.view);
+    }
+  };
+  for (const [name, label] of VIEWS) {
+    const entry = button(label, "agv-view", () => store.show(name), icon(name, "agv-icon-16"));
+    entry.dataset.view = name;
+    entry.append(h("span", { text: label }));
+    const count = name === "findings" ? counts.findings : 0;
+    if (count) entry.append(h("span", { class: "agv-badge", text: String(count) }));
+    rail.append(entry);
+  }
+  store.subscribe((change) => change === "view" && mark());
+  mark();
+  return rail;
+}
+
+/**
+ * What the recorder has to say about itself, and a torn file.
+ *
+ * @param {Store} store
+ * @returns {HTMLElement | null}
+ */
+export function makeNotices(store) {
+  const { notices } = store.scene.summary;
+  if (!notices.length) return null;
+  return h(
+    "div",
+    { class: "agv-notices", attrs: { role: "status" } },
+    ...notices.map((text) => h("div", { text })),
+  );
+}

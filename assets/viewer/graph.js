@@ -1,0 +1,303 @@
+// @ts-check
+/** The graph's canvas: what is placed where, and what part of it is in view. */
+
+import { groupsAround, visibleFor } from "./atlas.js";
+import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
+import { button, h } from "./dom.js";
+import { icon } from "./icons.js";
+import { Minimap } from "./minimap.js";
+import { itemOf, keyOf, paint } from "./paint.js";
+import { place } from "./place.js";
+import { motionReduced } from "./theme.js";
+import { tooltipFor } from "./tooltip.js";
+import { boxOf, stepFrom } from "./walk.js";
+
+/** @typedef {import("./place.js").Box} Box */
+/** @typedef {import("./store.js").Item} Item */
+
+const SLIDE_MS = 160;
+/** Opening on a smaller scale would show words that nobody can read. */
+const READABLE = 0.6;
+
+/**
+ * @param {Box} box
+ * @returns {import("./camera.js").Rect}
+ */
+function rectOf(box) {
+  return { x: box.x, y: box.y, w: box.width, h: box.height };
+}
+
+export class Graph {
+  /**
+   * @param {import("./store.js").Store} store
+   * @param {() => import("./theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    this.placement = place(store.scene, store.open);
+    /** @type {import("./camera.js").Camera} */
+    this.camera = { x: 0, y: 0, scale: 1 };
+    /** @type {Item | null} */
+    this.hovered = null;
+    /** @type {Map<string, {x: number, y: number}>} */
+    this.shifts = new Map();
+    this.slideStart = 0;
+    this.frame = 0;
+    this.width = 0;
+    this.height = 0;
+    this.canvas = h("canvas", {
+      class: "agv-canvas",
+      attrs: { tabindex: "0", role: "application", "aria-label": "Autograd graph" },
+    });
+    this.announcer = h("div", { class: "agv-hidden", attrs: { "aria-live": "polite" } });
+    this.tooltip = h("div", { class: "agv-tooltip agv-float", attrs: { role: "tooltip" } });
+    this.tooltip.hidden = true;
+    this.minimap = new Minimap((x, y) => this.#lookAt(x, y));
+    this.element = h(
+      "div",
+      { class: "agv-graph" },
+      this.canvas,
+      this.minimap.element,
+      this.#tools(),
+      this.tooltip,
+      this.announcer,
+    );
+    this.resizer = new ResizeObserver(() => this.#resize());
+    this.resizer.observe(this.element);
+    store.subscribe((change) => this.#follow(change));
+    this.minimap.draw(store.scene, this.placement, palette());
+  }
+
+  /** @returns {HTMLElement} */
+  #tools() {
+    const middle = () => /** @type {const} */ ([this.width / 2, this.height / 2]);
+    return h(
+      "div",
+      { class: "agv-tools agv-float" },
+      button("Zoom in", "agv-tool", () => this.zoom(1.25, ...middle()), icon("plus")),
+      button("Zoom out", "agv-tool", () => this.zoom(0.8, ...middle()), icon("minus")),
+      button("Fit the whole graph (f)", "agv-tool", () => this.fit(), icon("fit")),
+    );
+  }
+
+  /** @param {import("./store.js").Change} change */
+  #follow(change) {
+    if (change === "open") this.#replace();
+    if (change === "selected") this.#announce();
+    if (change === "reveal") this.#bringIntoView(this.store.selected, true);
+    if (change === "view") this.#resize();
+    this.schedule();
+  }
+
+  /** Draw again with the next frame. */
+  schedule() {
+    this.frame ||= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Colours or fonts changed. */
+  restyle() {
+    this.minimap.draw(this.store.scene, this.placement, this.palette());
+    this.schedule();
+  }
+
+  destroy() {
+    cancelAnimationFrame(this.frame);
+    this.resizer.disconnect();
+  }
+
+  #resize() {
+    const { clientWidth, clientHeight } = this.element;
+    if (!clientWidth || (clientWidth === this.width && clientHeight === this.height)) return;
+    const first = !this.width;
+    if (!first) this.camera.x -= (clientWidth - this.width) / 2 / this.camera.scale;
+    this.width = clientWidth;
+    this.height = clientHeight;
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(clientWidth * ratio);
+    this.canvas.height = Math.round(clientHeight * ratio);
+    if (first) this.#lookAtFirst();
+    // At once: a canvas that was just resized is blank until it is drawn.
+    this.#draw();
+  }
+
+  /** Look at what fails; else at everything, or at the top where that would be too small. */
+  #lookAtFirst() {
+    const { placement, store } = this;
+    const all = { x: 0, y: 0, w: placement.width, h: placement.height };
+    this.camera = fitTo(all, this.width, this.height);
+    if (this.camera.scale >= READABLE) return;
+    const victim = store.scene.findings[0]?.nodes[0];
+    const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
+    const box = boxOf(placement, item);
+    const scale = clamp((this.width - 48) / placement.width, READABLE, 1);
+    if (box) {
+      this.camera = centred(rectOf(box), this.width, this.height, scale);
+      return;
+    }
+    this.camera = centred(all, this.width, this.height, scale);
+    this.camera.y = -24 / scale;
+  }
+
+  /** Groups opened or closed: the one that the reader touched keeps its place on screen. */
+  #replace() {
+    const before = this.placement;
+    const camera = { ...this.camera };
+    this.placement = place(this.store.scene, this.store.open);
+    const { anchor } = this.store;
+    const was = boxOf(before, anchor);
+    const is = boxOf(this.placement, anchor);
+    if (was && is) {
+      this.camera.x += is.x - was.x;
+      this.camera.y += is.y - was.y;
+    }
+    this.#slide(before, camera);
+    this.hovered = null;
+    this.tooltip.hidden = true;
+    this.minimap.draw(this.store.scene, this.placement, this.palette());
+  }
+
+  /**
+   * @param {import("./place.js").Placement} before
+   * @param {import("./camera.js").Camera} camera
+   */
+  #slide(before, camera) {
+    this.shifts = new Map();
+    if (motionReduced()) return;
+    const old = new Map(before.boxes.map((box) => [keyOf(itemOf(box)), box]));
+    for (const box of this.placement.boxes) {
+      const was = old.get(keyOf(itemOf(box)));
+      if (!was) continue;
+      const x = was.x - camera.x - (box.x - this.camera.x);
+      const y = was.y - camera.y - (box.y - this.camera.y);
+      if (x || y) this.shifts.set(keyOf(itemOf(box)), { x, y });
+    }
+    this.slideStart = performance.now();
+  }
+
+  #draw() {
+    this.frame = 0;
+    if (!this.width) return;
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    const ratio = window.devicePixelRatio || 1;
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const { camera, placement, hovered, width, height } = this;
+    const { atlas, selected } = this.store;
+    const part = this.shifts.size ? (performance.now() - this.slideStart) / SLIDE_MS : 1;
+    if (part >= 1) this.shifts.clear();
+    const shifts = new Map();
+    const left = (1 - clamp(part, 0, 1)) ** 3;
+    for (const [key, { x, y }] of this.shifts) shifts.set(key, { x: x * left, y: y * left });
+    const family = getComputedStyle(this.canvas).fontFamily;
+    const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
+    const linesAlpha = clamp(part, 0, 1) ** 2;
+    paint(pen, { atlas, placement, camera, selected, hovered, shifts, linesAlpha, width, height });
+    const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
+    this.minimap.mark(view, placement, pen.palette);
+    if (this.shifts.size) this.schedule();
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  #lookAt(x, y) {
+    this.camera.x = x - this.width / this.camera.scale / 2;
+    this.camera.y = y - this.height / this.camera.scale / 2;
+    this.schedule();
+  }
+
+  /** The whole graph in view. */
+  fit() {
+    const all = { x: 0, y: 0, w: this.placement.width, h: this.placement.height };
+    this.camera = fitTo(all, this.width, this.height);
+    this.schedule();
+  }
+
+  /**
+   * @param {number} factor
+   * @param {number} x
+   * @param {number} y
+   */
+  zoom(factor, x, y) {
+    this.camera = zoomAt(this.camera, factor, x, y);
+    this.schedule();
+  }
+
+  /**
+   * @param {number} dx in screen units
+   * @param {number} dy
+   */
+  pan(dx, dy) {
+    this.camera.x -= dx / this.camera.scale;
+    this.camera.y -= dy / this.camera.scale;
+    this.schedule();
+  }
+
+  /**
+   * The point of the world under a point of the canvas.
+   *
+   * @param {number} x
+   * @param {number} y
+   * @returns {[number, number]}
+   */
+  worldAt(x, y) {
+    return [this.camera.x + x / this.camera.scale, this.camera.y + y / this.camera.scale];
+  }
+
+  /**
+   * Move the selection along an edge or to a neighbour.
+   *
+   * @param {import("./walk.js").Way} way
+   */
+  step(way) {
+    const { atlas, open, selected } = this.store;
+    const next = stepFrom(atlas, this.placement, open, selected, way);
+    this.store.select(next);
+    this.#bringIntoView(next, false);
+  }
+
+  /**
+   * @param {Item | null} item
+   * @param {boolean} readable zoom in where its words would be too small
+   */
+  #bringIntoView(item, readable) {
+    const box = boxOf(this.placement, item);
+    if (!box || !this.width) return;
+    const rect = rectOf(box);
+    if (readable && this.camera.scale < READABLE) {
+      this.camera = centred(rect, this.width, this.height, 0.9);
+    }
+    this.camera = moveInto(this.camera, rect, this.width, this.height);
+    this.schedule();
+  }
+
+  /**
+   * Light an item's neighbours and say what it is.
+   *
+   * @param {Item | null} item
+   * @param {number} x
+   * @param {number} y
+   */
+  hover(item, x, y) {
+    this.hovered = item;
+    this.tooltip.hidden = !item;
+    if (item) {
+      this.tooltip.replaceChildren(...tooltipFor(this.store.atlas, item));
+      this.tooltip.style.left = `${clamp(x + 14, 4, this.width - this.tooltip.offsetWidth - 4)}px`;
+      const below = y + 18 + this.tooltip.offsetHeight < this.height;
+      this.tooltip.style.top = `${below ? y + 18 : y - this.tooltip.offsetHeight - 10}px`;
+    }
+    this.schedule();
+  }
+
+  #announce() {
+    const { selected, atlas } = this.store;
+    const words = selected ? tooltipFor(atlas, selected).map((line) => line.textContent) : [];
+    if (selected?.kind === "group") {
+      const around = groupsAround(atlas, selected.index).length;
+      words.push(this.store.open.has(selected.index) ? "open" : "closed", `level ${around + 1}`);
+    }
+    this.announcer.textContent = words.join(", ");
+  }
+}

@@ -1,0 +1,204 @@
+// @ts-check
+/** The viewer: one function that mounts a scene in an element, for a notebook or for a report. */
+
+import { makeAtlas } from "./atlas.js";
+import { Checkpoint } from "./checkpoint.js";
+import { decodePayload } from "./decode.js";
+import { makeDetails } from "./details.js";
+import { h } from "./dom.js";
+import { Findings, makeBanner } from "./findings.js";
+import { formatPlace } from "./format.js";
+import { makeNotices, makeRail, makeTopBar } from "./frame.js";
+import { Graph } from "./graph.js";
+import { Legend } from "./legend.js";
+import { Memory } from "./memory.js";
+import { Outline } from "./outline.js";
+import { listenToPointer } from "./pointer.js";
+import { Search } from "./search.js";
+import { makeSource } from "./source.js";
+import { Store } from "./store.js";
+import { PALETTES, hostTheme, watchTheme } from "./theme.js";
+
+/** @typedef {import("./types.js").HostModel} HostModel */
+
+/**
+ * Mount the viewer; it decodes and draws as soon as it can.
+ *
+ * @param {{model: HostModel, el: HTMLElement}} host
+ * @returns {() => void} takes the viewer away
+ */
+function render({ model, el }) {
+  // JupyterLab's own keys stay away from what is typed here.
+  const attrs = { "data-lm-suppress-shortcuts": "true" };
+  const root = h("div", { class: "agv", attrs });
+  el.append(root);
+  let gone = false;
+  let unmount = () => {};
+  const mount = async () => {
+    const payload = model.get("payload");
+    try {
+      const scene = await decodePayload(payload);
+      if (gone || payload !== model.get("payload")) return;
+      unmount();
+      unmount = mountScene(root, scene, model);
+    } catch (error) {
+      root.replaceChildren(h("p", { class: "agv-empty", text: `autogradviz: ${error}` }));
+    }
+  };
+  const resize = () => {
+    root.style.setProperty("--agv-height", `${model.get("height")}px`);
+  };
+  model.on("change:payload", mount);
+  model.on("change:height", resize);
+  resize();
+  mount();
+  return () => {
+    gone = true;
+    model.off("change:payload", mount);
+    model.off("change:height", resize);
+    unmount();
+    root.remove();
+  };
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {import("./types.js").Scene} scene
+ * @param {HostModel} model
+ * @returns {() => void}
+ */
+function mountScene(root, scene, model) {
+  const store = new Store(makeAtlas(scene));
+  const palette = () => PALETTES[hostTheme()];
+  root.dataset.theme = hostTheme();
+  if (!scene.nodes.length) {
+    root.replaceChildren(h("div", { class: "agv-shell" }, emptyWords(scene)));
+    return watchTheme(() => (root.dataset.theme = hostTheme()));
+  }
+  const views = makeViews(store, palette);
+  const restyle = () => {
+    root.dataset.theme = hostTheme();
+    views.graph.restyle();
+    views.memory.draw();
+    views.legend.draw(palette());
+  };
+  root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements));
+  root.addEventListener("keydown", views.press);
+  store.subscribe((change) => {
+    if (change === "selected") tellHost(store, model);
+    if (change === "view") root.dataset.view = store.view;
+  });
+  root.dataset.view = store.view;
+  views.legend.draw(palette());
+  const victim = scene.findings[0]?.nodes[0];
+  if (victim !== undefined) store.reveal({ kind: "node", index: victim });
+  const stop = watchTheme(restyle);
+  return () => {
+    stop();
+    root.removeEventListener("keydown", views.press);
+    for (const view of [views.graph, views.memory, views.outline]) view.destroy();
+  };
+}
+
+/**
+ * @param {Store} store
+ * @param {() => import("./theme.js").Palette} palette
+ */
+function makeViews(store, palette) {
+  const search = new Search(store);
+  const graph = new Graph(store, palette);
+  const outline = new Outline(store);
+  const legend = new Legend();
+  const memory = new Memory(store.scene, palette);
+  const checkpoint = new Checkpoint(store);
+  const findings = new Findings(store);
+  listenToPointer(graph, store);
+  outline.element.append(legend.element);
+  const notices = makeNotices(store);
+  const banner = makeBanner(store);
+  const stage = h("div", { class: "agv-stage" }, notices, banner, graph.element);
+  const panes = /** @type {const} */ ([
+    ["graph", outline.element, stage, makeDetails(store)],
+    ["memory", memory.element],
+    ["checkpoint", checkpoint.element],
+    ["findings", findings.element],
+    ["source", makeSource(store)],
+  ]).map(([name, ...parts]) => h("div", { class: `agv-pane agv-pane-${name}` }, ...parts));
+  const elements = [makeTopBar(store, search.element), makeRail(store), ...panes];
+  const press = makeKeys(store, { search, graph, checkpoint, findings });
+  return { elements, graph, memory, outline, legend, press };
+}
+
+/**
+ * The keys that work wherever the focus is within the viewer.
+ *
+ * @param {Store} store
+ * @param {{search: Search, graph: Graph, checkpoint: Checkpoint, findings: Findings}} views
+ * @returns {(event: KeyboardEvent) => void}
+ */
+function makeKeys(store, { search, graph, checkpoint, findings }) {
+  const onGraph = (/** @type {() => void} */ act) => () => store.view === "graph" && act();
+  const { canvas } = graph;
+  const onCanvas = (/** @type {() => void} */ act) => () => {
+    if (document.activeElement !== canvas) return false;
+    act();
+  };
+  const keys = /** @type {Record<string, () => unknown>} */ ({
+    "/": () => search.focus(),
+    f: onGraph(() => graph.fit()),
+    n: () => (store.view === "checkpoint" ? checkpoint : findings).next(),
+    Escape: () => search.clear() || store.select(null),
+    ArrowUp: onCanvas(() => graph.step("up")),
+    ArrowDown: onCanvas(() => graph.step("down")),
+    ArrowLeft: onCanvas(() => graph.step("left")),
+    ArrowRight: onCanvas(() => graph.step("right")),
+    Enter: onCanvas(() => store.selected?.kind === "group" && store.toggle(store.selected.index)),
+  });
+  return (event) => {
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    const typing = event.target instanceof HTMLInputElement;
+    const act = plain && !typing ? keys[event.key] : undefined;
+    if (!act || act() === false) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+}
+
+/**
+ * Say in Python what is selected.
+ *
+ * @param {Store} store
+ * @param {HostModel} model
+ */
+function tellHost({ selected, scene }, model) {
+  let told = {};
+  if (selected?.kind === "node") {
+    const { node_id, name, module, filename, lineno } = scene.nodes[selected.index];
+    const location = filename && lineno ? `${filename}:${lineno}` : formatPlace(filename, lineno);
+    told = { kind: "node", id: node_id, name, module, location };
+  } else if (selected) {
+    const { index, label, path } = scene.groups[selected.index];
+    told = { kind: "group", id: index, name: label, module: path, location: "" };
+  }
+  model.set("selected", told);
+  model.save_changes();
+}
+
+/**
+ * @param {import("./types.js").Scene} scene
+ * @returns {HTMLElement}
+ */
+function emptyWords(scene) {
+  const why = scene.summary.events
+    ? "This recording holds no autograd graph: nothing in it required a gradient."
+    : "Nothing has been recorded yet.";
+  return h(
+    "div",
+    { class: "agv-empty" },
+    h("p", { text: why }),
+    h("pre", { text: "with autogradviz.record(model) as trace:\n    model(x).sum().backward()" }),
+    ...scene.summary.notices.map((text) => h("p", { class: "agv-muted", text })),
+  );
+}
+
+export default { render };

@@ -1,0 +1,103 @@
+// @ts-check
+/** The whole graph in a corner, with the part that is in view. */
+
+import { h } from "./dom.js";
+import { mix } from "./theme.js";
+
+const WIDTH = 104;
+const HEIGHT = 128;
+const MARGIN = 6;
+
+export class Minimap {
+  /** @param {(x: number, y: number) => void} go moves the view's middle to a point of the world */
+  constructor(go) {
+    this.canvas = h("canvas", { attrs: { "aria-hidden": "true" } });
+    this.words = h("div", { class: "agv-minimap-words" });
+    this.element = h("div", { class: "agv-minimap agv-float" }, this.canvas, this.words);
+    this.still = document.createElement("canvas");
+    this.scale = 1;
+    this.left = 0;
+    this.top = 0;
+    const follow = (/** @type {PointerEvent} */ event) => {
+      if (!(event.buttons & 1)) return;
+      const box = this.canvas.getBoundingClientRect();
+      const x = ((event.clientX - box.left) * WIDTH) / box.width;
+      const y = ((event.clientY - box.top) * HEIGHT) / box.height;
+      go((x - this.left) / this.scale, (y - this.top) / this.scale);
+      event.stopPropagation();
+    };
+    this.canvas.addEventListener("pointerdown", (event) => {
+      this.canvas.setPointerCapture(event.pointerId);
+      follow(event);
+    });
+    this.canvas.addEventListener("pointermove", follow);
+  }
+
+  /**
+   * Draw the boxes once for a placement.
+   *
+   * @param {import("./types.js").Scene} scene
+   * @param {import("./place.js").Placement} placement
+   * @param {import("./theme.js").Palette} palette
+   */
+  draw(scene, placement, palette) {
+    const ratio = window.devicePixelRatio || 1;
+    for (const canvas of [this.canvas, this.still]) {
+      canvas.width = WIDTH * ratio;
+      canvas.height = HEIGHT * ratio;
+    }
+    this.canvas.style.width = `${WIDTH}px`;
+    this.canvas.style.height = `${HEIGHT}px`;
+    const roomX = (WIDTH - 2 * MARGIN) / placement.width;
+    const roomY = (HEIGHT - 2 * MARGIN) / placement.height;
+    this.scale = Math.min(roomX, roomY, 0.25);
+    this.left = (WIDTH - placement.width * this.scale) / 2;
+    this.top = (HEIGHT - placement.height * this.scale) / 2;
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"));
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.translate(this.left, this.top);
+    for (const box of placement.boxes) {
+      const item = box.kind === "node" ? scene.nodes[box.ref] : scene.groups[box.ref];
+      let color = box.kind === "node" ? palette.backward : palette.text3;
+      if ("checkpointed" in item && item.checkpointed) color = palette.recompute;
+      if (item.error) color = palette.mutation;
+      const share = box.kind === "frame" ? 0.07 : item.error ? 1 : item.state === "ran" ? 0.6 : 0.3;
+      ctx.fillStyle = mix(color, palette.surface, share);
+      const { scale } = this;
+      const height = Math.max(box.height * scale, 0.7);
+      ctx.fillRect(box.x * scale, box.y * scale, Math.max(box.width * scale, 0.7), height);
+    }
+    const shown = placement.boxes.filter((box) => box.kind === "node").length;
+    this.words.textContent = `${shown} of ${scene.nodes.length} shown`;
+  }
+
+  /**
+   * Mark what is in view; hidden while that is everything.
+   *
+   * @param {import("./camera.js").Rect} view
+   * @param {import("./place.js").Placement} placement
+   * @param {import("./theme.js").Palette} palette
+   */
+  mark(view, placement, palette) {
+    const whole =
+      view.x <= 1 &&
+      view.y <= 1 &&
+      view.x + view.w >= placement.width - 1 &&
+      view.y + view.h >= placement.height - 1;
+    this.element.hidden = whole;
+    if (whole) return;
+    const ratio = window.devicePixelRatio || 1;
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    ctx.drawImage(this.still, 0, 0);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const left = Math.max(1, this.left + view.x * this.scale);
+    const top = Math.max(1, this.top + view.y * this.scale);
+    const right = Math.min(WIDTH - 1, this.left + (view.x + view.w) * this.scale);
+    const bottom = Math.min(HEIGHT - 1, this.top + (view.y + view.h) * this.scale);
+    ctx.strokeStyle = palette.backward;
+    ctx.lineWidth = 1.2;
+    ctx.strokeRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top));
+  }
+}

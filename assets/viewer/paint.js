@@ -1,0 +1,198 @@
+// @ts-check
+/** One picture of the graph. */
+
+import { paintClosed, paintFrame } from "./paint_group.js";
+import { lineStyle, paintLine, paintViews } from "./paint_line.js";
+import { paintNode, paintNodeBar, roundRect } from "./paint_node.js";
+import { sameItem } from "./store.js";
+import { mix } from "./theme.js";
+
+/** @typedef {import("./paint_text.js").Pen} Pen */
+/** @typedef {import("./place.js").Box} Box */
+/** @typedef {import("./store.js").Item} Item */
+
+/** Below this height on screen a box becomes a bar. */
+const BAR_BELOW = 8;
+
+/**
+ * @typedef {object} Look
+ * @property {import("./atlas.js").Atlas} atlas
+ * @property {import("./place.js").Placement} placement
+ * @property {import("./camera.js").Camera} camera
+ * @property {Item | null} selected
+ * @property {Item | null} hovered lights its neighbours and dims the rest
+ * @property {Map<string, {x: number, y: number}>} shifts how far boxes still are from their places
+ * @property {number} linesAlpha lines come last while boxes slide
+ * @property {number} width of the canvas, in screen units
+ * @property {number} height
+ */
+
+/**
+ * @param {Box} box
+ * @returns {Item}
+ */
+export function itemOf(box) {
+  return { kind: box.kind === "node" ? "node" : "group", index: box.ref };
+}
+
+/**
+ * @param {Item} item
+ * @returns {string}
+ */
+export function keyOf(item) {
+  return `${item.kind}${item.index}`;
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Look} look
+ */
+export function paint(pen, look) {
+  const { ctx, palette } = pen;
+  const { camera, placement } = look;
+  ctx.fillStyle = palette.canvas;
+  ctx.fillRect(0, 0, look.width, look.height);
+  ctx.save();
+  ctx.scale(camera.scale, camera.scale);
+  ctx.translate(-camera.x, -camera.y);
+  const seen = {
+    left: camera.x - 400,
+    right: camera.x + look.width / camera.scale + 400,
+    top: camera.y - 20,
+    bottom: camera.y + look.height / camera.scale + 20,
+  };
+  const lit = litBy(look);
+  const boxes = placement.boxes.map((box) => shifted(box, look)).filter((box) => inside(box, seen));
+  for (const box of boxes) {
+    if (box.kind === "frame") paintFrame(pen, box, look.atlas.scene.groups[box.ref]);
+  }
+  paintLines(pen, look, seen, lit);
+  for (const box of boxes) {
+    if (box.kind === "frame") continue;
+    ctx.globalAlpha = lit && !lit.has(keyOf(itemOf(box))) ? 0.35 : 1;
+    paintBox(pen, look, box);
+  }
+  ctx.globalAlpha = 1;
+  const chosen = boxes.find((box) => sameItem(itemOf(box), look.selected));
+  if (chosen) paintRing(pen, chosen);
+  ctx.restore();
+}
+
+/**
+ * @param {Box} box
+ * @param {Look} look
+ * @returns {Box}
+ */
+function shifted(box, look) {
+  const shift = look.shifts.size ? look.shifts.get(keyOf(itemOf(box))) : undefined;
+  return shift ? { ...box, x: box.x + shift.x, y: box.y + shift.y } : box;
+}
+
+/**
+ * @param {Box} box
+ * @param {{left: number, right: number, top: number, bottom: number}} seen
+ * @returns {boolean}
+ */
+function inside(box, seen) {
+  return (
+    box.x < seen.right &&
+    box.x + box.width > seen.left &&
+    box.y < seen.bottom &&
+    box.y + box.height > seen.top
+  );
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Look} look
+ * @param {Box} box
+ */
+function paintBox(pen, look, box) {
+  const { scene } = look.atlas;
+  if (box.kind === "group") return paintClosed(pen, box, scene.groups[box.ref]);
+  const node = scene.nodes[box.ref];
+  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, node);
+  return paintNode(pen, box, node, look.atlas);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Look} look
+ * @param {{left: number, right: number, top: number, bottom: number}} seen
+ * @param {Set<string> | null} lit
+ */
+function paintLines(pen, look, seen, lit) {
+  const { scene } = look.atlas;
+  const { palette } = pen;
+  const drawn = [];
+  for (const line of look.placement.lines) {
+    const { points } = line;
+    const from = points[0][1];
+    const to = points[points.length - 1][1];
+    if (Math.min(from, to) > seen.bottom + 60 || Math.max(from, to) < seen.top - 60) continue;
+    const link = scene.groups[line.group].links[line.link];
+    const onPath = link.edges.some((edge) => scene.edges[edge].on_path);
+    const touches = touchesItem(look, link.edges);
+    drawn.push({ line, link, style: lineStyle(pen, onPath, touches), rank: touches ? 2 : +onPath });
+  }
+  drawn.sort((a, b) => a.rank - b.rank);
+  for (const { line, style, rank } of drawn) {
+    pen.ctx.globalAlpha = look.linesAlpha * (lit && rank < 2 ? 0.35 : 1);
+    paintLine(pen, line, style);
+  }
+  pen.ctx.globalAlpha = look.linesAlpha;
+  for (const { line, link, style, rank } of drawn) {
+    const color = rank === 1 ? style.color : palette.text3;
+    const group = scene.groups[line.group];
+    const hue = group.checkpointed ? palette.recompute : palette.text;
+    const share = group.index ? (group.checkpointed ? 0.05 : 0.025) : 0;
+    paintViews(pen, line, link.views, color, mix(hue, palette.canvas, share));
+  }
+  pen.ctx.globalAlpha = 1;
+}
+
+/**
+ * Whether a link begins or ends at the hovered node, or at the selected one.
+ *
+ * @param {Look} look
+ * @param {number[]} edges
+ * @returns {boolean}
+ */
+function touchesItem(look, edges) {
+  const item = look.hovered ?? look.selected;
+  if (item?.kind !== "node") return false;
+  const all = look.atlas.scene.edges;
+  return edges.some((edge) => all[edge].source === item.index || all[edge].target === item.index);
+}
+
+/**
+ * The hovered node and its neighbours, as far as they are visible themselves.
+ *
+ * @param {Look} look
+ * @returns {Set<string> | null} null where nothing is hovered
+ */
+function litBy({ hovered, atlas }) {
+  if (hovered?.kind !== "node") return null;
+  const { index } = hovered;
+  const near = [index, ...atlas.users[index], ...atlas.inputs[index]];
+  const lit = new Set(near.map((node) => keyOf({ kind: "node", index: node })));
+  for (const node of near) {
+    for (let g = atlas.scene.nodes[node].group; g > 0; g = atlas.scene.groups[g].parent) {
+      if (g !== atlas.scene.nodes[index].group) lit.add(keyOf({ kind: "group", index: g }));
+    }
+  }
+  return lit;
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ */
+function paintRing(pen, box) {
+  const { ctx, palette, scale } = pen;
+  ctx.strokeStyle = palette.backward;
+  ctx.lineWidth = Math.max(2, 1.5 / scale);
+  const out = 3;
+  roundRect(ctx, box.x - out, box.y - out, box.width + 2 * out, box.height + 2 * out, 9);
+  ctx.stroke();
+}

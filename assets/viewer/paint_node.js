@@ -1,0 +1,302 @@
+// @ts-check
+/** One node: its box, its saved tensors on the right, its parameters on the left. */
+
+import { chipWords, plural } from "./format.js";
+import { paintGlyph } from "./icons.js";
+import { widthOf, write } from "./paint_text.js";
+import { mix } from "./theme.js";
+
+/** @typedef {import("./paint_text.js").Pen} Pen */
+/** @typedef {import("./types.js").SceneNode} SceneNode */
+/** @typedef {import("./place.js").Box} Box */
+
+export const CHIP_GAP = 8;
+const CHIP_SPACE = 4;
+const CHIP_HEIGHT = 17;
+const RADIUS = 6;
+
+/**
+ * The hue of a node: red where it failed, else backward's blue.
+ *
+ * @param {import("./theme.js").Palette} palette
+ * @param {SceneNode} node
+ * @returns {string}
+ */
+function hueOf(palette, node) {
+  return node.error || node.state === "failed" ? palette.mutation : palette.backward;
+}
+
+/**
+ * A box from afar: a bar without words.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneNode} node
+ */
+export function paintNodeBar({ ctx, palette }, box, node) {
+  const hue = hueOf(palette, node);
+  const strong = node.error || node.state === "failed" ? 1 : node.state === "ran" ? 0.55 : 0.3;
+  ctx.fillStyle = mix(hue, palette.surface, strong);
+  ctx.fillRect(box.x, box.y, box.width, box.height);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneNode} node
+ * @param {import("./atlas.js").Atlas} atlas
+ */
+export function paintNode(pen, box, node, atlas) {
+  if (node.compact) paintCompact(pen, box, node);
+  else paintTwoParts(pen, box, node);
+  paintChips(pen, box, atlas.chips[node.index]);
+  paintPennants(pen, box, atlas.pennants[node.index]);
+  if (node.state === "failed" || node.error) {
+    const { palette } = pen;
+    const right = node.compact ? box.x + box.width : box.x + box.width - 1;
+    paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
+  }
+}
+
+/**
+ * The forward op on the left, the backward node on the right.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneNode} node
+ */
+function paintTwoParts(pen, box, node) {
+  const { ctx, palette } = pen;
+  const { x, y, width, height } = box;
+  const hue = hueOf(palette, node);
+  const failed = hue === palette.mutation;
+  const ran = node.state !== "not_run";
+  const border = ran || failed ? hue : mix(hue, palette.surface, 0.45);
+  if (failed) {
+    ctx.fillStyle = mix(hue, palette.canvas, 0.2);
+    roundRect(ctx, x - 4, y - 4, width + 8, height + 8, RADIUS + 3);
+    ctx.fill();
+  }
+  const split = x + node.op_width;
+  ctx.fillStyle = palette.surface;
+  roundRect(ctx, x, y, width, height, RADIUS);
+  ctx.fill();
+  if (ran) {
+    ctx.fillStyle = mix(hue, palette.surface, failed ? palette.nodeTint * 1.3 : palette.nodeTint);
+    ctx.beginPath();
+    ctx.roundRect(
+      split,
+      y,
+      node.name_width,
+      height,
+      node.op_width ? [0, RADIUS, RADIUS, 0] : RADIUS,
+    );
+    ctx.fill();
+  }
+  ctx.lineWidth = failed ? 1.8 : 1.1;
+  if (node.recomputes) ctx.setLineDash([4, 3]);
+  ctx.strokeStyle = node.recomputes && !failed ? palette.recompute : border;
+  roundRect(ctx, x, y, width, height, RADIUS);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (node.op_width) {
+    ctx.strokeStyle = mix(border, palette.surface, 0.6);
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    ctx.moveTo(split, y);
+    ctx.lineTo(split, y + height);
+    ctx.stroke();
+    paintOp(pen, box, node, ran);
+  }
+  write(pen, node.name, split + node.name_width / 2, y + height / 2, {
+    size: 12,
+    weight: ran ? 600 : 400,
+    color: hue,
+    align: "center",
+    room: node.name_width - 8,
+  });
+}
+
+/**
+ * The forward op's name, with a pencil where it is the write that broke something.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneNode} node
+ * @param {boolean} ran
+ */
+function paintOp(pen, box, node, ran) {
+  const { palette } = pen;
+  const y = box.y + box.height / 2;
+  const pencil = node.writes ? 15 : 0;
+  const plain = ran ? palette.text : palette.text2;
+  const color = node.writes ? palette.mutation : plain;
+  const middle = box.x + node.op_width / 2 + pencil / 2;
+  const room = node.op_width - 8 - pencil;
+  const weight = node.writes ? 600 : 400;
+  write(pen, node.op, middle, y, { size: 12, weight, color, align: "center", room });
+  if (node.writes) {
+    const half = Math.min(room, widthOf(pen, node.op, 12, weight)) / 2;
+    paintGlyph(pen.ctx, "pencil", middle - half - 9, y, 12, palette.mutation);
+  }
+}
+
+/**
+ * A residual addition: a small circle, its name beside it.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneNode} node
+ */
+function paintCompact(pen, box, node) {
+  const { ctx, palette } = pen;
+  const hue = hueOf(palette, node);
+  const x = box.x + box.width / 2;
+  const y = box.y + box.height / 2;
+  const ran = node.state !== "not_run";
+  ctx.fillStyle = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
+  ctx.strokeStyle = ran ? hue : mix(hue, palette.surface, 0.45);
+  ctx.lineWidth = 1.2;
+  ctx.beginPath();
+  ctx.arc(x, y, box.height / 2 - 0.5, 0, 2 * Math.PI);
+  ctx.fill();
+  ctx.stroke();
+  paintGlyph(ctx, "plus", x, y, 12, hue);
+  write(pen, node.name, box.x + box.width + 6, y, { size: 10.5, color: palette.text3 });
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {import("./types.js").Chip[]} chips
+ */
+function paintChips(pen, box, chips) {
+  let x = box.x + box.width + CHIP_GAP;
+  const y = box.y + (box.height - CHIP_HEIGHT) / 2;
+  for (const chip of chips) {
+    if (!chip.width) continue;
+    paintChip(pen, chip, x, y);
+    x += chip.width + CHIP_SPACE;
+  }
+  const hidden = chips.filter((chip) => !chip.width).length;
+  if (hidden) {
+    const { text3 } = pen.palette;
+    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, { size: 10, color: text3 });
+  }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {import("./types.js").Chip} chip
+ * @param {number} x
+ * @param {number} y
+ */
+function paintChip(pen, chip, x, y) {
+  const { ctx, palette } = pen;
+  const hues = { broken: palette.mutation, recomputed: palette.recompute };
+  const hue =
+    chip.state === "broken" || chip.state === "recomputed" ? hues[chip.state] : palette.saved;
+  ctx.fillStyle = mix(hue, palette.surface, palette.chipTint);
+  roundRect(ctx, x, y, chip.width, CHIP_HEIGHT, 3);
+  ctx.fill();
+  ctx.lineWidth = 1;
+  ctx.strokeStyle = mix(hue, palette.surface, 0.55);
+  ctx.stroke();
+  ctx.fillStyle = hue;
+  ctx.beginPath();
+  ctx.roundRect(x - 0.5, y - 0.5, 4, CHIP_HEIGHT + 1, [3, 0, 0, 3]);
+  ctx.fill();
+  const words = chipWords(chip);
+  const middle = y + CHIP_HEIGHT / 2;
+  let at = x + 9;
+  const put = (/** @type {string} */ text, /** @type {string} */ color, weight = 400) => {
+    write(pen, text, at, middle, { size: 10, color, weight, room: x + chip.width - 3 - at });
+    at += widthOf(pen, text, 10, weight);
+  };
+  put(`${words.slot} `, palette.text);
+  if (words.version) put(words.version, hue, 600);
+  put(` · ${words.bytes}`, palette.text2);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {import("./types.js").Pennant[]} pennants
+ */
+function paintPennants(pen, box, pennants) {
+  let right = box.x - CHIP_GAP;
+  const y = box.y + (box.height - CHIP_HEIGHT) / 2;
+  for (const pennant of pennants) {
+    if (!pennant.width) continue;
+    paintPennant(pen, pennant, right - pennant.width, y);
+    right -= pennant.width + CHIP_SPACE;
+  }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {import("./types.js").Pennant} pennant
+ * @param {number} x
+ * @param {number} y
+ */
+function paintPennant(pen, pennant, x, y) {
+  const { ctx, palette } = pen;
+  const right = x + pennant.width;
+  const middle = y + CHIP_HEIGHT / 2;
+  ctx.beginPath();
+  ctx.moveTo(x + 2, y);
+  ctx.lineTo(right - 7, y);
+  ctx.lineTo(right, middle);
+  ctx.lineTo(right - 7, y + CHIP_HEIGHT);
+  ctx.lineTo(x + 2, y + CHIP_HEIGHT);
+  ctx.quadraticCurveTo(x, y + CHIP_HEIGHT, x, y + CHIP_HEIGHT - 2);
+  ctx.lineTo(x, y + 2);
+  ctx.quadraticCurveTo(x, y, x + 2, y);
+  ctx.fillStyle = mix(palette.leaf, palette.surface, palette.chipTint);
+  ctx.fill();
+  ctx.lineWidth = 1;
+  ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.65);
+  ctx.stroke();
+  const glyph = pennant.grad === "unknown" ? 0 : 14;
+  const room = right - 9 - glyph;
+  write(pen, pennant.label, x + 7, middle, {
+    size: 10,
+    weight: 600,
+    color: palette.leaf,
+    room: room - x - 7,
+  });
+  const after = x + 7 + widthOf(pen, `${pennant.label} `, 10, 600);
+  const shared = pennant.shared > 1 ? ` ×${pennant.shared}` : "";
+  write(pen, pennant.shape + shared, after, middle, {
+    size: 10,
+    color: palette.text2,
+    room: room - after,
+  });
+  if (glyph) {
+    const name = pennant.grad === "ok" ? "check" : "none";
+    paintGlyph(ctx, name, right - 15, middle, 11, palette.leaf);
+  }
+}
+
+/**
+ * What a closed group says of itself.
+ *
+ * @param {import("./types.js").SceneGroup} group
+ * @returns {string}
+ */
+export function countWords(group) {
+  return plural(group.node_count, "node");
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {number} radius
+ */
+export function roundRect(ctx, x, y, width, height, radius) {
+  ctx.beginPath();
+  ctx.roundRect(x, y, width, height, radius);
+}

@@ -1,0 +1,55 @@
+// @ts-check
+/** What an item says of itself in three lines. */
+
+import { h } from "./dom.js";
+import { formatBytes, formatDuration, formatPlace, plural } from "./format.js";
+
+/**
+ * @param {import("./atlas.js").Atlas} atlas
+ * @param {import("./store.js").Item} item
+ * @returns {HTMLElement[]}
+ */
+export function tooltipFor(atlas, item) {
+  const { nodes, groups } = atlas.scene;
+  const lines =
+    item.kind === "node" ? nodeLines(nodes[item.index]) : groupLines(groups[item.index]);
+  const [title, ...rest] = lines.filter((line) => line);
+  return [
+    h("div", { class: "agv-strong", text: title }),
+    ...rest.map((line) => h("div", { text: line })),
+  ];
+}
+
+/**
+ * @param {import("./types.js").SceneNode} node
+ * @returns {string[]}
+ */
+function nodeLines(node) {
+  const place = formatPlace(node.filename, node.lineno);
+  const ran = {
+    not_run: "not reached by backward",
+    failed: "failed",
+    ran: `ran ${node.runs}×, ${formatDuration(node.duration_ns)}`,
+  }[node.state];
+  return [
+    node.op ? `${node.op} → ${node.name}` : node.name,
+    [node.module, place].filter((part) => part).join(" · "),
+    [node.shape, ran].filter((part) => part).join(" · "),
+    node.writes ? "wrote into a saved tensor" : "",
+  ];
+}
+
+/**
+ * @param {import("./types.js").SceneGroup} group
+ * @returns {string[]}
+ */
+function groupLines(group) {
+  const saved = group.nbytes ? ` · ${formatBytes(group.nbytes)} saved` : "";
+  return [
+    group.path || group.label,
+    group.type_name,
+    plural(group.node_count, "node") + saved,
+    group.repeat > 1 ? `${group.repeat} identical blocks` : "",
+    group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
+  ];
+}

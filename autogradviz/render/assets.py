@@ -1,0 +1,34 @@
+"""The viewer's bundle: one script and one style sheet, read from the package."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+EXPORT: Final = "export default autogradviz.default;"
+"""The bundle's last line: makes it an ES module. Without it the bundle sets a global."""
+
+
+@cache
+def read_script() -> str:
+    """Return the viewer as an ES module."""
+    return _read("viewer.js")
+
+
+@cache
+def read_global_script() -> str:
+    """Return the viewer as a plain script that sets ``autogradviz``."""
+    script = read_script().rstrip()
+    assert script.endswith(EXPORT), "the viewer's bundle has lost its export line"
+    return script.removesuffix(EXPORT)
+
+
+@cache
+def read_style() -> str:
+    """Return the viewer's style sheet."""
+    return _read("viewer.css")
+
+
+def _read(name: str) -> str:
+    return (files("autogradviz.render") / "static" / name).read_text(encoding="utf-8")
