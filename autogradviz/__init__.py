@@ -1,8 +1,17 @@
 """Shows what PyTorch's autograd did, and says which line made it fail."""
 
+from autogradviz.diagnose import Finding
 from autogradviz.recording import record
-from autogradviz.trace import Trace
+from autogradviz.trace import Trace, load
+from autogradviz.view import GraphView, graph
 
 __version__ = "0.1.0"
 
-__all__ = ["Trace", "__version__", "record"]
+__all__ = ["Finding", "GraphView", "Trace", "__version__", "graph", "load", "record"]
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Give ``%load_ext autogradviz`` its magics."""
+    from autogradviz.magic import register
+
+    register(shell)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.record import Recorder
+    from autogradviz.recorder import Recorder
 
 
 class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
@@ -58,7 +58,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         self._used = False
 
     def __enter__(self) -> Trace:
-        from autogradviz.record import Recorder
+        from autogradviz.recorder import Recorder
 
         if self._used:
             message = "this recording was used before; call autogradviz.record() again"

@@ -1,0 +1,23 @@
+"""What is wrong, and which line caused it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.checkpoint import find_diverged
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.inplace import find_mutated
+
+if TYPE_CHECKING:
+    from autogradviz.model import Model
+
+__all__ = ["Confidence", "Finding", "diagnose"]
+
+_FAMILIES: Final = (find_mutated, find_diverged)
+_RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
+
+
+def diagnose(model: Model) -> tuple[Finding, ...]:
+    """Return what is wrong in a recording, the surest first."""
+    found = [finding for family in _FAMILIES for finding in family(model)]
+    return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))

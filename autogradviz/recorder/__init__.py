@@ -1,5 +1,6 @@
 """Listen to PyTorch: the only package that imports torch."""
 
-from autogradviz.recorder.recorder import Recorder, caller_id
+from autogradviz.recorder.nodes import graph_roots
+from autogradviz.recorder.recorder import Recorder
 
-__all__ = ["Recorder", "caller_id"]
+__all__ = ["Recorder", "graph_roots"]

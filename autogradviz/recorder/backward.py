@@ -24,6 +24,8 @@ from autogradviz.events import (
     NodeStarted,
 )
 
+from autogradviz.recorder.dynamo import hidden, transparent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -136,9 +138,11 @@ class BackwardTable:
             entry = self._by_task[task] = (own or fresh)[-1]
         return entry
 
+    @hidden
     def _before_node(self, tag: NodeTag, gradients: Any) -> None:
         self._recorder.guarded("backward", self._started, tag, gradients)
 
+    @hidden
     def _after_node(self, tag: NodeTag, gradients: Any, _: Any) -> None:
         self._recorder.guarded("backward", self._finished, tag, gradients)
 
@@ -208,6 +212,7 @@ def observe_backward(recorder: Recorder) -> Iterator[None]:
     original = torch.autograd.graph._engine_run_backward  # noqa: SLF001
     table = recorder.backwards
 
+    @transparent
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         entry = recorder.guarded("backward", table.begin, t_outputs, args, kwargs)
         try:

@@ -11,12 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
+from autogradviz.recorder.dynamo import swap_remembered_call, transparent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,8 +93,8 @@ class ModuleTable:
         count = self._taken[name] = self._taken.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
-    def entered(self, module: torch.nn.Module) -> None:
-        """Record that a module's forward begins."""
+    def entered(self, module: torch.nn.Module) -> int:
+        """Record that a module's forward begins; return how many calls were open before it."""
         recorder = self._recorder
         number = _sequence_nr()
         state = recorder.threads.state(number)
@@ -109,19 +105,18 @@ class ModuleTable:
         recorder.emit(ModuleEntered, call_id, parent, module_id, number, thread=state.number)
         state.calls.append(call_id)
         state.modules.append(module_id)
+        return len(state.calls) - 1
 
-    def exited(self, module: torch.nn.Module, output: Any) -> None:
+    def exited(self, depth: int, output: Any) -> None:
         """Record that a module's forward ended (``output`` is None when it raised)."""
         recorder = self._recorder
         state = recorder.threads.state()
-        module_id = self.find(module)
-        while state.calls:
-            call_id, open_id = state.calls.pop(), state.modules.pop()
+        while len(state.calls) > depth:
+            call_id = state.calls.pop()
+            state.modules.pop()
             recorder.emit(
                 ModuleExited, call_id, _sequence_nr(), output is None, thread=state.number
             )
-            if open_id == module_id:
-                break
         if not state.calls:
             recorder.remember(output)
 
@@ -130,17 +125,23 @@ class ModuleTable:
 def observe_modules(recorder: Recorder) -> Iterator[None]:
     """Record every module call while the context is open."""
     table = recorder.modules
+    original = torch.nn.Module.__call__
 
-    def before(module: torch.nn.Module, _: Any) -> None:
-        recorder.guarded("modules", table.entered, module)
+    @transparent
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        depth = recorder.guarded("modules", table.entered, self)
+        output = None
+        try:
+            output = original(self, *args, **kwargs)
+        finally:
+            if depth is not None:
+                recorder.guarded("modules", table.exited, depth, output)
+        return output
 
-    def after(module: torch.nn.Module, _: Any, output: Any) -> None:
-        recorder.guarded("modules", table.exited, module, output)
-
-    handles = [register_module_forward_pre_hook(before)]
+    torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+    swap_remembered_call(original, call)
     try:
-        handles.append(register_module_forward_hook(after, always_call=True))
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        torch.nn.Module.__call__ = original  # type: ignore[method-assign]
+        swap_remembered_call(call, original)

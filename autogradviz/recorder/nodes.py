@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SAFE_DEPTH: Final = 15_000
 NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
-_KEY: Final = "autogradviz"
 _RAW: Final = "_raw_saved_"
 
 
@@ -76,12 +75,22 @@ class NodeTable:
 
     def tag(self, node: Any) -> NodeTag:
         """Return a node's tag, a new one at the first meeting."""
-        metadata = node.metadata
-        tag = metadata.get(_KEY)
-        if tag is None or tag.gate is not self._recorder.gate:
-            tag = metadata[_KEY] = NodeTag(self._count, self._recorder.gate)
+        gate = self._recorder.gate  # one a recording, so that no other one's tags are ours
+        tag = node.metadata.get(gate)
+        if tag is None:
+            tag = node.metadata[gate] = NodeTag(self._count, gate)
             self._count += 1
         return tag  # type: ignore[no-any-return]
+
+    def untag(self, roots: Iterable[Any]) -> None:
+        """Take our tags off the nodes that ``roots`` reach."""
+        gate = self._recorder.gate
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            tag = node.metadata.pop(gate, None)
+            if tag is not None and tag.seen:
+                stack.extend([child for child, _ in node.next_functions if child is not None])
 
     def walk(
         self, roots: Iterable[Any], visit: Callable[[Any, NodeTag], None] | None = None
@@ -232,3 +241,24 @@ class NodeTable:
         for slot in tag.saved:
             self._recorder.saves.released(slot.saved_id)
         tag.saved = []
+
+
+def graph_roots(output: Any) -> list[Any]:
+    """Return the nodes behind a tensor, a gradient edge, or lists, tuples and dicts of them.
+
+    A leaf has no node; a view whose base was written in a way that autograd cannot follow has
+    none either.
+    """
+    if isinstance(output, torch.autograd.graph.GradientEdge):
+        return [output.node]
+    if isinstance(output, torch.Tensor):
+        try:
+            node = output.grad_fn
+        except RuntimeError:
+            return []
+        return [] if node is None else [node]
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        return [node for part in output for node in graph_roots(part)]
+    return []

@@ -19,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
+from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -63,10 +64,17 @@ def _read_schema(func: Any) -> Signature:
     return Signature(
         str(func),
         tuple(places),
-        bumps_later=any(_has_kernel(qualified, key) for key in _BUMPING_KEYS),
+        bumps_later=_bumps_later(qualified),
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
     )
+
+
+def _bumps_later(qualified: str) -> bool:
+    try:
+        return any(_has_kernel(qualified, key) for key in _BUMPING_KEYS)
+    except RuntimeError:  # an operator of Python alone, without a registered schema
+        return True
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -111,6 +119,13 @@ class OpMode(TorchDispatchMode):
         """Let ``torch.compile`` compile as if nobody looked."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The wrapper that this would put around the handler imports Dynamo (a second) and costs
+        # as much as an op; ``hidden`` does the same for nothing.
+        return False
+
+    @hidden
     def __torch_dispatch__(  # noqa: D102
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

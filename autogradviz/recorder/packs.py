@@ -25,6 +25,7 @@ from autogradviz.events import (
     RegionExited,
     TensorUnpacked,
 )
+from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class WatchedPack:
         self._region = region
         self._count = 0
 
+    @transparent
     def __call__(self, tensor: torch.Tensor) -> Any:
         recorder = self._gate.recorder
         if recorder is None:
@@ -92,6 +94,7 @@ class WatchedUnpack:
         self._gate = gate
         self._hook = hook
 
+    @transparent
     def __call__(self, packed: Any) -> Any:
         recorder = self._gate.recorder
         if recorder is None:
@@ -215,6 +218,7 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
     enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
     forward_init, recompute_init = _forward_hook.__init__, _recompute_hook.__init__
 
+    @transparent
     def watched_enter(hooks: Any) -> Any:
         plan = recorder.guarded("saved tensors", recorder.regions.plan, hooks)
         if plan is None:
@@ -230,14 +234,17 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
         recorder.guarded("checkpoint", recorder.regions.entered, hooks, packed_by, region, again)
         return result
 
+    @transparent
     def watched_leave(hooks: Any, *error: Any) -> Any:
         recorder.guarded("checkpoint", recorder.regions.left, hooks, error[0] if error else None)
         return leave(hooks, *error)
 
+    @transparent
     def watched_forward_init(hooks: Any, frame: Any) -> None:
         forward_init(hooks, frame)
         setattr(hooks, _FRAME, frame)
 
+    @transparent
     def watched_recompute_init(hooks: Any, target: Any, *rest: Any) -> None:
         recompute_init(hooks, target, *rest)
         setattr(hooks, _FRAME, target)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import platform
-import sys
 import threading
 import time
 import warnings
@@ -32,6 +31,7 @@ from autogradviz.events import (
 )
 from autogradviz.log import Log
 from autogradviz.recorder.backward import BackwardTable, observe_backward
+from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.modules import ModuleTable, observe_modules
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
@@ -167,6 +167,27 @@ class Recorder:
             if _active is self:
                 _active = None
 
+    def snapshot(self, model: torch.nn.Module | None, roots: list[Any]) -> Log:
+        """Return a log of the graphs behind some nodes, without recording anything.
+
+        Args:
+            model: gives names to parameters, or None.
+            roots: autograd nodes.
+        """
+        self.with_ops = self.with_stacks = False
+        try:
+            self._begin(model, 0)
+            with torch._C.DisableTorchFunction():  # noqa: SLF001
+                self.nodes.walk(roots)
+            self.emit(RecordingEnded, self.event_count)
+            self.gate.recorder = None
+            self.nodes.untag(roots)
+        finally:
+            self.gate.recorder = None
+            self.tensors.close()
+        self.log.sort()
+        return self.log
+
     def warn_of_failures(self, *, quiet: bool) -> None:
         """Say once what the recorder missed; ``quiet`` keeps a strict filter from raising."""
         if not self._failures:
@@ -201,6 +222,7 @@ class Recorder:
             (self.next_seq(), perf_counter_ns() - self.began_ns, thread, stack_id, *values)
         )
 
+    @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Do some recording; what fails is told and never reaches the user's step."""
         try:
@@ -250,7 +272,3 @@ class Recorder:
             stack_id=self.stacks.of_traceback(error.__traceback__),
         )
 
-
-def caller_id(depth: int) -> int:
-    """Return the ``id`` of the frame ``depth`` above the caller."""
-    return id(sys._getframe(depth + 1))  # noqa: SLF001

@@ -23,6 +23,7 @@ _NAMES: Final = (
     "_C._current_graph_task_id",
     "_C._increment_version",
     "_C.DisableTorchFunction",
+    "_C._dynamo.eval_frame.set_code_exec_strategy",
     "UntypedStorage._weak_ref",
     "UntypedStorage._free_weak_ref",
     "autograd.graph._engine_run_backward",
@@ -32,8 +33,6 @@ _NAMES: Final = (
     "utils.checkpoint._checkpoint_hook",
     "utils.checkpoint._recomputation_hook",
     "utils.checkpoint._StopRecomputationError",
-    "nn.modules.module.register_module_forward_pre_hook",
-    "nn.modules.module.register_module_forward_hook",
     "_C._autograd.SavedTensor.data",
     "_C._autograd.SavedTensor.unpack_hook",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import NO_ID, VersionBumped
+from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def observe_increments(recorder: Recorder) -> Iterator[None]:
     """Record ``torch.autograd.graph.increment_version`` while the context is open."""
     original = torch._C._increment_version  # noqa: SLF001
 
+    @transparent
     def increment(tensors: Any) -> None:
         listed = list(tensors)
         original(listed)

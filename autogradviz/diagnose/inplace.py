@@ -1,0 +1,168 @@
+"""A saved tensor was written before backward needed it, and PyTorch refused."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.model import HistoryEntry, Model, Node, SavedTensor, Unpack
+
+SLUG: Final = "saved-tensor-mutated"
+_MESSAGE: Final = "modified by an inplace operation"
+_VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
+
+
+def find_mutated(model: Model) -> Iterator[Finding]:
+    """Yield a finding for each slot whose version check stopped the backward."""
+    error = model.error
+    if error is None or _MESSAGE not in error.message:
+        return
+    node = model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    broken = [
+        (saved, unpack)
+        for saved in (node.saved if node is not None else ())
+        for unpack in saved.unpacks[-1:]
+        if saved.broken
+    ]
+    for saved, unpack in broken:
+        assert node is not None
+        yield _describe(model, node, saved, unpack)
+    if not broken:
+        yield _undetailed(model, node)
+
+
+def _describe(model: Model, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
+    writes = _writes(model, saved, unpack)
+    write = next((entry for entry in writes if entry.location is not None), None)
+    write = write or next(iter(writes), None)
+    victim = saved.location or node.location
+    named = slot(saved, node.name)
+    by = f"{_op_name(write)} at {short(write.location)}" if write is not None else "something"
+    others = len(writes) - 1
+    confidence: Confidence = "certain" if write is not None and write.location else "likely"
+    return Finding(
+        slug=SLUG,
+        title=f"{named} was written before backward needed it",
+        culprit=write.location if write is not None else None,
+        victim=victim,
+        explanation=fit(
+            [
+                f"{node.name}{where(node.module)} saved {shape(saved.tensor)} as "
+                f'"{saved.slot}" at version {saved.version}:',
+                quoted(victim),
+                f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
+                quoted(write.location if write is not None else None),
+                f"({others} more writes followed.)" if others > 0 else "",
+                "The gradient would have been computed from the overwritten values, so PyTorch "
+                "stopped.",
+                _shared_counter(saved, write),
+            ]
+        ),
+        fix=_fix(model, saved, write),
+        confidence=confidence,
+        events=(saved.saved_seq, *[entry.seq for entry in writes[:8]], unpack.seq),
+        nodes=(node.node_id,),
+        region_id=node.region_id,
+    )
+
+
+def _writes(model: Model, saved: SavedTensor, unpack: Unpack) -> list[HistoryEntry]:
+    """Return the writes that moved the counter past the saved version, oldest first."""
+    history = model.history(saved.tensor.storage_id)
+    if history is None:
+        return []
+    return [
+        entry
+        for entry in history.entries
+        if entry.kind == "written"
+        and entry.seq < unpack.seq
+        and entry.version is not None
+        and saved.version is not None
+        and entry.version > saved.version
+    ]
+
+
+def _op_name(write: HistoryEntry | None) -> str:
+    if write is None or not write.op:
+        return "an unseen write"
+    parts = write.op.split(".")
+    return parts[1] if len(parts) > 1 else write.op
+
+
+def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
+    if write is None or saved.tensor.nbytes >= saved.tensor.storage_nbytes:
+        return ""
+    return (
+        "The saved tensor is a view: all views of one storage share one version counter, so a "
+        "write to any part of it counts."
+    )
+
+
+def _fix(model: Model, saved: SavedTensor, write: HistoryEntry | None) -> str:
+    """Return the change that fits the way the write came about."""
+    if write is None or write.location is None:
+        return "saved = tensor.clone()  # before the op that saves it"
+    stack = model.write_stack(write.seq)
+    if any("/optim/" in place.filename.replace("\\", "/") for place in stack):
+        return (
+            "# call step() only after every backward() that uses these weights,\n"
+            "# or run the forward again between step() and the next backward()"
+        )
+    name = _op_name(write)
+    text = write.location.text
+    if name == "increment_version":
+        return "# write to a copy: the kernel's output must not be a tensor saved for backward"
+    if "out=" in text:
+        return f"# drop out=, let the op make a new tensor\n# instead of: {text}"
+    if name in {"copy_", "index_put_", "fill_"} and "[" in text and "=" in text:
+        return (
+            "# collect the parts in a list and torch.stack() or torch.cat() them,\n"
+            f"# or write to a clone; instead of: {text}"
+        )
+    if saved.tensor.tensor_id in model.parameters:
+        return f"# use tensor.clone() in the forward, or move this after backward():\n# {text}"
+    plain = name.rstrip("_")
+    if name.endswith("_") and f".{name}(" in text:
+        return _out_of_place(text, name, plain)
+    return f"# make a new tensor instead of writing in place; instead of: {text}"
+
+
+def _out_of_place(text: str, name: str, plain: str) -> str:
+    before, _, after = text.partition(f".{name}(")
+    target = re.search(r"[\w.\[\]]+$", before)
+    if target is None:
+        return f"# use .{plain}(...), which makes a new tensor; instead of: {text}"
+    return f"{target.group()} = {target.group()}.{plain}({after}  # instead of .{name}(...)"
+
+
+def _undetailed(model: Model, node: Node | None) -> Finding:
+    """Say what the message tells, where the versions were not recorded."""
+    error = model.error
+    assert error is not None
+    told = _VERSIONS.search(error.message)
+    versions = f" (version {told[2]} when saved, {told[1]} now)" if told else ""
+    victim = node.location if node is not None else None
+    name = node.name if node is not None else "A node"
+    return Finding(
+        slug=SLUG,
+        title=f"A tensor that {name} saved was written before backward needed it",
+        culprit=None,
+        victim=victim,
+        explanation=fit(
+            [
+                f"{name} saved a tensor for backward{versions}, and it was written since.",
+                quoted(victim),
+                "The write itself was not recorded: record the forward pass too, with ops=True.",
+            ]
+        ),
+        fix="saved = tensor.clone()  # before the op that saves it",
+        confidence="likely",
+        events=(error.seq,),
+        nodes=(node.node_id,) if node is not None else (),
+    )

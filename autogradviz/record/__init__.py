@@ -1,5 +1,0 @@
-"""Listen to PyTorch: the only package that imports torch."""
-
-from autogradviz.record.recorder import Recorder, caller_id
-
-__all__ = ["Recorder", "caller_id"]

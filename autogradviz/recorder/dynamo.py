@@ -1,0 +1,48 @@
+"""Staying out of ``torch.compile``'s sight.
+
+Dynamo looks at every Python frame that runs below compiled code, ours too when a graph break
+runs ops eagerly: it would compile the recorder. PyTorch's own way out, a wrapper around the
+function, imports all of Dynamo; marking the code object needs nothing.
+
+Dynamo also compares ``nn.Module.__call__`` with the one that it remembers, to know a module that
+nobody has touched. While ours stands there, ours is what it must remember.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from torch._C._dynamo import eval_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_SKIP: Final = eval_frame._FrameAction.SKIP  # noqa: SLF001
+_DEFAULT: Final = eval_frame._FrameAction.DEFAULT  # noqa: SLF001
+_MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+_REMEMBERED: Final = "unpatched_nn_module_call"
+
+
+def hidden(function: F) -> F:
+    """Hide a function from Dynamo, and all that it calls."""
+    strategy = eval_frame._FrameExecStrategy(_SKIP, _SKIP)  # noqa: SLF001
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
+
+def transparent(function: F) -> F:
+    """Hide a function from Dynamo, but not the user's code that it calls."""
+    strategy = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)  # noqa: SLF001
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
+
+def swap_remembered_call(old: Any, new: Any) -> None:
+    """Make Dynamo, where it is loaded, remember ``new`` as the untouched module call."""
+    for name in _MODULES:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, _REMEMBERED, None) is old:
+            setattr(module, _REMEMBERED, new)

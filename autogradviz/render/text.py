@@ -1,0 +1,102 @@
+"""Traces and findings for terminals, by rich."""
+
+from __future__ import annotations
+
+import io
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from autogradviz.diagnose import Finding
+    from autogradviz.model import SourceLocation
+    from autogradviz.scene import Scene
+
+_WIDTH = 100
+
+
+def megabytes(nbytes: int) -> str:
+    """Return bytes in decimal units: "3.1 MB"."""
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":  # noqa: PLR2004 - decimal units
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def milliseconds(duration_ns: int) -> str:
+    """Return nanoseconds as "12.3 ms"."""
+    return f"{duration_ns / 1e6:,.1f} ms"
+
+
+def summary(scene: Scene) -> RenderableType:
+    """Return what a recording holds, as a few lines."""
+    s = scene.summary
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("graph", f"{s.nodes:,} nodes, {s.edges:,} edges, {s.backwards} backward")
+    table.add_row("ops", f"{s.ops:,} in {milliseconds(s.end_ns)} ({s.events:,} events)")
+    table.add_row("saved", f"{megabytes(s.peak_nbytes)} at the peak, {s.storages:,} storages")
+    if s.regions:
+        table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
+    if s.error_type:
+        first = s.error_message.splitlines()[0] if s.error_message else ""
+        table.add_row("raised", Text(f"{s.error_type}: {first}", style="red"))
+    for notice in s.notices:
+        table.add_row("note", Text(notice, style="yellow"))
+    for finding in scene.findings:
+        style = "bold red" if finding.confidence != "hint" else "yellow"
+        place = ""
+        if finding.culprit_line:
+            place = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
+        table.add_row("finding", Text(finding.title + place, style=style))
+    title = Text.assemble((s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else "")
+    return Group(title, table)
+
+
+def _line(label: str, location: SourceLocation) -> Text:
+    place = f"{location.filename}:{location.lineno}, in {location.function}"
+    return Text.assemble((f"{label:8s}", "dim"), place, "\n        ", (location.text, "bold"))
+
+
+def findings(found: Sequence[Finding]) -> RenderableType:
+    """Return findings as text to read."""
+    if not found:
+        return Text("No findings.")
+    parts: list[RenderableType] = []
+    for finding in found:
+        style = "bold red" if finding.confidence != "hint" else "bold yellow"
+        parts.append(
+            Text.assemble((finding.title, style), f"  [{finding.slug}, {finding.confidence}]")
+        )
+        body: list[RenderableType] = []
+        if finding.culprit is not None:
+            body.append(_line("culprit", finding.culprit))
+        if finding.victim is not None:
+            body.append(_line("victim", finding.victim))
+        body += [Text(finding.explanation), Text.assemble(("fix\n", "dim"), finding.fix)]
+        parts.append(Padding(Group(*body), (0, 0, 1, 2)))
+    return Group(*parts)
+
+
+def as_text(renderable: RenderableType) -> str:
+    """Return something that rich draws as plain text."""
+    console = Console(file=io.StringIO(), width=_WIDTH, no_color=True, force_terminal=False)
+    console.print(renderable)
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in output.splitlines())
+
+
+def finding_text(finding: Finding) -> str:
+    """Return one finding as the note that an exception carries: at most 40 short lines."""
+    return f"autogradviz: {finding.title}\n\n{finding.explanation}\n\nFix:\n{finding.fix}"
