@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render import svg_pen as pen
-from autogradviz.render.svg_boxes import (
-    draw_chips,
-    draw_frame,
-    draw_group,
-    draw_node,
-    draw_pennants,
-)
 from autogradviz.render.svg_frame import Sheet, draw_banner, draw_heading, draw_legend
+from autogradviz.render.svg_groups import draw_frame, draw_group
+from autogradviz.render.svg_nodes import draw_chips, draw_node, draw_pennants
 from autogradviz.render.svg_theme import THEMES, Theme, ThemeName
 from autogradviz.scene.place import Placement, place
 from autogradviz.scene.widths import text_width

@@ -77,6 +77,8 @@ def polyline(points: Sequence[tuple[float, float]]) -> str:
     """Return the path data of vertical and horizontal pieces with round corners."""
     x, y = points[0]
     parts = [f"M{num(x)} {num(y)}"]
+    if len(points) == 2:  # noqa: PLR2004  straight, as most are
+        return f"{parts[0]}V{num(points[1][1])}"
     for i in range(1, len(points) - 1):
         corner, after = points[i], points[i + 1]
         before_length = abs(corner[0] - x) + abs(corner[1] - y)

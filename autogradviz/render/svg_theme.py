@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 ThemeName: TypeAlias = Literal["light", "dark"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Theme:
     """One colour a meaning; a word and a shape always stand beside it."""
 

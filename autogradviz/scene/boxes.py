@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
     from autogradviz.model.types import Node, Region, SavedTensor
     from autogradviz.scene.fold import FoldedGraph
+    from autogradviz.scene.levels import Seat
     from autogradviz.scene.schema import ChipState, GradState
 
 TAG_GAP: Final = 9.0
@@ -30,6 +31,10 @@ CHIP_PADDING: Final = 18.0
 PENNANT_PADDING: Final = 18.0
 GRAD_GLYPH: Final = 14.0
 COMPACT_WIDTH: Final = 18.0
+COLUMN_OP_WIDTH: Final = 84.0
+COLUMN_NAME_WIDTH: Final = 180.0
+"""Of boxes that are alone in their row: a column of equal boxes."""
+
 MAX_NAME: Final = 48
 
 
@@ -43,10 +48,14 @@ class Boxes:
 
 
 def draw_boxes(
-    model: Model, folded: FoldedGraph, findings: Sequence[Finding], victims: set[int]
+    model: Model,
+    folded: FoldedGraph,
+    findings: Sequence[Finding],
+    victims: set[int],
+    seats: Sequence[Seat],
 ) -> Boxes:
-    """Return the boxes of all drawn nodes, not yet in groups."""
-    return _Drawing(model, folded, findings, victims).boxes()
+    """Return the boxes of all drawn nodes, with what stands beside them."""
+    return _Drawing(model, folded, findings, victims).boxes(seats)
 
 
 class _Drawing:
@@ -65,19 +74,20 @@ class _Drawing:
         for source, _, _ in folded.edges:
             self._drawn_targets[source] += 1
 
-    def boxes(self) -> Boxes:
+    def boxes(self, seats: Sequence[Seat]) -> Boxes:
         boxes = Boxes()
         for index, node in enumerate(self._folded.nodes):
             chips = self._chips(index, node)
             pennants = self._pennants(index)
             boxes.chips += chips
             boxes.pennants += pennants
-            boxes.nodes.append(self._node(index, node, chips, pennants))
+            boxes.nodes.append(self._node(index, seats[index], chips, pennants))
         return boxes
 
     def _node(
-        self, index: int, node: Node, chips: list[Chip], pennants: list[Pennant]
+        self, index: int, seat: Seat, chips: list[Chip], pennants: list[Pennant]
     ) -> SceneNode:
+        node = self._folded.nodes[index]
         op, region = node.op, self._regions.get(node.region_id)
         error = index in self._victims
         writes = self._is_culprit(node)
@@ -88,11 +98,14 @@ class _Drawing:
         )
         op_name = elide(plain_op(op.name), MAX_NAME) if op is not None else ""
         name = elide(node.name, MAX_NAME)
-        beside = TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips)
+        if compact:
+            op_width, name_width = COMPACT_WIDTH, 0.0
+        else:
+            op_width, name_width = _box_widths(op_name, name, writes=writes, alone=seat[1])
         return SceneNode(
             index=index,
             node_id=node.node_id,
-            group=0,
+            group=seat[0],
             op=op_name,
             name=name,
             module=node.module,
@@ -107,10 +120,10 @@ class _Drawing:
             duration_ns=node.duration_ns,
             shape=format_shape(op.outputs[0].shape) if op and op.outputs else "",
             compact=compact,
-            op_width=COMPACT_WIDTH if compact else _op_width(op_name, writes=writes),
-            name_width=0.0 if compact else text_width(name, bold=True) + 16,
+            op_width=op_width,
+            name_width=name_width,
             left_width=_tags_width([pennant.width for pennant in pennants]),
-            right_width=beside,
+            right_width=TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips),
         )
 
     def _is_culprit(self, node: Node) -> bool:
@@ -132,23 +145,23 @@ class _Drawing:
         return [self._chip(index, s, drawn=i < MAX_CHIPS) for i, s in enumerate(saved)]
 
     def _chip(self, index: int, saved: SavedTensor, *, drawn: bool) -> Chip:
-        chip = Chip(
+        state = _chip_state(saved)
+        slot, seen = elide(saved.slot or "", MAX_NAME // 2), _seen_version(saved)
+        words = chip_words(slot, saved.version, seen, saved.tensor.nbytes)
+        return Chip(
             node=index,
             saved_id=saved.saved_id,
-            slot=elide(saved.slot or "", MAX_NAME // 2),
+            slot=slot,
             version=saved.version,
-            seen_version=_seen_version(saved),
+            seen_version=seen,
             nbytes=saved.tensor.nbytes,
             shape=format_shape(saved.tensor.shape),
             dtype=saved.tensor.dtype,
-            state=_chip_state(saved),
+            state=state,
             packed_by=saved.packed_by,
             storage_id=saved.tensor.storage_id,
-            width=0.0,
+            width=_chip_width(words) if drawn else 0.0,
         )
-        slot, version, nbytes = chip_words(chip)
-        words = text_width(slot + nbytes, TAG_SIZE) + text_width(version, TAG_SIZE, bold=True)
-        return replace(chip, width=words + CHIP_PADDING) if drawn else chip
 
     def _pennants(self, index: int) -> list[Pennant]:
         """Return a node's parameters, the largest first.
@@ -192,19 +205,30 @@ def _leaf_nbytes(leaf: Node) -> int:
     return 0 if leaf.parameter is None else leaf.parameter.tensor.nbytes
 
 
-def _op_width(op: str, *, writes: bool) -> float:
-    """Return the width of a box's left part; the pencil of a culprit stands in it."""
+def _box_widths(op: str, name: str, *, writes: bool, alone: bool) -> tuple[float, float]:
+    """Return the widths of a box's parts; the pencil of a culprit stands in the left one."""
+    name_width = text_width(name, bold=True) + 16
     if not op:
-        return 0.0
-    return text_width(op, bold=writes) + 16 + (16 if writes else 0)
+        least = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
+        return 0.0, max(name_width, least)
+    op_width = text_width(op, bold=writes) + 16 + (16 if writes else 0)
+    if alone:
+        return max(op_width, COLUMN_OP_WIDTH), max(name_width, COLUMN_NAME_WIDTH)
+    return op_width, name_width
+
+
+def _chip_width(words: tuple[str, str, str]) -> float:
+    slot, version, nbytes = words
+    width = text_width(slot + nbytes, TAG_SIZE) + text_width(version, TAG_SIZE, bold=True)
+    return width + CHIP_PADDING
 
 
 def _seen_version(saved: SavedTensor) -> int | None:
     """Return the version that backward found, where it was another than was saved."""
     for unpack in saved.unpacks:
-        if None not in (unpack.version, unpack.seen_version):  # noqa: SIM102  two questions
-            if unpack.version != unpack.seen_version:
-                return unpack.seen_version
+        known = unpack.version is not None and unpack.seen_version is not None
+        if known and unpack.version != unpack.seen_version:
+            return unpack.seen_version
     return saved.version
 
 

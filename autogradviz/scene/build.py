@@ -17,6 +17,7 @@ from autogradviz.scene.facts import (
 )
 from autogradviz.scene.fold import FoldedGraph, fold_graph
 from autogradviz.scene.groups import draw_groups
+from autogradviz.scene.levels import find_alone, lay_out_levels, list_levels, seat_nodes
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.tree import build_tree
 
@@ -42,9 +43,10 @@ def build_scene(
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     folded = fold_graph(model.graph, keep)
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
-    boxes = draw_boxes(model, folded, findings, victims)
-    tree = build_tree(folded, model.regions, victims)
-    groups, nodes = draw_groups(tree, folded, boxes, model, depth=depth)
+    levels = list_levels(build_tree(folded, model.regions, victims))
+    layouts = lay_out_levels(levels, folded)
+    seats = seat_nodes(levels, find_alone(layouts), len(folded.nodes))
+    boxes = draw_boxes(model, folded, findings, victims, seats)
     on_path = _path_to(victims, folded)
     edges = tuple(
         SceneEdge(source=source, target=target, views=views, on_path=(source, target) in on_path)
@@ -52,8 +54,8 @@ def build_scene(
     )
     return Scene(
         summary=summarize(model, title),
-        groups=groups,
-        nodes=nodes,
+        groups=draw_groups(levels, layouts, boxes, model, depth=depth),
+        nodes=tuple(boxes.nodes),
         edges=edges,
         chips=tuple(boxes.chips),
         pennants=tuple(boxes.pennants),

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.scene.boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.levels import find_alone
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.wire import Layout, Wirer, Wiring
 from autogradviz.scene.words import last_part, plural
 
 if TYPE_CHECKING:
     from autogradviz.model import Model
     from autogradviz.scene.boxes import Boxes
-    from autogradviz.scene.fold import FoldedGraph
+    from autogradviz.scene.levels import Level
     from autogradviz.scene.schema import RunState
     from autogradviz.scene.tree import Tree
-
-COLUMN_OP_WIDTH: Final = 84.0
-COLUMN_NAME_WIDTH: Final = 180.0
-"""Of boxes that are alone in their row: a column of equal boxes."""
+    from autogradviz.scene.wire import Layout
 
 MAX_VISIBLE: Final = 40
 """Boxes that a picture shows at first, about."""
@@ -31,100 +29,49 @@ LARGE: Final = 1_000
 MAX_LABEL: Final = 40
 
 
-@dataclass(slots=True)
-class _Group:
-    """One group of the tree, numbered, parents first."""
-
-    tree: Tree
-    parent: int
-    children: list[int]
-    nodes: list[int]  # its own and those of the groups in it
-    level: int  # modules around it; runs do not count
-
-
 def draw_groups(
-    tree: Tree, folded: FoldedGraph, boxes: Boxes, model: Model, *, depth: int | None
-) -> tuple[tuple[SceneGroup, ...], tuple[SceneNode, ...]]:
-    """Return all groups, the root first, and the nodes with their groups and final widths."""
-    numbered: list[_Group] = []
-    _number(tree, -1, numbered)
-    wirings = [Wiring(g.parent, list(g.tree.nodes), g.children) for g in numbered]
-    orders = [node.order for node in folded.nodes]
-    layouts = Wirer(wirings, folded.edges, orders).layouts()
-    alone = _alone(layouts)
-    nodes = list(boxes.nodes)
-    for index, group in enumerate(numbered):
-        for node in group.tree.nodes:
-            nodes[node] = _widen(nodes[node], index, alone=("node", node) in alone)
-    opened = _opened(numbered, nodes, depth)
+    levels: list[Level], layouts: list[Layout], boxes: Boxes, model: Model, *, depth: int | None
+) -> tuple[SceneGroup, ...]:
+    """Return all groups, the root first."""
+    opened = _opened(levels, boxes.nodes, depth)
     types = {module.name: module.type_name for module in model.modules.values()}
     nbytes = _GroupBytes(boxes)
-    groups = [
+    alone = find_alone(layouts)
+    return tuple(
         _sized(
-            _scene_group(index, numbered, nodes, layouts[index], types),
-            nbytes=nbytes.of(numbered[index].nodes),
+            _scene_group(index, level, boxes.nodes, layouts[index], types),
+            nbytes=nbytes.of(level.nodes),
             is_open=index in opened,
             alone=("group", index) in alone,
         )
-        for index in range(len(numbered))
-    ]
-    return tuple(groups), tuple(nodes)
-
-
-def _number(tree: Tree, parent: int, numbered: list[_Group]) -> int:
-    index = len(numbered)
-    level = numbered[parent].level + (tree.kind != "repeat") if index else 0
-    group = _Group(tree, parent, [], sorted(tree.all_nodes()), level)
-    numbered.append(group)
-    group.children = [_number(child, index, numbered) for child in tree.groups]
-    return index
-
-
-def _alone(layouts: list[Layout]) -> set[tuple[str, int]]:
-    """Return the nodes and groups that share their row with none."""
-    alone = set()
-    for layout in layouts:
-        for row in layout.rows:
-            solid = [layout.cells[i] for i in row if layout.cells[i].kind in ("node", "group")]
-            if len(solid) == 1:
-                alone.add((solid[0].kind, solid[0].ref))
-    return alone  # type: ignore[return-value]
-
-
-def _widen(node: SceneNode, group: int, *, alone: bool) -> SceneNode:
-    """Return a node in its group; boxes of a column are of one width."""
-    if not alone or node.compact:
-        return replace(node, group=group)
-    op_width = max(node.op_width, COLUMN_OP_WIDTH) if node.op else 0.0
-    least = COLUMN_NAME_WIDTH if node.op else COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH
-    return replace(node, group=group, op_width=op_width, name_width=max(node.name_width, least))
+        for index, level in enumerate(levels)
+    )
 
 
 def _scene_group(
     index: int,
-    numbered: list[_Group],
+    level: Level,
     nodes: list[SceneNode],
     layout: Layout,
     types: dict[str, str],
 ) -> SceneGroup:
-    group = numbered[index]
-    tree, region = group.tree, group.tree.region
+    tree, region = level.tree, level.tree.region
     label, type_name = _names(tree, types)
     return SceneGroup(
         index=index,
-        parent=group.parent,
+        parent=level.parent,
         kind=tree.kind,
         label=label,
         type_name=type_name,
         path=tree.path,
-        depth=0 if not index else _depth(index, numbered),
-        node_count=len(group.nodes),
+        depth=level.depth,
+        node_count=len(level.nodes),
         nbytes=0,
         repeat=len(tree.groups) if tree.kind == "repeat" else 1,
         checkpointed=region is not None or _all_checkpointed(tree),
         recomputes=len(region.recomputations) if region else _run_recomputes(tree),
-        state=_state([nodes[i] for i in group.nodes]),
-        error=any(nodes[i].error for i in group.nodes),
+        state=_state([nodes[i] for i in level.nodes]),
+        error=any(nodes[i].error for i in level.nodes),
         open=False,
         width=0.0,
         header_width=0.0,
@@ -145,14 +92,6 @@ def _names(tree: Tree, types: dict[str, str]) -> tuple[str, str]:
         first, last = tree.groups[0].path, tree.groups[-1].path
         return elide(f"{last_part(first)} – {last_part(last)}", MAX_LABEL), type_name
     return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
-
-
-def _depth(index: int, numbered: list[_Group]) -> int:
-    depth = 0
-    while index:
-        index = numbered[index].parent
-        depth += 1
-    return depth
 
 
 def _all_checkpointed(tree: Tree) -> bool:
@@ -216,33 +155,38 @@ def header_note(group: SceneGroup) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _opened(numbered: list[_Group], nodes: list[SceneNode], depth: int | None) -> set[int]:
+def _opened(levels: list[Level], nodes: list[SceneNode], depth: int | None) -> set[int]:
     """Return the groups that are open at first."""
     if depth is not None:
-        return {i for i, group in enumerate(numbered) if group.level < depth or not i}
-    opened = {0} | {
-        i
-        for i, group in enumerate(numbered)
-        if group.tree.kind != "repeat" and any(nodes[n].error for n in group.nodes)
-    }
+        return {i for i, level in enumerate(levels) if level.module_depth < depth or not i}
+    opened = {0}
+    for i, level in enumerate(levels):
+        if level.tree.kind != "repeat" and any(nodes[node].error for node in level.nodes):
+            opened.add(i)
     if len(nodes) > LARGE:
         return opened
-    visible = sum(len(g.tree.nodes) + len(g.children) - 1 for g in (numbered[i] for i in opened))
-    waiting = [
-        (-len(numbered[child].nodes), child)
-        for i in opened
-        for child in numbered[i].children
-        if child not in opened
-    ]
-    heapq.heapify(waiting)
+    visible = sum(_opening_adds(levels[i]) for i in opened)
+    waiting: list[tuple[int, int]] = []  # the largest first
+    for i in sorted(opened):
+        _push_closed(waiting, levels, i, opened)
     while waiting:
         index = heapq.heappop(waiting)[1]
-        group = numbered[index]
-        more = len(group.tree.nodes) + len(group.children) - 1
-        if group.tree.kind == "repeat" or visible + more > MAX_VISIBLE:
-            continue
-        visible += more
-        opened.add(index)
-        for child in group.children:
-            heapq.heappush(waiting, (-len(numbered[child].nodes), child))
+        more = _opening_adds(levels[index])
+        if levels[index].tree.kind != "repeat" and visible + more <= MAX_VISIBLE:
+            visible += more
+            opened.add(index)
+            _push_closed(waiting, levels, index, opened)
     return opened
+
+
+def _opening_adds(level: Level) -> int:
+    """Return how many more boxes there are once a group is open."""
+    return len(level.tree.nodes) + len(level.children) - 1
+
+
+def _push_closed(
+    waiting: list[tuple[int, int]], levels: list[Level], index: int, opened: set[int]
+) -> None:
+    for child in levels[index].children:
+        if child not in opened:
+            heapq.heappush(waiting, (-len(levels[child].nodes), child))

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.scene.schema import Chip
-
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -51,11 +49,12 @@ def plain_op(name: str) -> str:
     )
 
 
-def chip_words(chip: Chip) -> tuple[str, str, str]:
+def chip_words(
+    slot: str, version: int | None, seen_version: int | None, nbytes: int
+) -> tuple[str, str, str]:
     """Return what a chip says: slot, version (bold), bytes."""
-    version = "" if chip.version is None else f"v{chip.version}"
-    if chip.state == "broken":
-        version = f"v{chip.version} → v{chip.seen_version}"
-    slot = f"{chip.slot} " if version and chip.slot else chip.slot
-    separator = " · " if slot or version else ""
-    return slot, version, f"{separator}{format_bytes(chip.nbytes)}"
+    words = "" if version is None else f"v{version}"
+    if version is not None and seen_version is not None and seen_version != version:
+        words = f"v{version} → v{seen_version}"
+    separator = " · " if slot or words else ""
+    return f"{slot} " if words and slot else slot, words, f"{separator}{format_bytes(nbytes)}"
