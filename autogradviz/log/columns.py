@@ -169,9 +169,12 @@ def _strings(array: pa.Array) -> list[Any]:
 
 def _lists(array: pa.Array) -> list[Any]:
     """Return tuples; a null gives an empty one."""
-    ends = array.fill_null([]) if array.null_count else array
-    offsets = _integers(ends.offsets.cast(pa.int64()))
-    values = _from_array(ends.values)
+    filled = array.fill_null([]) if array.null_count else array
+    offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
+    values = _from_array(filled.flatten())
+    width = offsets[1]
+    if width and offsets == list(range(0, offsets[-1] + 1, width)):
+        return list(zip(*[iter(values)] * width, strict=True))
     return [tuple(values[i:j]) for i, j in pairwise(offsets)]
 
 
