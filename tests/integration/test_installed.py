@@ -1,0 +1,348 @@
+"""Nothing is left installed, nothing is kept alive, and misuse is one clear error."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import programs
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+import autogradviz
+from autogradviz.errors import AlreadyRecordingError, RecordingStateError, UnsupportedTorchError
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    ErrorRaised,
+    NodeFinished,
+    RecorderFailed,
+    RecorderLimited,
+    RecordingEnded,
+)
+
+
+def seams():
+    """Return everything that a recording replaces in PyTorch."""
+    checkpoint = torch.utils.checkpoint
+    return (
+        torch.autograd._engine_run_backward,
+        torch.autograd.graph._engine_run_backward,
+        saved_tensors_hooks.__enter__,
+        saved_tensors_hooks.__exit__,
+        checkpoint._checkpoint_hook.__init__,
+        checkpoint._recomputation_hook.__init__,
+        nn.Module.__call__,
+        torch._C._increment_version,
+        _len_torch_dispatch_stack(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_installed():
+    before = seams()
+    yield
+    assert seams() == before
+
+
+@pytest.mark.parametrize("name", programs.PROGRAMS)
+def test_nothing_stays_installed_or_alive(name):
+    before = seams()
+    watched = []
+    _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills PyTorch's own caches
+    gc.collect()
+    gc.disable()
+    try:
+        plain = _survivors(programs.PROGRAMS[name], watched, recorded=False)
+        recorded = _survivors(programs.PROGRAMS[name], watched, recorded=True)
+    finally:
+        gc.enable()
+    assert seams() == before
+    assert recorded == plain
+
+
+def _survivors(work, watched, *, recorded):
+    """Return how many of a program's results live on once nobody holds them."""
+    torch.manual_seed(0)
+    result = None
+    try:
+        if recorded:
+            with autogradviz.record() as trace:
+                result = work()
+        else:
+            result = work()
+    except BaseException as error:  # noqa: BLE001
+        # A traceback holds frames, ours among them, and they hold the user's tensors.
+        error.__traceback__ = None
+        del error
+    references = [weakref.ref(tensor) for tensor in _tensors(result)]
+    if recorded:
+        watched.append(trace)  # the trace itself keeps nothing alive
+    result = None
+    return sum(reference() is not None for reference in references)
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+
+
+def test_the_graph_dies_when_its_tensors_do():
+    class Witness(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.witness = witness
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    class Object:
+        pass
+
+    witness = Object()
+    alive = weakref.ref(witness)
+    gc.collect()
+    gc.disable()
+    try:
+        with autogradviz.record() as trace:
+            loss = Witness.apply(torch.rand(3, requires_grad=True)).sum()
+            loss.backward()
+        del witness, loss
+        assert alive() is None
+        assert len(trace.log.of(BackwardStarted)) == 1
+    finally:
+        gc.enable()
+
+
+def test_saves_of_a_graph_that_never_ran_are_released():
+    with autogradviz.record() as trace:
+        kept = torch.rand(3, requires_grad=True).exp()
+        torch.autograd.grad(kept.sum(), kept)  # looks at the graph, runs none of exp
+        del kept
+    saved = trace.saved_tensors()
+    assert [(s.slot, s.released_seq is not None) for s in saved] == [("result", True)]
+
+
+def test_a_recording_inside_a_recording_is_refused():
+    with autogradviz.record() as trace:
+        with pytest.raises(AlreadyRecordingError, match="open already"), autogradviz.record():
+            pass
+        torch.rand(3, requires_grad=True).exp().sum().backward()
+    assert len(trace.log.of(BackwardEnded)) == 1
+
+
+def test_a_recording_is_used_once():
+    recording = autogradviz.record()
+    with recording:
+        pass
+    with pytest.raises(RecordingStateError, match="used before"):
+        recording.__enter__()
+    with pytest.raises(RecordingStateError, match="closed"):
+        recording.__exit__(None, None, None)
+
+
+def test_a_trace_is_not_read_while_it_records():
+    with autogradviz.record() as trace, pytest.raises(RecordingStateError, match="leave the with"):
+        _ = trace.log
+    assert trace.log.of(RecordingEnded)
+
+
+def test_a_model_must_be_a_module():
+    with pytest.raises(TypeError, match="takes an nn.Module, not function"):
+        autogradviz.record(lambda x: x)
+
+
+def test_a_missing_seam_is_named(monkeypatch):
+    monkeypatch.delattr(torch.autograd.graph, "_swap_with_cloned")
+    with pytest.raises(UnsupportedTorchError, match=r"lacks autograd.graph._swap_with_cloned"):
+        autogradviz.record().__enter__()
+
+
+def test_a_failed_start_leaves_nothing(monkeypatch):
+    def refuse(self):
+        raise MemoryError
+
+    before = seams()
+    monkeypatch.setattr("autogradviz.recorder.ops.OpMode.__enter__", refuse)
+    with pytest.raises(MemoryError):
+        autogradviz.record().__enter__()
+    assert seams() == before
+    monkeypatch.undo()
+    with autogradviz.record():
+        pass
+
+
+def test_the_users_error_leaves_with_its_own_type_and_is_told():
+    class Mine(Exception):
+        pass
+
+    with pytest.raises(Mine, match="^x$"), autogradviz.record() as trace:
+        raise Mine("x")
+    (error,) = trace.log.of(ErrorRaised)
+    assert error.type_name.endswith("Mine")
+    assert error.message == "x"
+
+
+def test_a_second_threads_backward_is_recorded_whole():
+    losses = [torch.rand(64, requires_grad=True).exp().sin().sum() for _ in range(8)]
+    with autogradviz.record() as trace:
+        threads = [threading.Thread(target=loss.backward) for loss in losses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    log = trace.log
+    assert len(log.of(BackwardStarted)) == len(log.of(BackwardEnded)) == 8
+    assert len(log.of(NodeFinished)) == 8 * 4
+    assert [event.seq for event in log] == list(range(len(log)))
+    assert log.of(RecorderFailed) == ()
+
+
+def run_python(code):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize("chain", ["loop", "stacked"])
+def test_a_very_deep_graph_does_not_crash_the_process(chain):
+    code = f"""
+        import torch, autogradviz
+        x = torch.ones(1, requires_grad=True)
+        with autogradviz.record(stacks=False) as trace:
+            hidden, seen = x * 1, []
+            for _ in range(150_000):
+                hidden = hidden + 1
+                if {chain == "stacked"}:
+                    seen.append(hidden)
+            loss = torch.stack(seen).sum() if seen else hidden
+            seen = None
+            loss.backward()
+        del hidden
+        del loss
+        (limited,) = trace.log.of(autogradviz.events.RecorderLimited)
+        print(limited.message, float(x.grad))
+    """
+    ran = run_python(code)
+    if chain == "stacked" and ran.returncode != 0:
+        plain = run_python(_without_recording(code))
+        assert ran.returncode == plain.returncode, ran.stderr
+        return
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "could crash the process" in ran.stdout
+
+
+def _without_recording(code):
+    code = code.replace("with autogradviz.record(stacks=False) as trace:", "if True:")
+    lines = [line for line in code.splitlines() if "limited" not in line]
+    return "\n".join(lines)
+
+
+def test_growing_chains_of_several_backwards_do_not_crash():
+    ran = run_python("""
+        import torch, autogradviz
+        x = torch.ones(1, requires_grad=True)
+        with autogradviz.record(stacks=False) as trace:
+            loss = x * 1
+            for step in range(8):
+                for _ in range(9_000):
+                    loss = loss + 1
+                loss.backward(retain_graph=True)
+        del loss
+        print(len(trace.log.of(autogradviz.events.RecorderLimited)), float(x.grad))
+    """)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.split() == ["1", "8.0"]
+
+
+@pytest.mark.parametrize("seam", ["ops", "nodes", "backward", "saved tensors", "modules"])
+@pytest.mark.parametrize("nth", [1, 2, 100])
+def test_a_failing_recorder_never_breaks_the_step(seam, nth, monkeypatch):
+    targets = {
+        "ops": "autogradviz.recorder.ops.OpMode._finish",
+        "nodes": "autogradviz.recorder.nodes.NodeTable._look",
+        "backward": "autogradviz.recorder.backward.BackwardTable._started",
+        "saved tensors": "autogradviz.recorder.saves.SaveTable.packing",
+        "modules": "autogradviz.recorder.modules.ModuleTable.entered",
+    }
+    path, _, name = targets[seam].rpartition(".")
+    module, _, owner = path.rpartition(".")
+    cls = getattr(sys.modules[module], owner)
+    original = getattr(cls, name)
+    calls = []
+
+    def sometimes(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == nth:
+            raise ZeroDivisionError("injected")
+        return original(*args, **kwargs)
+
+    def work():
+        torch.manual_seed(0)
+        net = programs.stack(26)
+        x = torch.rand(2, 8)
+        for block in net:
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        x.sum().backward()
+        return [p.grad for p in net.parameters()]
+
+    plain = work()
+    before = seams()
+    monkeypatch.setattr(cls, name, sometimes)
+    if seam == "ops":
+        # The handler guards itself; an injected failure replaces the guarded body's first step.
+        monkeypatch.setattr(cls, name, original)
+        monkeypatch.setattr("autogradviz.recorder.stacks.StackTable.capture", _raiser(nth, calls))
+    with pytest.warns(autogradviz.errors.AutogradvizWarning, match="injected"):
+        with autogradviz.record() as trace:
+            seen = work()
+    assert len(calls) >= nth
+    assert all(torch.equal(a, b) for a, b in zip(seen, plain, strict=True))
+    assert seams() == before
+    assert "injected" in trace.log.of(RecorderFailed)[0].message
+    assert any("injected" in notice.message for notice in trace.model.notices)
+
+
+def _raiser(nth, calls):
+    from autogradviz.recorder.stacks import StackTable
+
+    original = StackTable.capture
+
+    def sometimes(self, depth):
+        calls.append(1)
+        if len(calls) == nth:
+            raise ZeroDivisionError("injected")
+        return original(self, depth + 1)
+
+    return sometimes
+
+
+def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
+    with autogradviz.record(stacks=False) as trace:
+        loss = torch.ones(1, requires_grad=True)
+        for _ in range(16_000):
+            loss = loss + 1
+        loss.backward()
+    assert len(trace.log.of(RecorderLimited)) == 1
+    assert len(trace.model.graph.nodes) == 15_000
