@@ -45,7 +45,8 @@ def build_scene(
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
     levels = list_levels(build_tree(folded, model.regions, victims))
     layouts = lay_out_levels(levels, folded)
-    seats = seat_nodes(levels, find_alone(layouts), len(folded.nodes))
+    alone = find_alone(layouts)
+    seats = seat_nodes(levels, alone, len(folded.nodes))
     boxes = draw_boxes(model, folded, findings, victims, seats)
     on_path = _path_to(victims, folded)
     edges = tuple(
@@ -54,7 +55,7 @@ def build_scene(
     )
     return Scene(
         summary=summarize(model, title),
-        groups=draw_groups(levels, layouts, boxes, model, depth=depth),
+        groups=draw_groups(levels, layouts, alone, boxes, model, depth=depth),
         nodes=tuple(boxes.nodes),
         edges=edges,
         chips=tuple(boxes.chips),

@@ -25,7 +25,9 @@ CELL_GAP: Final = 12.0
 BEND_WEIGHT: Final = 1.0
 NODE_WEIGHT: Final = 1000.0
 MAIN_WEIGHT: Final = 1e9  # of cells on the longest way through the group
-SWEEPS: Final = 5
+SWEEPS: Final = 7
+FEW_SWEEPS: Final = 3
+MANY_CELLS: Final = 10_000  # of which few sweeps are enough
 LANE_SWEEPS: Final = 3
 
 Neighbour: TypeAlias = tuple[int, float, float]
@@ -49,16 +51,25 @@ class Grid:
 def set_columns(grid: Grid) -> None:
     """Set the x of the axis of every cell."""
     for row in grid.rows:
-        _settle(grid, row, [0.0] * len(row))
-    for sweep in range(SWEEPS):
+        if len(row) > 1:
+            _settle(grid, row, [0.0] * len(row))
+    for sweep in range(SWEEPS if len(grid.x) < MANY_CELLS else FEW_SWEEPS):
         if sweep % 2 == 0:
             for row in grid.rows:
-                _settle(grid, row, [_want(grid.x, grid.above[cell], cell) for cell in row])
+                _settle_by(grid, row, grid.above)
         else:
             for row in reversed(grid.rows):
-                _settle(grid, row, [_want(grid.x, grid.below[cell], cell) for cell in row])
+                _settle_by(grid, row, grid.below)
     if any(grid.bend):
         _straighten_lanes(grid)
+
+
+def _settle_by(grid: Grid, row: Sequence[int], beside: list[list[Neighbour]]) -> None:
+    """Put a row's cells as near to their neighbours on one side as they can be."""
+    if len(row) == 1:
+        grid.x[row[0]] = _want(grid.x, beside[row[0]], row[0])
+    else:
+        _settle(grid, row, [_want(grid.x, beside[cell], cell) for cell in row])
 
 
 def _want(x: list[float], neighbours: list[Neighbour], own: int) -> float:
@@ -81,9 +92,6 @@ def _want(x: list[float], neighbours: list[Neighbour], own: int) -> float:
 
 def _settle(grid: Grid, row: Sequence[int], want: list[float]) -> None:
     """Put a row's cells as near to where they want as order and distances allow."""
-    if len(row) == 1:
-        grid.x[row[0]] = want[0]
-        return
     offset = 0.0
     offsets: list[float] = []
     sums: list[float] = []  # of each block: weighted wishes, weights, cells
@@ -120,8 +128,12 @@ def _straighten_lanes(grid: Grid) -> None:
     for row in grid.rows:
         solid = [i for i, cell in enumerate(row) if not grid.bend[cell]]
         first, last = row[solid[0]], row[solid[-1]]
-        lefts.append((grid.x[first] - grid.left[first] - CELL_GAP, list(row[: solid[0]])[::-1]))
-        rights.append((grid.x[last] + grid.right[last] + CELL_GAP, list(row[solid[-1] + 1 :])))
+        if solid[0] > 0:
+            limit = grid.x[first] - grid.left[first] - CELL_GAP
+            lefts.append((limit, list(row[: solid[0]])[::-1]))
+        if solid[-1] < len(row) - 1:
+            limit = grid.x[last] + grid.right[last] + CELL_GAP
+            rights.append((limit, list(row[solid[-1] + 1 :])))
     for runs, side in ((lefts, -1.0), (rights, 1.0)):
         for limit, run in runs:
             for i, cell in enumerate(run):

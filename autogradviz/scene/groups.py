@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
-from autogradviz.scene.levels import find_alone
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.widths import elide, text_width
 from autogradviz.scene.words import last_part, plural
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
     from autogradviz.scene.boxes import Boxes
     from autogradviz.scene.levels import Level
-    from autogradviz.scene.schema import RunState
+    from autogradviz.scene.schema import CellKind, RunState
     from autogradviz.scene.tree import Tree
     from autogradviz.scene.wire import Layout
 
@@ -30,13 +29,18 @@ MAX_LABEL: Final = 40
 
 
 def draw_groups(
-    levels: list[Level], layouts: list[Layout], boxes: Boxes, model: Model, *, depth: int | None
+    levels: list[Level],
+    layouts: list[Layout],
+    alone: set[tuple[CellKind, int]],
+    boxes: Boxes,
+    model: Model,
+    *,
+    depth: int | None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first."""
     opened = _opened(levels, boxes.nodes, depth)
     types = {module.name: module.type_name for module in model.modules.values()}
     nbytes = _GroupBytes(boxes)
-    alone = find_alone(layouts)
     return tuple(
         _sized(
             _scene_group(index, level, boxes.nodes, layouts[index], types),

@@ -200,19 +200,19 @@ def _untangle(rows: list[list[int]], above: list[list[int]], below: list[list[in
     for row in rows:
         for i, cell in enumerate(row):
             at[cell] = float(i)
+    wide = [row for row in rows if len(row) > 1]
     for _ in range(SWEEPS):
-        for row in rows:
+        for row in wide:
             _sort_row(row, above, at)
-        for row in reversed(rows):
+        for row in reversed(wide):
             _sort_row(row, below, at)
 
 
 def _sort_row(row: list[int], beside: list[list[int]], at: list[float]) -> None:
-    if len(row) > 1:
-        keys = {cell: _median(beside[cell], at, at[cell]) for cell in row}
-        row.sort(key=keys.__getitem__)
-        for i, cell in enumerate(row):
-            at[cell] = float(i)
+    keys = {cell: _median(beside[cell], at, at[cell]) for cell in row}
+    row.sort(key=keys.__getitem__)
+    for i, cell in enumerate(row):
+        at[cell] = float(i)
 
 
 def _median(cells: list[int], at: list[float], own: float) -> float:

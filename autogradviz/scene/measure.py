@@ -21,6 +21,7 @@ from autogradviz.scene.columns import (
     set_columns,
 )
 from autogradviz.scene.tracks import Step, assign_tracks
+from autogradviz.scene.ways import longest_way
 
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Link, Scene, SceneGroup
@@ -40,7 +41,7 @@ HEADER_HEIGHT: Final = 30.0
 PADDING: Final = 14.0
 PILL_ROOM: Final = 126.0  # "1 recompute" on the right of a header
 PORT_STEP: Final = 40.0  # between the ends of lines on one side of a box
-BENT_WEIGHT: Final = 0.5  # of a link with bends; others weigh 1 and more
+BENT_WEIGHT: Final = 0.25  # of a link with bends, against 1
 
 
 @dataclass(slots=True)
@@ -119,20 +120,21 @@ def _port_shift(group: SceneGroup, cell: int, port: int, sheets: dict[int, Sheet
 
 
 def _place_columns(group: SceneGroup, sheet: Sheet, sheets: dict[int, Sheet]) -> None:
-    """Set the x of every cell. The longest way through a group has the say: it is straight."""
+    """Set the x of every cell. The longest way through the group is its straight column."""
     bend = [cell.kind == "bend" for cell in group.cells]
     above: list[list[Neighbour]] = [[] for _ in bend]
     below: list[list[Neighbour]] = [[] for _ in bend]
-    lengths = _way_lengths(group, sheet)
-    longest = max(lengths, default=0.0)
     cell_weight = [BEND_WEIGHT if is_bend else NODE_WEIGHT for is_bend in bend]
+    main = longest_way(group)
+    for cell in main:
+        cell_weight[cell] = MAIN_WEIGHT
     for link in group.links:
         if is_stub(link, sheet):
             continue
         last = len(link.path) - 1
-        weight = BENT_WEIGHT
-        if last == 1:
-            weight = min(lengths[link.path[0]], lengths[link.path[1]])
+        weight = 1.0 if last == 1 else BENT_WEIGHT
+        if last == 1 and link.path[0] in main and link.path[1] in main:
+            weight = MAIN_WEIGHT
         for i in range(last):
             a, b = link.path[i], link.path[i + 1]
             shift = 0.0  # of a, as b wants it
@@ -142,27 +144,9 @@ def _place_columns(group: SceneGroup, sheet: Sheet, sheets: dict[int, Sheet]) ->
                 shift += _port_shift(group, b, link.target_port, sheets)
             (below if link.reversed else above)[a].append((b, shift, weight))
             (above if link.reversed else below)[b].append((a, -shift, weight))
-    for i, length in enumerate(lengths):
-        if length == longest and not bend[i]:
-            cell_weight[i] = MAIN_WEIGHT
     sheet.x = [0.0] * len(bend)
     grid = Grid(group.rows, bend, cell_weight, above, below, sheet.left, sheet.right, sheet.x)
     set_columns(grid)
-
-
-def _way_lengths(group: SceneGroup, sheet: Sheet) -> list[float]:
-    """Return for each cell how many links the longest way through it has, and one more."""
-    up = [0.0] * len(group.cells)
-    down = [0.0] * len(group.cells)
-    ends = []
-    for link in group.links:
-        source, target = link.path[0], link.path[-1]
-        ends.append((target, source) if link.reversed else (source, target))
-    for lower, upper in sorted(ends, key=lambda end: sheet.row_of[end[0]]):
-        up[lower] = max(up[lower], up[upper] + 1)
-    for lower, upper in sorted(ends, key=lambda end: -sheet.row_of[end[1]]):
-        down[upper] = max(down[upper], down[lower] + 1)
-    return [up[i] + down[i] + 1 for i in range(len(up))]
 
 
 def is_stub(link: Link, sheet: Sheet) -> bool:
