@@ -34,7 +34,9 @@ export function makeAtlas(scene) {
   };
   for (const chip of scene.chips) atlas.chips[chip.node].push(chip);
   for (const pennant of scene.pennants) atlas.pennants[pennant.node].push(pennant);
-  scene.findings.forEach((finding, at) => finding.nodes.forEach((n) => atlas.findings[n].push(at)));
+  scene.findings.forEach((finding, at) =>
+    new Set(finding.nodes).forEach((n) => atlas.findings[n].push(at)),
+  );
   for (const edge of scene.edges) {
     atlas.users[edge.target].push(edge.source);
     atlas.inputs[edge.source].push(edge.target);

@@ -256,7 +256,12 @@ function diffRow(row, first) {
 function side(number, op, shape, line) {
   if (!number) return [h("td", { class: "agv-void", attrs: { colspan: 3 } })];
   return [
-    h("td", {}, h("span", { class: "agv-diff-nr", text: String(number) }), op),
+    h(
+      "td",
+      { class: "agv-diff-op" },
+      h("span", { class: "agv-diff-nr", text: String(number) }),
+      op,
+    ),
     h("td", { class: "agv-mono" }, ...shape),
     h("td", { class: "agv-mono agv-muted agv-right", text: line ? String(line) : "" }),
   ];

@@ -6,8 +6,10 @@
  */
 
 const CELL_GAP = 12;
-const NODE_WEIGHT = 1000;
-const SWEEPS = 3;
+export const BEND_WEIGHT = 1;
+export const NODE_WEIGHT = 1000;
+export const MAIN_WEIGHT = 1e9;
+const SWEEPS = 5;
 const LANE_SWEEPS = 3;
 
 /** @typedef {[cell: number, shift: number, weight: number]} Neighbour */
@@ -16,6 +18,7 @@ const LANE_SWEEPS = 3;
  * @typedef {object} Grid
  * @property {number[][]} rows
  * @property {boolean[]} bend
+ * @property {number[]} weight
  * @property {Neighbour[][]} above
  * @property {Neighbour[][]} below
  * @property {number[]} left
@@ -30,28 +33,14 @@ const LANE_SWEEPS = 3;
  */
 export function setColumns(grid) {
   const { rows, x, above, below } = grid;
-  for (const row of rows) {
-    settle(
-      grid,
-      row,
-      row.map(() => 0),
-    );
-  }
+  const ask = (/** @type {number[]} */ row, /** @type {Neighbour[][]} */ neighbours) => {
+    const wishes = row.map((cell) => want(x, neighbours[cell], cell));
+    settle(grid, row, wishes);
+  };
+  for (const row of rows) settle(grid, row, Array(row.length).fill(0));
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
-    for (const row of rows) {
-      settle(
-        grid,
-        row,
-        row.map((cell) => want(x, above[cell], cell)),
-      );
-    }
-    for (const row of [...rows].reverse()) {
-      settle(
-        grid,
-        row,
-        row.map((cell) => want(x, below[cell], cell)),
-      );
-    }
+    if (sweep % 2 === 0) for (const row of rows) ask(row, above);
+    else for (const row of [...rows].reverse()) ask(row, below);
   }
   if (grid.bend.includes(true)) straightenLanes(grid);
 }
@@ -98,7 +87,7 @@ function settle(grid, row, wishes) {
   row.forEach((cell, i) => {
     if (i) offset += grid.right[row[i - 1]] + CELL_GAP + grid.left[cell];
     offsets.push(offset);
-    const weight = grid.bend[cell] ? 1 : NODE_WEIGHT;
+    const weight = grid.weight[cell];
     blocks.push({ sum: (wishes[i] - offset) * weight, weight, count: 1 });
     while (blocks.length > 1) {
       const last = blocks[blocks.length - 1];

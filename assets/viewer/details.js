@@ -3,7 +3,7 @@
 
 import { nodesWithin } from "./atlas.js";
 import { button, facts, h, section } from "./dom.js";
-import { excerpt } from "./excerpt.js";
+import { excerpt, explanation } from "./excerpt.js";
 import { formatBytes, formatCount, formatDuration, formatPlace, plural } from "./format.js";
 import { icon } from "./icons.js";
 
@@ -210,7 +210,7 @@ function findingParts(store, findings) {
       "div",
       { class: "agv-card" },
       h("div", { class: "agv-card-title", text: finding.title }),
-      h("p", { class: "agv-text", text: finding.explanation }),
+      explanation(finding.explanation),
       finding.fix && h("pre", { class: "agv-fix", text: finding.fix }),
       button("Show this finding", "agv-link", show, "Show finding"),
     );
@@ -234,20 +234,19 @@ function savedParts(chips) {
     return h(
       "tr",
       { class: `agv-${chip.state}` },
-      h("td", { class: "agv-strong", text: chip.slot }),
-      h("td", { class: "agv-mono", text: chip.shape, title: `${chip.dtype} ${chip.shape}` }),
+      h("td", { class: "agv-strong agv-wrap", text: chip.slot }),
       h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[chip.state]}`),
-      h("td", { class: "agv-right", text: formatBytes(chip.nbytes) }),
+      h(
+        "td",
+        { class: "agv-right" },
+        h("div", { text: formatBytes(chip.nbytes) }),
+        h("div", { class: "agv-mono agv-muted", text: chip.shape, title: chip.dtype }),
+      ),
     );
   });
   const aside = `${formatCount(chips.length)} · ${formatBytes(total)}`;
   return [
-    section(
-      "Saved tensors",
-      aside,
-      table(["slot", "shape", "version", "bytes"], rows),
-      more(chips),
-    ),
+    section("Saved tensors", aside, table(["slot", "version", "bytes, shape"], rows), more(chips)),
   ];
 }
 
@@ -287,7 +286,9 @@ function more(all) {
  * @returns {HTMLElement}
  */
 function table(head, rows) {
-  const cells = head.map((text) => h("th", { text, class: text === "bytes" ? "agv-right" : "" }));
+  const cells = head.map((text) =>
+    h("th", { text, class: text.startsWith("bytes") ? "agv-right" : "" }),
+  );
   const top = h("thead", {}, h("tr", {}, ...cells));
   return h(
     "div",

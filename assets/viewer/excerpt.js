@@ -20,14 +20,15 @@ const AROUND = 2;
  * @param {import("./atlas.js").Atlas} atlas
  * @param {string} filename
  * @param {Mark[]} marks
+ * @param {number} [around] how many lines before and after each
  * @returns {HTMLElement}
  */
-export function excerpt(atlas, filename, marks) {
+export function excerpt(atlas, filename, marks, around = AROUND) {
   const source = atlas.source.get(filename);
   /** @type {Map<number, string>} */
   const shown = new Map();
   for (const mark of marks) {
-    for (let line = mark.line - AROUND; line <= mark.line + AROUND; line++) {
+    for (let line = mark.line - around; line <= mark.line + around; line++) {
       const text = source?.get(line) ?? (line === mark.line ? mark.text : undefined);
       if (text !== undefined) shown.set(line, text);
     }
@@ -66,6 +67,21 @@ function sourceLine(number, text, mark) {
 }
 
 /**
+ * A finding's explanation: its indented lines are code.
+ *
+ * @param {string} text
+ * @returns {HTMLElement}
+ */
+export function explanation(text) {
+  const block = h("div", { class: "agv-explanation" });
+  for (const line of text.split("\n")) {
+    const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
+    block.append(h(tag, { class: "agv-text", text: tag === "code" ? line.trim() : line }));
+  }
+  return block;
+}
+
+/**
  * @param {string[]} lines
  * @returns {number}
  */
@@ -81,9 +97,10 @@ function commonIndent(lines) {
  *
  * @param {import("./atlas.js").Atlas} atlas
  * @param {import("./types.js").SceneFinding} finding
+ * @param {number} [around]
  * @returns {HTMLElement[]}
  */
-export function findingSource(atlas, finding) {
+export function findingSource(atlas, finding, around) {
   /** @type {Map<string, Mark[]>} */
   const files = new Map();
   const add = (/** @type {string} */ file, /** @type {Mark} */ mark) => {
@@ -108,7 +125,7 @@ export function findingSource(atlas, finding) {
         title: file,
         text: formatPlace(file, marks.length === 1 ? marks[0].line : 0),
       }),
-      excerpt(atlas, file, marks),
+      excerpt(atlas, file, marks, around),
     ),
   );
 }

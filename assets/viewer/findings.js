@@ -2,7 +2,7 @@
 /** What is wrong, which line made it so, and what to write instead. */
 
 import { button, h } from "./dom.js";
-import { findingSource } from "./excerpt.js";
+import { explanation, findingSource } from "./excerpt.js";
 import { formatPlace } from "./format.js";
 import { icon } from "./icons.js";
 
@@ -127,7 +127,7 @@ function findingCard(store, finding) {
       h("span", { class: "agv-pill", text: `confidence: ${finding.confidence}` }),
     ),
     source.length > 0 && block("Where", ...source),
-    block("Why", h("p", { class: "agv-text", text: finding.explanation })),
+    block("Why", explanation(finding.explanation)),
     finding.fix !== "" && block("Fix", h("pre", { class: "agv-fix", text: finding.fix })),
     h(
       "div",
@@ -158,34 +158,38 @@ export function makeBanner(store) {
   const finding = store.scene.findings[0];
   if (!finding || finding.confidence === "hint") return null;
   const close = button("Close", "agv-tool", () => banner.remove(), icon("close"));
-  const source = findingSource(store.atlas, finding);
-  const more = button(
-    "Show this finding",
-    "agv-link",
-    () => {
-      store.showFinding(0);
-      store.show("findings");
-    },
-    store.scene.findings.length > 1 ? `1 of ${store.scene.findings.length} findings` : "Details",
-  );
+  const show = () => {
+    store.showFinding(0);
+    store.show("findings");
+  };
+  const count = store.scene.findings.length;
+  const why = h("div", { class: "agv-clamp" }, explanation(finding.explanation));
   const banner = h(
     "div",
     { class: "agv-banner", attrs: { role: "status" } },
     h(
       "div",
-      { class: "agv-finding-title" },
+      { class: "agv-banner-title" },
       h("span", { class: "agv-mutation" }, icon("failed", "agv-icon-16")),
-      h("h3", { text: finding.title }),
-      h("span", { class: "agv-pill", text: finding.confidence }),
-      h("span", { class: "agv-end" }, more),
+      h("h3", { text: finding.title, title: finding.title }),
+      button(
+        "Show this finding",
+        "agv-link",
+        show,
+        count > 1 ? `1 of ${count} findings` : "Details",
+      ),
       close,
     ),
     h(
       "div",
       { class: "agv-banner-columns" },
-      source.length > 0 && h("div", { class: "agv-block" }, ...source),
-      block("Why", h("p", { class: "agv-text", text: finding.explanation })),
-      finding.fix !== "" && block("Fix", h("pre", { class: "agv-fix", text: finding.fix })),
+      h("div", {}, ...findingSource(store.atlas, finding, 0)),
+      h(
+        "div",
+        {},
+        finding.fix !== "" && block("Fix", h("pre", { class: "agv-fix", text: finding.fix })),
+        why,
+      ),
     ),
   );
   return banner;

@@ -17,7 +17,7 @@ import { boxOf, stepFrom } from "./walk.js";
 
 const SLIDE_MS = 160;
 /** Opening on a smaller scale would show words that nobody can read. */
-const READABLE = 0.6;
+const READABLE = 0.5;
 
 /**
  * @param {Box} box
@@ -43,6 +43,8 @@ export class Graph {
     /** @type {Map<string, {x: number, y: number}>} */
     this.shifts = new Map();
     this.slideStart = 0;
+    /** Whether the reader moved the view; until then it follows its size. */
+    this.touched = false;
     this.frame = 0;
     this.width = 0;
     this.height = 0;
@@ -109,14 +111,13 @@ export class Graph {
   #resize() {
     const { clientWidth, clientHeight } = this.element;
     if (!clientWidth || (clientWidth === this.width && clientHeight === this.height)) return;
-    const first = !this.width;
-    if (!first) this.camera.x -= (clientWidth - this.width) / 2 / this.camera.scale;
+    this.camera.x -= (clientWidth - this.width) / 2 / this.camera.scale;
     this.width = clientWidth;
     this.height = clientHeight;
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
-    if (first) this.#lookAtFirst();
+    if (!this.touched) this.#lookAtFirst();
     // At once: a canvas that was just resized is blank until it is drawn.
     this.#draw();
   }
@@ -136,11 +137,12 @@ export class Graph {
       return;
     }
     this.camera = centred(all, this.width, this.height, scale);
-    this.camera.y = -24 / scale;
+    if (all.h * scale > this.height) this.camera.y = -24 / scale;
   }
 
   /** Groups opened or closed: the one that the reader touched keeps its place on screen. */
   #replace() {
+    this.touched = true;
     const before = this.placement;
     const camera = { ...this.camera };
     this.placement = place(this.store.scene, this.store.open);
@@ -202,6 +204,7 @@ export class Graph {
    * @param {number} y
    */
   #lookAt(x, y) {
+    this.touched = true;
     this.camera.x = x - this.width / this.camera.scale / 2;
     this.camera.y = y - this.height / this.camera.scale / 2;
     this.schedule();
@@ -209,6 +212,7 @@ export class Graph {
 
   /** The whole graph in view. */
   fit() {
+    this.touched = true;
     const all = { x: 0, y: 0, w: this.placement.width, h: this.placement.height };
     this.camera = fitTo(all, this.width, this.height);
     this.schedule();
@@ -220,6 +224,7 @@ export class Graph {
    * @param {number} y
    */
   zoom(factor, x, y) {
+    this.touched = true;
     this.camera = zoomAt(this.camera, factor, x, y);
     this.schedule();
   }
@@ -229,6 +234,7 @@ export class Graph {
    * @param {number} dy
    */
   pan(dx, dy) {
+    this.touched = true;
     this.camera.x -= dx / this.camera.scale;
     this.camera.y -= dy / this.camera.scale;
     this.schedule();
@@ -264,6 +270,7 @@ export class Graph {
   #bringIntoView(item, readable) {
     const box = boxOf(this.placement, item);
     if (!box || !this.width) return;
+    this.touched = true;
     const rect = rectOf(box);
     if (readable && this.camera.scale < READABLE) {
       this.camera = centred(rect, this.width, this.height, 0.9);

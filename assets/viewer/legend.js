@@ -60,7 +60,7 @@ function glyphSketch(name, hue) {
 
 /** @type {[sketch: Sketch, words: string][]} */
 const ENTRIES = [
-  [nodeSketch(true), "forward op | backward node"],
+  [nodeSketch(true), "forward | backward"],
   [nodeSketch(false), "backward not reached"],
   [chipSketch("saved"), "saved tensor, version"],
   [chipSketch("recompute"), "freed, recomputed"],

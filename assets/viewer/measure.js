@@ -5,7 +5,7 @@
  * `autogradviz/scene/measure.py` does the same sums in the same order.
  */
 
-import { setColumns } from "./columns.js";
+import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setColumns } from "./columns.js";
 import { assignTracks } from "./tracks.js";
 
 export const NODE_HEIGHT = 24;
@@ -14,6 +14,7 @@ const GROUP_HEIGHT = 28;
 export const STACK_HEIGHT = 6;
 const CELL_MARGIN = 6;
 const ROW_GAP = 14;
+export const MIN_VIEWS = 2;
 const LABEL_GAP = 28;
 const TRACK_TOP = 13;
 const TRACK_BOTTOM = 6;
@@ -22,7 +23,7 @@ export const HEADER_HEIGHT = 30;
 const PADDING = 14;
 const PILL_ROOM = 126;
 const PORT_STEP = 40;
-const STRAIGHT_WEIGHT = 4;
+const BENT_WEIGHT = 0.5;
 
 /** @typedef {import("./types.js").Scene} Scene */
 /** @typedef {import("./types.js").SceneGroup} SceneGroup */
@@ -122,6 +123,8 @@ function portShift(group, cell, port, sheets) {
 }
 
 /**
+ * Set the x of every cell. The longest way through a group has the say: it is straight.
+ *
  * @param {SceneGroup} group
  * @param {Sheet} sheet
  * @param {Map<number, Sheet>} sheets
@@ -132,10 +135,17 @@ function placeColumns(group, sheet, sheets) {
   const above = bend.map(() => []);
   /** @type {import("./columns.js").Neighbour[][]} */
   const below = bend.map(() => []);
+  const lengths = wayLengths(group, sheet);
+  const longest = lengths.reduce((most, length) => Math.max(most, length), 0);
+  const weights = bend.map((isBend, i) => {
+    if (isBend) return BEND_WEIGHT;
+    return lengths[i] === longest ? MAIN_WEIGHT : NODE_WEIGHT;
+  });
   for (const link of group.links) {
     if (isStub(link, sheet)) continue;
     const last = link.path.length - 1;
-    const weight = last === 1 ? STRAIGHT_WEIGHT : 1;
+    const straight = Math.min(lengths[link.path[0]], lengths[link.path[1]]);
+    const weight = last === 1 ? straight : BENT_WEIGHT;
     for (let i = 0; i < last; i++) {
       const a = link.path[i];
       const b = link.path[i + 1];
@@ -148,7 +158,29 @@ function placeColumns(group, sheet, sheets) {
   }
   sheet.x = bend.map(() => 0);
   const { left, right, x } = sheet;
-  setColumns({ rows: group.rows, bend, above, below, left, right, x });
+  setColumns({ rows: group.rows, bend, weight: weights, above, below, left, right, x });
+}
+
+/**
+ * For each cell how many links the longest way through it has, and one more.
+ *
+ * @param {SceneGroup} group
+ * @param {Sheet} sheet
+ * @returns {number[]}
+ */
+function wayLengths(group, sheet) {
+  const { rowOf } = sheet;
+  const up = group.cells.map(() => 0);
+  const down = group.cells.map(() => 0);
+  const ends = group.links.map(({ path, reversed }) => {
+    const [source, target] = [path[0], path[path.length - 1]];
+    return reversed ? [target, source] : [source, target];
+  });
+  ends.sort((a, b) => rowOf[a[0]] - rowOf[b[0]]);
+  for (const [lower, upper] of ends) up[lower] = Math.max(up[lower], up[upper] + 1);
+  ends.sort((a, b) => rowOf[b[1]] - rowOf[a[1]]);
+  for (const [lower, upper] of ends) down[upper] = Math.max(down[upper], down[lower] + 1);
+  return up.map((length, i) => length + down[i] + 1);
 }
 
 /**
@@ -333,7 +365,7 @@ function stepsOf(group, sheet) {
     if (isStub(link, sheet)) return;
     const { path } = link;
     const last = path.length - 1;
-    if (link.views) labels[gapOf(path[0], path[1])] = true;
+    if (link.views >= MIN_VIEWS) labels[gapOf(path[0], path[1])] = true;
     for (let i = 0; i < last; i++) {
       if (i === 0 && sheet.beside[number]) continue;
       const a = i === 0 ? sheet.sourceX[number] : sheet.x[path[i]];

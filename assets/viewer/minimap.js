@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { mix } from "./theme.js";
 
 const WIDTH = 104;
-const HEIGHT = 128;
+const MAX_HEIGHT = 128;
 const MARGIN = 6;
 
 export class Minimap {
@@ -16,13 +16,14 @@ export class Minimap {
     this.element = h("div", { class: "agv-minimap agv-float" }, this.canvas, this.words);
     this.still = document.createElement("canvas");
     this.scale = 1;
+    this.height = MAX_HEIGHT;
     this.left = 0;
     this.top = 0;
     const follow = (/** @type {PointerEvent} */ event) => {
       if (!(event.buttons & 1)) return;
       const box = this.canvas.getBoundingClientRect();
       const x = ((event.clientX - box.left) * WIDTH) / box.width;
-      const y = ((event.clientY - box.top) * HEIGHT) / box.height;
+      const y = ((event.clientY - box.top) * this.height) / box.height;
       go((x - this.left) / this.scale, (y - this.top) / this.scale);
       event.stopPropagation();
     };
@@ -42,17 +43,18 @@ export class Minimap {
    */
   draw(scene, placement, palette) {
     const ratio = window.devicePixelRatio || 1;
+    const roomX = (WIDTH - 2 * MARGIN) / placement.width;
+    const roomY = (MAX_HEIGHT - 2 * MARGIN) / placement.height;
+    this.scale = Math.min(roomX, roomY, 0.25);
+    this.height = Math.round(placement.height * this.scale) + 2 * MARGIN;
     for (const canvas of [this.canvas, this.still]) {
       canvas.width = WIDTH * ratio;
-      canvas.height = HEIGHT * ratio;
+      canvas.height = this.height * ratio;
     }
     this.canvas.style.width = `${WIDTH}px`;
-    this.canvas.style.height = `${HEIGHT}px`;
-    const roomX = (WIDTH - 2 * MARGIN) / placement.width;
-    const roomY = (HEIGHT - 2 * MARGIN) / placement.height;
-    this.scale = Math.min(roomX, roomY, 0.25);
+    this.canvas.style.height = `${this.height}px`;
     this.left = (WIDTH - placement.width * this.scale) / 2;
-    this.top = (HEIGHT - placement.height * this.scale) / 2;
+    this.top = MARGIN;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"));
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.translate(this.left, this.top);
@@ -95,7 +97,7 @@ export class Minimap {
     const left = Math.max(1, this.left + view.x * this.scale);
     const top = Math.max(1, this.top + view.y * this.scale);
     const right = Math.min(WIDTH - 1, this.left + (view.x + view.w) * this.scale);
-    const bottom = Math.min(HEIGHT - 1, this.top + (view.y + view.h) * this.scale);
+    const bottom = Math.min(this.height - 1, this.top + (view.y + view.h) * this.scale);
     ctx.strokeStyle = palette.backward;
     ctx.lineWidth = 1.2;
     ctx.strokeRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top));

@@ -1,11 +1,10 @@
 // @ts-check
 /** One picture of the graph. */
 
-import { paintClosed, paintFrame } from "./paint_group.js";
+import { frameFill, paintClosed, paintFrame } from "./paint_group.js";
 import { lineStyle, paintLine, paintViews } from "./paint_line.js";
 import { paintNode, paintNodeBar, roundRect } from "./paint_node.js";
 import { sameItem } from "./store.js";
-import { mix } from "./theme.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */
 /** @typedef {import("./place.js").Box} Box */
@@ -67,14 +66,14 @@ export function paint(pen, look) {
     if (box.kind === "frame") paintFrame(pen, box, look.atlas.scene.groups[box.ref]);
   }
   paintLines(pen, look, seen, lit);
+  const chosen = boxes.find((box) => sameItem(itemOf(box), look.selected));
+  if (chosen) paintRing(pen, chosen);
   for (const box of boxes) {
     if (box.kind === "frame") continue;
     ctx.globalAlpha = lit && !lit.has(keyOf(itemOf(box))) ? 0.35 : 1;
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = 1;
-  const chosen = boxes.find((box) => sameItem(itemOf(box), look.selected));
-  if (chosen) paintRing(pen, chosen);
   ctx.restore();
 }
 
@@ -143,10 +142,8 @@ function paintLines(pen, look, seen, lit) {
   pen.ctx.globalAlpha = look.linesAlpha;
   for (const { line, link, style, rank } of drawn) {
     const color = rank === 1 ? style.color : palette.text3;
-    const group = scene.groups[line.group];
-    const hue = group.checkpointed ? palette.recompute : palette.text;
-    const share = group.index ? (group.checkpointed ? 0.05 : 0.025) : 0;
-    paintViews(pen, line, link.views, color, mix(hue, palette.canvas, share));
+    const background = frameFill(palette, scene.groups[line.group]);
+    paintViews(pen, line, link.views, color, background);
   }
   pen.ctx.globalAlpha = 1;
 }
@@ -191,8 +188,8 @@ function litBy({ hovered, atlas }) {
 function paintRing(pen, box) {
   const { ctx, palette, scale } = pen;
   ctx.strokeStyle = palette.backward;
-  ctx.lineWidth = Math.max(2, 1.5 / scale);
-  const out = 3;
+  ctx.lineWidth = Math.max(2.2, 1.5 / scale);
+  const out = 4;
   roundRect(ctx, box.x - out, box.y - out, box.width + 2 * out, box.height + 2 * out, 9);
   ctx.stroke();
 }

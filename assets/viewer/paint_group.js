@@ -1,7 +1,7 @@
 // @ts-check
 /** Groups: the frame of an open one, the box of a closed one. */
 
-import { formatBytes, plural } from "./format.js";
+import { plural } from "./format.js";
 import { paintGlyph } from "./icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "./measure.js";
 import { countWords, roundRect } from "./paint_node.js";
@@ -15,6 +15,29 @@ import { mix } from "./theme.js";
 const DASHES = [6, 4];
 
 /**
+ * Whether an open group's frame says checkpoint; a run of blocks leaves that to its blocks.
+ *
+ * @param {SceneGroup} group
+ * @returns {boolean}
+ */
+function isDashed(group) {
+  return group.checkpointed && group.repeat === 1;
+}
+
+/**
+ * What lies behind the contents of an open group.
+ *
+ * @param {import("./theme.js").Palette} palette
+ * @param {SceneGroup} group
+ * @returns {string}
+ */
+export function frameFill(palette, group) {
+  if (!group.index) return palette.canvas;
+  if (isDashed(group)) return mix(palette.recompute, palette.canvas, 0.05);
+  return mix(palette.text, palette.canvas, 0.025);
+}
+
+/**
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneGroup} group
@@ -22,13 +45,14 @@ const DASHES = [6, 4];
 export function paintFrame(pen, box, group) {
   const { ctx, palette } = pen;
   const { x, y, width, height } = box;
-  const hue = group.checkpointed ? palette.recompute : palette.text;
+  const dashed = isDashed(group);
+  const hue = dashed ? palette.recompute : palette.text;
   roundRect(ctx, x, y, width, height, 8);
-  ctx.fillStyle = mix(hue, palette.canvas, group.checkpointed ? 0.05 : 0.025);
+  ctx.fillStyle = frameFill(palette, group);
   ctx.fill();
-  ctx.strokeStyle = group.checkpointed ? hue : mix(hue, palette.canvas, 0.22);
-  ctx.lineWidth = group.checkpointed ? 1.4 : 1;
-  if (group.checkpointed) ctx.setLineDash(DASHES);
+  ctx.strokeStyle = dashed ? hue : mix(hue, palette.canvas, 0.22);
+  ctx.lineWidth = dashed ? 1.4 : 1;
+  if (dashed) ctx.setLineDash(DASHES);
   ctx.stroke();
   ctx.setLineDash([]);
   paintHeader(pen, box, group);
@@ -42,19 +66,33 @@ export function paintFrame(pen, box, group) {
 function paintHeader(pen, box, group) {
   const { ctx, palette } = pen;
   if (12 * pen.scale < 4) return;
-  const middle = box.y + HEADER_HEIGHT / 2;
-  paintGlyph(ctx, "down", box.x + 16, middle, 14, palette.text2);
-  const label = { size: 12, weight: 600, color: palette.text };
-  write(pen, group.label, box.x + 27, middle, label);
-  const words = [group.type_name, countWords(group)].filter((word) => word);
-  if (group.nbytes) words.push(`${formatBytes(group.nbytes)} saved`);
-  const at = box.x + 27 + widthOf(pen, group.label, 12, 600) + 8;
-  const pill = group.checkpointed ? paintRecomputes(pen, box.x + box.width - 8, middle, group) : 0;
-  write(pen, words.join(" · "), at, middle, {
-    size: 10.5,
+  const middle = box.y + HEADER_HEIGHT / 2 + 3;
+  paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
+  const label = { size: 12.5, weight: 600, color: palette.text };
+  write(pen, group.label, box.x + 30, middle, label);
+  const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
+  const pill =
+    isDashed(group) && group.recomputes
+      ? paintRecomputes(pen, box.x + box.width - 8, middle, group)
+      : 0;
+  write(pen, headerNote(group), at, middle, {
+    size: 11.5,
     color: palette.text2,
     room: box.x + box.width - pill - 14 - at,
   });
+}
+
+/**
+ * The words behind the label of an open group; lines keep clear of just these.
+ *
+ * @param {SceneGroup} group
+ * @returns {string}
+ */
+function headerNote(group) {
+  const words = group.type_name === group.label ? [] : [group.type_name];
+  if (group.repeat > 1) words.push(`×${group.repeat} identical`);
+  else if (group.checkpointed) words.push("checkpoint region");
+  return words.filter(Boolean).join(" · ");
 }
 
 /**
@@ -67,7 +105,7 @@ function paintHeader(pen, box, group) {
  * @returns {number}
  */
 function paintRecomputes(pen, right, middle, group) {
-  const words = group.recomputes ? plural(group.recomputes, "recompute") : "checkpoint";
+  const words = plural(group.recomputes, "recompute");
   const width = widthOf(pen, words, 10, 500) + 28;
   paintPill(pen, right - width, middle, width, pen.palette.recompute);
   paintGlyph(pen.ctx, "checkpoint", right - width + 12, middle, 12, pen.palette.recompute);
@@ -144,8 +182,8 @@ function paintClosedWords(pen, box, height, group) {
   write(pen, count, right, middle, { size: 10.5, color: palette.text2, align: "right" });
   let at = box.x + 24;
   const room = right - countWidth - 8;
-  write(pen, group.label, at, middle, { size: 12, weight: 600, color, room: room - at });
-  at += widthOf(pen, group.label, 12, 600) + 8;
+  write(pen, group.label, at, middle, { size: 12.5, weight: 600, color, room: room - at });
+  at += widthOf(pen, group.label, 12.5, 600) + 8;
   if (group.repeat > 1) at = paintRepeat(pen, at, middle, group.repeat, room);
   if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
   else if (group.type_name && group.repeat === 1) {

@@ -86,7 +86,7 @@ function paintArrow(ctx, from, to, style) {
  */
 export function paintViews(pen, line, views, color, background) {
   if (!line.label || 9.5 * pen.scale < 4) return;
-  const words = views === 1 ? "1 view op" : `${views} view ops`;
+  const words = `${views} view ops`;
   const width = widthOf(pen, words, 9.5) + 8;
   const [x, y] = line.label;
   pen.ctx.fillStyle = background;

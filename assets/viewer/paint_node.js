@@ -10,9 +10,10 @@ import { mix } from "./theme.js";
 /** @typedef {import("./types.js").SceneNode} SceneNode */
 /** @typedef {import("./place.js").Box} Box */
 
-export const CHIP_GAP = 8;
-const CHIP_SPACE = 4;
-const CHIP_HEIGHT = 17;
+const TAG_GAP = 9;
+const CHIP_GAP = 5;
+const TAG_HEIGHT = 19;
+const TAG_SIZE = 11;
 const RADIUS = 6;
 
 /**
@@ -74,7 +75,7 @@ function paintTwoParts(pen, box, node) {
   const border = ran || failed ? hue : mix(hue, palette.surface, 0.45);
   if (failed) {
     ctx.fillStyle = mix(hue, palette.canvas, 0.2);
-    roundRect(ctx, x - 4, y - 4, width + 8, height + 8, RADIUS + 3);
+    roundRect(ctx, x - 3, y - 3, width + 6, height + 6, RADIUS + 3);
     ctx.fill();
   }
   const split = x + node.op_width;
@@ -94,11 +95,9 @@ function paintTwoParts(pen, box, node) {
     ctx.fill();
   }
   ctx.lineWidth = failed ? 1.8 : 1.1;
-  if (node.recomputes) ctx.setLineDash([4, 3]);
-  ctx.strokeStyle = node.recomputes && !failed ? palette.recompute : border;
+  ctx.strokeStyle = border;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.stroke();
-  ctx.setLineDash([]);
   if (node.op_width) {
     ctx.strokeStyle = mix(border, palette.surface, 0.6);
     ctx.lineWidth = 1;
@@ -162,7 +161,7 @@ function paintCompact(pen, box, node) {
   ctx.fill();
   ctx.stroke();
   paintGlyph(ctx, "plus", x, y, 12, hue);
-  write(pen, node.name, box.x + box.width + 6, y, { size: 10.5, color: palette.text3 });
+  write(pen, node.name, box.x + box.width + TAG_GAP, y, { size: TAG_SIZE, color: palette.text2 });
 }
 
 /**
@@ -171,17 +170,17 @@ function paintCompact(pen, box, node) {
  * @param {import("./types.js").Chip[]} chips
  */
 function paintChips(pen, box, chips) {
-  let x = box.x + box.width + CHIP_GAP;
-  const y = box.y + (box.height - CHIP_HEIGHT) / 2;
+  let x = box.x + box.width + TAG_GAP;
+  const y = box.y + (box.height - TAG_HEIGHT) / 2;
   for (const chip of chips) {
     if (!chip.width) continue;
     paintChip(pen, chip, x, y);
-    x += chip.width + CHIP_SPACE;
+    x += chip.width + CHIP_GAP;
   }
   const hidden = chips.filter((chip) => !chip.width).length;
   if (hidden) {
-    const { text3 } = pen.palette;
-    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, { size: 10, color: text3 });
+    const { text2 } = pen.palette;
+    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, { size: TAG_SIZE, color: text2 });
   }
 }
 
@@ -197,25 +196,25 @@ function paintChip(pen, chip, x, y) {
   const hue =
     chip.state === "broken" || chip.state === "recomputed" ? hues[chip.state] : palette.saved;
   ctx.fillStyle = mix(hue, palette.surface, palette.chipTint);
-  roundRect(ctx, x, y, chip.width, CHIP_HEIGHT, 3);
+  roundRect(ctx, x, y, chip.width, TAG_HEIGHT, 3);
   ctx.fill();
   ctx.lineWidth = 1;
   ctx.strokeStyle = mix(hue, palette.surface, 0.55);
   ctx.stroke();
   ctx.fillStyle = hue;
   ctx.beginPath();
-  ctx.roundRect(x - 0.5, y - 0.5, 4, CHIP_HEIGHT + 1, [3, 0, 0, 3]);
+  ctx.roundRect(x - 0.5, y - 0.5, 4, TAG_HEIGHT + 1, [3, 0, 0, 3]);
   ctx.fill();
   const words = chipWords(chip);
-  const middle = y + CHIP_HEIGHT / 2;
+  const middle = y + TAG_HEIGHT / 2;
   let at = x + 9;
   const put = (/** @type {string} */ text, /** @type {string} */ color, weight = 400) => {
-    write(pen, text, at, middle, { size: 10, color, weight, room: x + chip.width - 3 - at });
-    at += widthOf(pen, text, 10, weight);
+    write(pen, text, at, middle, { size: TAG_SIZE, color, weight, room: x + chip.width - 3 - at });
+    at += widthOf(pen, text, TAG_SIZE, weight);
   };
-  put(`${words.slot} `, palette.text);
+  if (words.slot) put(words.version ? `${words.slot} ` : words.slot, palette.text);
   if (words.version) put(words.version, hue, 600);
-  put(` · ${words.bytes}`, palette.text2);
+  put(words.slot || words.version ? ` · ${words.bytes}` : words.bytes, palette.text2);
 }
 
 /**
@@ -224,12 +223,12 @@ function paintChip(pen, chip, x, y) {
  * @param {import("./types.js").Pennant[]} pennants
  */
 function paintPennants(pen, box, pennants) {
-  let right = box.x - CHIP_GAP;
-  const y = box.y + (box.height - CHIP_HEIGHT) / 2;
+  let right = box.x - TAG_GAP;
+  const y = box.y + (box.height - TAG_HEIGHT) / 2;
   for (const pennant of pennants) {
     if (!pennant.width) continue;
     paintPennant(pen, pennant, right - pennant.width, y);
-    right -= pennant.width + CHIP_SPACE;
+    right -= pennant.width + CHIP_GAP;
   }
 }
 
@@ -242,14 +241,14 @@ function paintPennants(pen, box, pennants) {
 function paintPennant(pen, pennant, x, y) {
   const { ctx, palette } = pen;
   const right = x + pennant.width;
-  const middle = y + CHIP_HEIGHT / 2;
+  const middle = y + TAG_HEIGHT / 2;
   ctx.beginPath();
   ctx.moveTo(x + 2, y);
   ctx.lineTo(right - 7, y);
   ctx.lineTo(right, middle);
-  ctx.lineTo(right - 7, y + CHIP_HEIGHT);
-  ctx.lineTo(x + 2, y + CHIP_HEIGHT);
-  ctx.quadraticCurveTo(x, y + CHIP_HEIGHT, x, y + CHIP_HEIGHT - 2);
+  ctx.lineTo(right - 7, y + TAG_HEIGHT);
+  ctx.lineTo(x + 2, y + TAG_HEIGHT);
+  ctx.quadraticCurveTo(x, y + TAG_HEIGHT, x, y + TAG_HEIGHT - 2);
   ctx.lineTo(x, y + 2);
   ctx.quadraticCurveTo(x, y, x + 2, y);
   ctx.fillStyle = mix(palette.leaf, palette.surface, palette.chipTint);
@@ -260,15 +259,14 @@ function paintPennant(pen, pennant, x, y) {
   const glyph = pennant.grad === "unknown" ? 0 : 14;
   const room = right - 9 - glyph;
   write(pen, pennant.label, x + 7, middle, {
-    size: 10,
+    size: TAG_SIZE,
     weight: 600,
     color: palette.leaf,
     room: room - x - 7,
   });
-  const after = x + 7 + widthOf(pen, `${pennant.label} `, 10, 600);
-  const shared = pennant.shared > 1 ? ` ×${pennant.shared}` : "";
-  write(pen, pennant.shape + shared, after, middle, {
-    size: 10,
+  const after = x + 7 + widthOf(pen, `${pennant.label} `, TAG_SIZE, 600);
+  write(pen, pennant.shape, after, middle, {
+    size: TAG_SIZE,
     color: palette.text2,
     room: room - after,
   });

@@ -5,7 +5,7 @@
  * `autogradviz/scene/place.py` does the same sums in the same order.
  */
 
-import { isStub, measure } from "./measure.js";
+import { MIN_VIEWS, isStub, measure } from "./measure.js";
 
 const LABEL_RISE = 7;
 const STUB = 9;
@@ -148,7 +148,7 @@ function lineOf(group, sheet, number, [dx, dy], arrow) {
     points,
     arrow,
     stub: false,
-    label: link.views ? label : null,
+    label: link.views >= MIN_VIEWS ? label : null,
   };
 }
 

@@ -49,7 +49,7 @@ def pack(scene: Scene) -> bytes:
     return zlib.compress(text.encode(), level=6)
 
 
-def mimebundle(scene: Scene, svg: str, **traits: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a notebook displays: the widget, and a picture where no widget can live.
 
     JupyterLab shows the widget while its kernel lives; a notebook opened again without one, and
@@ -58,10 +58,12 @@ def mimebundle(scene: Scene, svg: str, **traits: Any) -> tuple[dict[str, Any], d
     Args:
         scene: what to show.
         svg: the same as a picture.
-        **traits: of the widget.
+        text: the same in words, for terminals and for hosts without pictures.
 
     Returns:
         The bundle and its metadata, as ``_repr_mimebundle_`` returns them.
     """
-    bundle, metadata = TraceWidget(scene, **traits)._repr_mimebundle_()
+    bundle, metadata = TraceWidget(scene)._repr_mimebundle_()
+    if text:
+        bundle["text/plain"] = text
     return {**bundle, "image/svg+xml": svg}, metadata
