@@ -120,6 +120,7 @@ class BackwardTable:
         del state.calls[entry.depths[0] :]
         del state.regions[entry.depths[1] :]
         del state.running[entry.depths[2] :]
+        self._resume(state)
         if entry.backward_id in state.backwards:
             state.backwards.remove(entry.backward_id)
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
@@ -160,6 +161,8 @@ class BackwardTable:
             )
             if tag.saved:
                 recorder.nodes.read_versions(_current_node(), tag)
+        if tag.mode_sensitive and recorder.mode is not None:
+            state.suspended = recorder.mode.suspend()
 
     def _finished(self, tag: NodeTag, gradients: Any) -> None:
         recorder = self._recorder
@@ -167,6 +170,7 @@ class BackwardTable:
         entry = self._entry(state)
         if entry is None:
             return
+        self._resume(state)
         if state.running and state.running[-1][1] == tag.node_id:
             state.running.pop()
         with _NoFunctions():
@@ -179,6 +183,11 @@ class BackwardTable:
             )
         if not entry.keep_graph and tag.saved:
             recorder.nodes.release(tag)
+
+    def _resume(self, state: ThreadState) -> None:
+        if state.suspended and self._recorder.mode is not None:
+            state.suspended = False
+            self._recorder.mode.resume()
 
     def _numbers(self, gradients: Any) -> tuple[int, ...]:
         number = self._recorder.tensors.number

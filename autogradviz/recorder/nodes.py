@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited, TensorUnpacked
+from autogradviz.recorder.ops import MODE_SENSITIVE
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,17 @@ class Slot(NamedTuple):
 class NodeTag:
     """Our number on a node, kept in its ``metadata``; it dies with the node."""
 
-    __slots__ = ("depth", "gate", "height", "hooked_by", "node_id", "saved", "seen", "walk")
+    __slots__ = (
+        "depth",
+        "gate",
+        "height",
+        "hooked_by",
+        "mode_sensitive",
+        "node_id",
+        "saved",
+        "seen",
+        "walk",
+    )
 
     def __init__(self, node_id: int, gate: Gate) -> None:
         self.node_id = node_id
@@ -53,6 +64,7 @@ class NodeTag:
         self.walk = 0
         self.depth = 0  # longest touched chain above, in the current walk
         self.height = 1  # longest touched chain below
+        self.mode_sensitive = False  # see NOTE [ Formulas that ask whether a mode is active ]
         self.hooked_by: int | None = None  # the backward that put hooks on it
 
     def __del__(self) -> None:
@@ -152,13 +164,15 @@ class NodeTable:
         number = node._sequence_nr()  # noqa: SLF001
         sequence_nr = None if number == NO_SEQUENCE else number
         leaf = getattr(node, "variable", None) if sequence_nr is None else None
+        name = node.name().rpartition("::")[2]
+        tag.mode_sensitive = name in MODE_SENSITIVE
         tensor_id = None
         if isinstance(leaf, torch.Tensor):
             tensor_id = self.leaves[tag.node_id] = self._recorder.tensors.number(leaf)
         self._recorder.emit(
             NodeSeen,
             tag.node_id,
-            node.name().rpartition("::")[2],
+            name,
             sequence_nr,
             tuple([NO_ID if child is None else child.node_id for child in children]),
             tuple([index for _, index in following]),

@@ -7,6 +7,11 @@ Operators without that kernel move the counter themselves, or not at all (fused 
 the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
 runs one in-place op for each tensor, and those are not dispatched through the bumping kernel
 when a mode called them. Unwatched they bump once, so we do it for them.
+
+NOTE [ Formulas that ask whether a mode is active ]
+PyTorch takes every tensor for a subclass while any dispatch mode is active, and a few backward
+formulas then compute the same gradient in another way, with another rounding. ``OpMode`` steps
+aside while those nodes run (``MODE_SENSITIVE``); the operators inside them are not recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +21,12 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
@@ -37,6 +47,7 @@ _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
 _BUMPING_KEYS: Final = ("ADInplaceOrView", "CompositeImplicitAutograd")
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
+MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
 _CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
 
 
@@ -124,6 +135,17 @@ class OpMode(TorchDispatchMode):
         # The wrapper that this would put around the handler imports Dynamo (a second) and costs
         # as much as an op; ``hidden`` does the same for nothing.
         return False
+
+    def suspend(self) -> bool:
+        """Step aside where nobody stands above us; return whether we did."""
+        if _get_current_dispatch_mode() is not self:
+            return False
+        _pop_mode()
+        return True
+
+    def resume(self) -> None:
+        """Come back after ``suspend``."""
+        _push_mode(self)
 
     @hidden
     def __torch_dispatch__(  # noqa: D102

@@ -89,6 +89,7 @@ class Recorder:
         self.backwards = BackwardTable(self)
         self.regions = RegionTable(self)
         self.modules = ModuleTable(self)
+        self.mode = OpMode(self) if ops else None
 
     # --- life ---------------------------------------------------------------------------
 
@@ -117,8 +118,8 @@ class Recorder:
                 pending.enter_context(observe_backward(self))
                 pending.enter_context(observe_modules(self))
                 pending.enter_context(observe_increments(self))
-                if self.with_ops:
-                    pending.enter_context(OpMode(self))
+                if self.mode is not None:
+                    pending.enter_context(self.mode)
                 self._installed = pending.pop_all()
         except BaseException:
             self._close()

@@ -39,7 +39,7 @@ class TensorTable:
         self._ids: dict[Any, int] = {}
         self._storages: dict[int, tuple[int, int]] = {}  # address → our number, weak reference
         self._storage_of: dict[int, int | None] = {}  # tensor id → storage id
-        self._dtypes: dict[torch.dtype, str] = {}
+        self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return a tensor's number.
@@ -82,13 +82,13 @@ class TensorTable:
     ) -> int:
         tensor_id = self._ids[key] = len(self._ids)
         self._storage_of[tensor_id] = storage_id
-        dtype = self._dtypes.get(tensor.dtype)
-        if dtype is None:
-            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-        shape = tuple(int(size) for size in tensor.shape)
-        self._recorder.emit(
-            TensorSeen, tensor_id, storage_id, shape, dtype, str(tensor.device), nbytes, whole
-        )
+        place = (tensor.dtype, tensor.device)
+        words = self._words.get(place)
+        if words is None:
+            dtype, device = map(str, place)
+            words = self._words[place] = (dtype.removeprefix("torch."), device)
+        shape = tuple([int(size) for size in tensor.shape])  # symbolic sizes become numbers
+        self._recorder.emit(TensorSeen, tensor_id, storage_id, shape, *words, nbytes, whole)
         return tensor_id
 
     def _opaque(self, kind: type) -> int:

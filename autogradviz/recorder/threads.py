@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 class ThreadState:
     """Where one thread stands: which module, region, recomputation and node it is in."""
 
-    __slots__ = ("backwards", "calls", "modules", "number", "regions", "running", "sequence_nr")
+    __slots__ = (
+        "backwards",
+        "calls",
+        "modules",
+        "number",
+        "regions",
+        "running",
+        "sequence_nr",
+        "suspended",
+    )
 
     def __init__(self, number: int, sequence_nr: int) -> None:
         self.number = number
@@ -22,6 +31,7 @@ class ThreadState:
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int]] = []  # (backward, node)
         self.backwards: list[int] = []  # engine entries on this thread
+        self.suspended = False  # the dispatch mode has stepped aside for the running node
 
     @property
     def region(self) -> tuple[int | None, int | None]:

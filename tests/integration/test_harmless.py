@@ -14,6 +14,10 @@ import autogradviz
 def flat(value):
     """Turn a program's result into comparable pieces."""
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            value = value.detach().to_dense()
+        if value.dtype == torch.complex32:  # has no comparison of its own
+            value = torch.view_as_real(value.detach())
         return (tuple(value.shape), str(value.dtype), value.detach().clone())
     if isinstance(value, dict):
         return {key: flat(part) for key, part in value.items()}
