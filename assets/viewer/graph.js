@@ -17,7 +17,9 @@ import { boxOf, stepFrom } from "./walk.js";
 
 const SLIDE_MS = 160;
 /** Opening on a smaller scale would show words that nobody can read. */
-const READABLE = 0.5;
+const READABLE = 0.6;
+/** The scale to open on instead. */
+const COMFORTABLE = 0.75;
 
 /**
  * @param {Box} box
@@ -131,7 +133,7 @@ export class Graph {
     const victim = store.scene.findings[0]?.nodes[0];
     const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
     const box = boxOf(placement, item);
-    const scale = clamp((this.width - 48) / placement.width, READABLE, 1);
+    const scale = clamp((this.width - 48) / placement.width, COMFORTABLE, 1);
     if (box) {
       this.camera = centred(rectOf(box), this.width, this.height, scale);
       return;
@@ -191,6 +193,8 @@ export class Graph {
     const left = (1 - clamp(part, 0, 1)) ** 3;
     for (const [key, { x, y }] of this.shifts) shifts.set(key, { x: x * left, y: y * left });
     const family = getComputedStyle(this.canvas).fontFamily;
+    // Where the view is, for whoever drives the page by machine.
+    this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     const linesAlpha = clamp(part, 0, 1) ** 2;
     paint(pen, { atlas, placement, camera, selected, hovered, shifts, linesAlpha, width, height });

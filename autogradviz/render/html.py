@@ -61,7 +61,9 @@ _MOUNT: Final = """
 }
 """
 
-_NO_SCRIPT: Final = "<p>This report of a PyTorch autograd recording needs JavaScript to be seen.</p>"
+_NO_SCRIPT: Final = (
+    "<p>This report of a PyTorch autograd recording needs JavaScript to be seen.</p>"
+)
 
 
 def render_html(scene: Scene, *, title: str | None = None, svg: str = "") -> str:

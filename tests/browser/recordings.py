@@ -1,0 +1,109 @@
+"""Small steps whose scenes the viewer shows."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Stack(nn.Module):
+    def __init__(self, depth=3, *, checkpointed=False, writes=False):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(8) for _ in range(depth))
+        self.head = nn.Linear(8, 4)
+        self.checkpointed = checkpointed
+        self.writes = writes
+
+    def forward(self, x):
+        for block in self.blocks:
+            if self.checkpointed:
+                x = checkpoint(block, x, use_reentrant=False)
+            else:
+                x = block(x)
+        scores = torch.softmax(self.head(x), dim=-1)
+        if self.writes:
+            scores.mul_(2)
+        return scores.sum()
+
+
+class Growing(nn.Module):
+    """Runs another way each time: what checkpoint forbids."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.seen = []
+
+    def forward(self, x):
+        y = self.linear(x)
+        if self.seen:
+            y = torch.cat([self.seen[-1], y])
+        self.seen.append(y.detach())
+        return torch.exp(y)
+
+
+def record(model, step, error=()):
+    torch.manual_seed(0)
+    trace = None
+    try:
+        with autogradviz.record(model) as trace:
+            step()
+    except error:
+        pass
+    return trace.scene
+
+
+@cache
+def plain():
+    model = Stack()
+    return record(model, lambda: model(torch.ones(2, 8)).backward())
+
+
+@cache
+def checkpointed():
+    model = Stack(2, checkpointed=True)
+    return record(model, lambda: model(torch.ones(2, 8, requires_grad=True)).backward())
+
+
+@cache
+def failing():
+    model = Stack(writes=True)
+    return record(model, lambda: model(torch.ones(2, 8)).backward(), RuntimeError)
+
+
+@cache
+def diverging():
+    model = Growing()
+    x = torch.ones(2, 8, requires_grad=True)
+
+    def step():
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+
+    return record(model, step, RuntimeError)
+
+
+@cache
+def empty():
+    return record(None, lambda: None)
+
+
+@cache
+def deep():
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(600)))
+    return record(model, lambda: model(torch.ones(1, 2)).sum().backward())
