@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import io
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from autogradviz.diagnose import Finding
     from autogradviz.model import SourceLocation
     from autogradviz.scene import Scene
 
 _WIDTH = 100
+
+_COMMANDS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
+del _COMMANDS[ord("\n")]
+"""What terminals obey instead of showing it, and what they cannot show."""
+
+
+class _Harmless:
+    """Text of other people's files, which must not move the cursor or rename the window."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self._inner, options):
+            yield Segment(text.translate(_COMMANDS), style, control)
 
 
 def megabytes(nbytes: int) -> str:
@@ -60,8 +76,10 @@ def summary(scene: Scene) -> RenderableType:
         if finding.culprit_line:
             place = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
         table.add_row("finding", Text(finding.title + place, style=style))
-    title = Text.assemble((s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else "")
-    return Group(title, table)
+    title = Text.assemble(
+        (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
+    )
+    return _Harmless(Group(title, table))
 
 
 def _line(label: str, location: SourceLocation) -> Text:
@@ -86,7 +104,7 @@ def findings(found: Sequence[Finding]) -> RenderableType:
             body.append(_line("victim", finding.victim))
         body += [Text(finding.explanation), Text.assemble(("fix\n", "dim"), finding.fix)]
         parts.append(Padding(Group(*body), (0, 0, 1, 2)))
-    return Group(*parts)
+    return _Harmless(Group(*parts))
 
 
 def as_text(renderable: RenderableType) -> str:

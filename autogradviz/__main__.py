@@ -1,0 +1,8 @@
+"""``python -m autogradviz``: the command line."""
+
+import sys
+
+from autogradviz.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""The demo's steps on the terminal: what runs, how far it is, how long it took."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+
+@contextmanager
+def stage(console: Console, title: str) -> Iterator[None]:
+    """Show that something runs, and afterwards how long it took."""
+    started = perf_counter()
+    with console.status(title):
+        yield
+    _tell_time(console, title, started)
+
+
+@contextmanager
+def counted_stage(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar; the function given moves it on by one."""
+    started = perf_counter()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)
+    _tell_time(console, title, started)
+
+
+def _tell_time(console: Console, title: str, started: float) -> None:
+    console.print(Text.assemble(f"{title:44s} ", (f"{perf_counter() - started:5.1f} s", "dim")))
