@@ -78,7 +78,7 @@ def _refuse_huge(scene: Scene, opened: set[int]) -> None:
                 waiting.append(cell.ref)
     if visible > MAX_BOXES:
         message = (
-            f"{plural(visible, 'box')[:-1]}es would be visible and an SVG holds at most"
+            f"{visible:,} boxes would be visible and an SVG holds at most"
             f" {MAX_BOXES:,}; open fewer groups (depth=1), or use the widget or the HTML report,"
             " which draw what is in view"
         )

@@ -37,8 +37,8 @@ def build_scene(
         model: what was recorded.
         findings: what was found in it, the surest first.
         title: the picture's title; the model's class by default.
-        depth: how many levels of modules are open at first: 0 shows the outermost modules
-            closed. By default as many groups are open as make a readable picture.
+        depth: how many levels show at first: 1 shows the outermost modules closed, 2 opens
+            them. By default as many groups are open as make a readable picture.
     """
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     folded = fold_graph(model.graph, keep)
