@@ -69,7 +69,7 @@ function paintHeader(pen, box, group) {
   const middle = box.y + HEADER_HEIGHT / 2 + 3;
   paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
   const label = { size: 12.5, weight: 600, color: palette.text };
-  write(pen, group.label, box.x + 30, middle, label);
+  write(pen, group.label, box.x + 30, middle, { ...label, room: box.width - 40 });
   const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
   const pill =
     isDashed(group) && group.recomputes

@@ -32,10 +32,7 @@ class Stack(nn.Module):
 
     def forward(self, x):
         for block in self.blocks:
-            if self.checkpointed:
-                x = checkpoint(block, x, use_reentrant=False)
-            else:
-                x = block(x)
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
         scores = torch.softmax(self.head(x), dim=-1)
         if self.writes:
             scores.mul_(2)

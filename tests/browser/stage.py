@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import mimetypes
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.widget import pack
 from autogradviz.scene.place import place
-from autogradviz.scene.schema import Scene
+
+if TYPE_CHECKING:
+    from autogradviz.scene.schema import Scene
 
 SOURCES = Path(__file__).parents[2] / "assets" / "viewer"
 
@@ -52,17 +55,7 @@ class Stage:
 
     def point_of(self, kind, ref, opened):
         """Say where on the page a group's chevron or a node's middle is."""
-        placement = place(self.scene, opened)
-        box = next(b for b in placement.boxes if b.kind == kind and b.ref == ref)
-        canvas = self.page.locator(".agv-canvas")
-        x, y, scale = map(float, canvas.get_attribute("data-camera").split())
-        corner = canvas.bounding_box()
-        inside_x = box.width / 2 if kind == "node" else 16
-        inside_y = 15 if kind == "frame" else box.height / 2
-        return (
-            corner["x"] + (box.x + inside_x - x) * scale,
-            corner["y"] + (box.y + inside_y - y) * scale,
-        )
+        return point_of(self.page, self.scene, kind, ref, opened)
 
     def click(self, kind, ref, opened):
         self.page.mouse.click(*self.point_of(kind, ref, opened))
@@ -83,6 +76,20 @@ class Stage:
 
     def show(self, view):
         self.page.click(f".agv-rail [data-view={view}]")
+
+
+def point_of(page, scene, kind, ref, opened):
+    """Say where on a page a group's chevron or a node's middle is."""
+    box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)
+    canvas = page.locator(".agv-canvas")
+    x, y, scale = map(float, canvas.get_attribute("data-camera").split())
+    corner = canvas.bounding_box()
+    inside_x = box.width / 2 if kind == "node" else 16
+    inside_y = 15 if kind == "frame" else box.height / 2
+    return (
+        corner["x"] + (box.x + inside_x - x) * scale,
+        corner["y"] + (box.y + inside_y - y) * scale,
+    )
 
 
 def serve_sources(page):

@@ -222,7 +222,10 @@ def test_an_empty_recording_says_how_to_record(open_page):
 
 def test_the_theme_follows_the_host(open_page, picture):
     stage = Stage(open_page(color_scheme="light"), recordings.plain())
-    look = "[document.querySelector('.agv').dataset.theme, getComputedStyle(document.querySelector('.agv')).backgroundColor]"
+    look = """(() => {
+      const viewer = document.querySelector('.agv');
+      return [viewer.dataset.theme, getComputedStyle(viewer).backgroundColor];
+    })()"""
     light, dark = ["light", "rgb(255, 255, 255)"], ["dark", "rgb(22, 24, 27)"]
     assert stage.page.evaluate(look) == light
     stage.page.evaluate("document.body.dataset.jpThemeLight = 'false'")
