@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autogradviz.model.calls import CallIntervals
     from autogradviz.model.definitions import ParameterOwners, Tensors
     from autogradviz.model.link import Links
+    from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import SourceLocation
 
 
@@ -34,6 +35,7 @@ class GraphParts:
     op_by_seq: dict[int, Op]
     saved: Iterable[SavedTensor]
     runs: list[NodeRun]
+    stacks: Stacks
 
 
 def build_graph(log: Log, parts: GraphParts) -> Graph:
@@ -57,7 +59,7 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
             thread=event.thread if op is None else op.thread,
             op=op,
             module=_module(event, op, parts),
-            location=_location(op, saved),
+            location=_location(event, op, saved, parts),
             parameter=parameters.get(node_id),
             saved=saved,
             region_id=_region_id(op, saved),
@@ -125,9 +127,13 @@ def _module(event: NodeSeen, op: Op | None, parts: GraphParts) -> str:
     return parts.call_modules.get(parts.calls.at(thread, event.sequence_nr), "")
 
 
-def _location(op: Op | None, saved: tuple[SavedTensor, ...]) -> SourceLocation | None:
+def _location(
+    event: NodeSeen, op: Op | None, saved: tuple[SavedTensor, ...], parts: GraphParts
+) -> SourceLocation | None:
     if op is not None:
         return op.location
+    if event.stack_id is not None:  # a custom Function's
+        return parts.stacks.location(event.stack_id)
     return next((tensor.location for tensor in saved if tensor.location), None)
 
 

@@ -122,6 +122,7 @@ class Model:
             op_by_seq=self._op_by_seq,
             saved=self.saved.values(),
             runs=self._runs,
+            stacks=self._stacks,
         )
         return build_graph(self.log, parts)
 

@@ -61,10 +61,10 @@ def build_saved(
 
 
 def _location(event: TensorSaved, op: Op | None, stacks: Stacks) -> SourceLocation | None:
-    """Return the line that saved; PyTorch's own saves are found much later, elsewhere."""
+    """Return the line that saved: the op's, or the save's own where one was recorded."""
     if op is not None:
         return op.location
-    return None if event.packed_by == "pytorch" else stacks.location(event.stack_id)
+    return stacks.location(event.stack_id)
 
 
 def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:

@@ -177,6 +177,7 @@ class NodeTable:
             tuple([NO_ID if child is None else child.node_id for child in children]),
             tuple([index for _, index in following]),
             tensor_id,
+            stack_id=None if sequence_nr is None else self._recorder.saves.custom.get(sequence_nr),
         )
         for attribute, index, slot in self._slots(node):
             self._look_at_slot(tag, attribute, index, slot, sequence_nr)
@@ -233,6 +234,7 @@ class NodeTable:
         saved_id, _ = saves.new(
             kept, packed_by="pytorch", node_id=tag.node_id, sequence_nr=sequence_nr,
             slot=label, version=version,
+            stack_id=None if sequence_nr is None else saves.custom.get(sequence_nr),
         )  # fmt: skip
         tag.saved.append(Slot(saved_id, attribute, index, version))
 

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import (
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.signatures import Signature, read_schema
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -43,49 +44,10 @@ _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _grad_enabled = torch.is_grad_enabled
 _increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
-_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-_BUMPING_KEYS: Final = ("ADInplaceOrView", "CompositeImplicitAutograd")
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
 _CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
-
-
-class Signature(NamedTuple):
-    """What an operator's schema says of its tensor arguments."""
-
-    name: str
-    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
-    bumps_later: bool  # a kernel above us bumps the counters of what is written
-    foreach: bool
-    clone: bool
-
-
-def _read_schema(func: Any) -> Signature:
-    schema = getattr(func, "_schema", None)
-    if schema is None:  # a higher-order operator
-        name = getattr(func, "name", None)
-        return Signature(str(name() if callable(name) else func), (), bumps_later=True, foreach=False, clone=False)
-    places = []
-    for position, argument in enumerate(schema.arguments):
-        if "Tensor" in str(argument.type):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            places.append((position, argument.name, written))
-    qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-    return Signature(
-        str(func),
-        tuple(places),
-        bumps_later=_bumps_later(qualified),
-        foreach=qualified.startswith("aten::_foreach_"),
-        clone=qualified == "aten::clone",
-    )
-
-
-def _bumps_later(qualified: str) -> bool:
-    try:
-        return any(_has_kernel(qualified, key) for key in _BUMPING_KEYS)
-    except RuntimeError:  # an operator of Python alone, without a registered schema
-        return True
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -101,6 +63,7 @@ class Arguments(NamedTuple):
     """The tensors that one call took, before it ran."""
 
     requires_grad: bool
+    inside: int | None  # the custom Function whose first op this is, by sequence number
 
     ids: tuple[int, ...]
     versions: tuple[int, ...]
@@ -173,22 +136,27 @@ class OpMode(TorchDispatchMode):
         try:
             signature = self._signatures.get(func)
             if signature is None:
-                signature = self._signatures[func] = _read_schema(func)
+                signature = self._signatures[func] = read_schema(func)
             now = _sequence_nr()
             state = recorder.threads.state(now)
             # The node exists before its op is dispatched (counter − 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
-            fresh = now > state.sequence_nr and _grad_enabled()
+            fresh = now > state.sequence_nr
+            with_grad = _grad_enabled()
             state.sequence_nr = now
+            inside = now - 1 if fresh and not with_grad else None
+            fresh = fresh and with_grad
             with _NoFunctions():
-                arguments = self._arguments(signature, args, kwargs)
+                arguments = self._arguments(signature, args, kwargs, inside)
             created = now - 1 if fresh and arguments.requires_grad else None
             return signature, state, created, arguments
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
 
-    def _arguments(self, signature: Signature, args: Any, kwargs: Any) -> Arguments:
+    def _arguments(
+        self, signature: Signature, args: Any, kwargs: Any, inside: int | None
+    ) -> Arguments:
         number = self._recorder.tensors.number
         ids, versions, written = [], [], []
         requires_grad = False
@@ -206,7 +174,7 @@ class OpMode(TorchDispatchMode):
                 if writes:
                     written.append((tensor_id, tensor, version))
         self._recorder.versions.seen(ids, versions)
-        return Arguments(requires_grad, tuple(ids), tuple(versions), tuple(written))
+        return Arguments(requires_grad, inside, tuple(ids), tuple(versions), tuple(written))
 
     def _finish(
         self,
@@ -244,6 +212,8 @@ class OpMode(TorchDispatchMode):
                 recorder.saves.op_created(created, state.number, seq, arguments, outputs, versions)
                 if not failed:
                     recorder.remember(result)
+            if arguments.inside is not None:
+                recorder.saves.custom.setdefault(arguments.inside, stack_id)
             if arguments.written and not failed:
                 self._bump(signature, arguments, seq, state.number, stack_id)
             if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001

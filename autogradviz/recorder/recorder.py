@@ -35,7 +35,7 @@ from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.modules import ModuleTable, observe_modules
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
-from autogradviz.recorder.packs import RegionTable, observe_packs
+from autogradviz.recorder.packs import RegionTable, observe_custom_saves, observe_packs
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
 from autogradviz.recorder.stacks import StackTable
@@ -115,6 +115,7 @@ class Recorder:
             self._begin(model, outermost)
             with ExitStack() as pending:
                 pending.enter_context(observe_packs(self))
+                pending.enter_context(observe_custom_saves(self))
                 pending.enter_context(observe_backward(self))
                 pending.enter_context(observe_modules(self))
                 pending.enter_context(observe_increments(self))

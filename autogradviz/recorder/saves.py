@@ -59,6 +59,8 @@ class SaveTable:
         self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
         self.wide: set[int] = set()
+        self.custom: dict[int, int | None] = {}
+        """Where custom Functions saved, or ran their first op: stacks by sequence number."""
 
     def op_created(
         self,

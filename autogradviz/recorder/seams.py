@@ -26,6 +26,7 @@ _NAMES: Final = (
     "_C._dynamo.eval_frame.set_code_exec_strategy",
     "UntypedStorage._weak_ref",
     "UntypedStorage._free_weak_ref",
+    "autograd.function.FunctionCtx.save_for_backward",
     "autograd.graph._engine_run_backward",
     "autograd.graph.saved_tensors_hooks",
     "autograd.graph._swap_with_cloned",

@@ -49,8 +49,8 @@ def test_a_save_through_hooks_learns_its_node_and_slot_later():
     )
 
 
-def test_a_save_without_an_op_has_its_own_line_if_it_went_through_hooks():
-    model = Model(make_log(saved(1, by="user", at="a.py:1"), saved(2, by="pytorch", at="b.py:2")))
+def test_a_save_without_an_op_has_its_own_line_where_one_was_recorded():
+    model = Model(make_log(saved(1, by="user", at="a.py:1"), saved(2, by="pytorch")))
     assert [str(s.location) for s in model.saved.values()] == ["a.py:1", "None"]
 
 

@@ -1,0 +1,48 @@
+"""What operators' schemas say of their tensor arguments, read once an operator."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import torch
+
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+_BUMPING_KEYS: Final = ("ADInplaceOrView", "CompositeImplicitAutograd")
+
+
+class Signature(NamedTuple):
+    """What an operator's schema says of its tensor arguments."""
+
+    name: str
+    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    bumps_later: bool  # a kernel above us bumps the counters of what is written
+    foreach: bool
+    clone: bool
+
+
+def read_schema(func: Any) -> Signature:
+    """Return the signature of an operator, or of a higher-order operator."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        name = getattr(func, "name", None)
+        return Signature(str(name() if callable(name) else func), (), bumps_later=True, foreach=False, clone=False)
+    places = []
+    for position, argument in enumerate(schema.arguments):
+        if "Tensor" in str(argument.type):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            places.append((position, argument.name, written))
+    qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    return Signature(
+        str(func),
+        tuple(places),
+        bumps_later=_bumps_later(qualified),
+        foreach=qualified.startswith("aten::_foreach_"),
+        clone=qualified == "aten::clone",
+    )
+
+
+def _bumps_later(qualified: str) -> bool:
+    try:
+        return any(_has_kernel(qualified, key) for key in _BUMPING_KEYS)
+    except RuntimeError:  # an operator of Python alone, without a registered schema
+        return True
