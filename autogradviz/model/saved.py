@@ -114,9 +114,11 @@ def _follow_twins(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
 
 
 def _slot_after(twin: SavedTensor | None, tensor: SavedTensor) -> str | None:
-    if twin is None or twin.op is None or tensor.op is None or twin.op.name != tensor.op.name:
+    if twin is None or twin.op is None:
         return None
-    return twin.slot
+    if tensor.op is None:  # the recomputation stopped while this op was packing its inputs
+        return twin.slot if twin.tensor.shape == tensor.tensor.shape else None
+    return twin.slot if twin.op.name == tensor.op.name else None
 
 
 def _release_after(twin: SavedTensor | None, tensor: SavedTensor) -> int | None:

@@ -1,0 +1,412 @@
+"""What a recording holds: each claim is made of a real, small PyTorch program."""
+
+import io
+import runpy
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from programs import Block
+from torch import nn
+from torch.autograd.graph import (
+    allow_mutation_on_saved_tensors,
+    increment_version,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+import autogradviz
+from autogradviz.events import (
+    BackwardStarted,
+    GradAccumulated,
+    ModuleEntered,
+    MutationCloned,
+    NodeFinished,
+    NodeSeen,
+    OpCalled,
+    ParameterSeen,
+    RecomputeStopped,
+    RegionEntered,
+    TensorReleased,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+)
+
+
+def line_of(text):
+    """Return the number of the only line of this file that ends with a mark."""
+    with open(__file__, encoding="utf-8") as lines:
+        found = [n for n, line in enumerate(lines, 1) if line.rstrip().endswith(f"# <{text}>")]
+    (number,) = found
+    return number
+
+
+def names(trace, phase):
+    return [op.name for op in trace.model.ops if op.phase == phase]
+
+
+def test_ops_carry_their_phase_line_and_node():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a.exp()  # <exp>
+        b.sum().backward()
+    (exp,) = [op for op in trace.model.ops if op.name == "exp"]
+    assert (exp.phase, exp.location.filename, exp.location.lineno) == (
+        "forward",
+        __file__,
+        line_of("exp"),
+    )
+    node = trace.model.graph.nodes[exp.node_id]
+    assert (node.name, node.op, node.state, node.runs) == ("ExpBackward0", exp, "ran", 1)
+    assert names(trace, "backward") == ["expand", "detach", "mul", "detach"]
+    assert {trace.model.graph.nodes[op.backward_node_id].name for op in trace.model.ops
+            if op.name == "expand"} == {"SumBackward0"}  # fmt: skip
+
+
+def test_edges_are_the_next_functions():
+    a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        loss = (a * b + 1).sum()
+        loss.backward()
+    graph = trace.model.graph
+    name = {node_id: node.name for node_id, node in graph.nodes.items()}
+    assert [(name[e.source], name[e.target]) for e in graph.edges] == [
+        ("SumBackward0", "AddBackward0"),
+        ("AddBackward0", "MulBackward0"),
+        ("MulBackward0", "AccumulateGrad"),
+        ("MulBackward0", "AccumulateGrad"),
+    ]
+    assert [name[root] for root in graph.roots] == ["SumBackward0"]
+
+
+def test_one_tensor_saved_twice_is_two_saves_of_one_storage():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        (a * a).sum().backward()
+    saved = trace.saved_tensors()
+    assert [(s.slot, s.version, s.packed_by, s.tensor.nbytes) for s in saved] == [
+        ("other", 0, "pytorch", 12),
+        ("self", 0, "pytorch", 12),
+    ]
+    assert len({s.tensor.storage_id for s in saved}) == 1
+    assert len(trace.log.of(TensorUnpacked)) == len(trace.log.of(TensorReleased)) == 2
+
+
+def test_versions_at_save_are_those_of_that_moment():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a + 1
+        b.mul_(2)
+        c = b.exp()
+        b.add_(1)  # exp saved its result, so this is allowed
+        d = b.sin()
+        (c.sum() + d.sum()).backward()
+    saved = {s.op.name: s.version for s in trace.saved_tensors() if s.op is not None}
+    assert saved == {"mul_": 0, "exp": 0, "sin": 2}
+
+
+def test_bumps_name_op_line_and_storage():
+    a = torch.zeros(4)
+    with autogradviz.record() as trace:
+        a[1:3].add_(1)  # <add>
+        increment_version(a)  # <increment>
+        torch.exp(a, out=a)
+        a.detach().mul_(2)
+    bumps = trace.log.of(VersionBumped)
+    assert [(b.op, b.version, b.seen_version) for b in bumps] == [
+        ("aten.add_.Tensor", 0, 1),
+        ("increment_version", 1, 2),
+        ("aten.exp.out", 2, 3),
+        ("aten.mul_.Tensor", 3, 4),
+    ]
+    assert len({b.storage_id for b in bumps}) == 1
+    lines = [trace.model.location(b.stack_id).lineno for b in bumps[:2]]
+    assert lines == [line_of("add"), line_of("increment")]
+
+
+def test_a_write_that_nobody_saw_is_told_when_it_is_noticed():
+    a = torch.zeros(4)
+    with autogradviz.record() as trace:
+        a.add_(1)
+        torch._C._autograd._unsafe_set_version_counter((a,), (7,))
+        a.sin()
+    assert [(b.op, b.version, b.seen_version) for b in trace.log.of(VersionBumped)] == [
+        ("aten.add_.Tensor", 0, 1),
+        ("", 1, 7),
+    ]
+
+
+def test_fused_optimizers_write_without_a_bump():
+    w = nn.Parameter(torch.rand(3))
+    w.grad = torch.ones(3)
+    with autogradviz.record() as trace:
+        torch.optim.SGD([w], lr=0.1, fused=True).step()
+    (step,) = [op for op in trace.log.of(OpCalled) if "fused" in op.op]
+    assert len(step.written) == 2  # parameter and gradient, by the operator's schema
+    assert trace.log.of(VersionBumped) == ()
+
+
+def test_modules_name_ops_nodes_and_parameters():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    with autogradviz.record(net) as trace:
+        net(torch.rand(2, 3)).sum().backward()
+    nodes = sorted(trace.model.graph.nodes.values(), key=lambda n: n.order)
+    assert [(n.name, n.module) for n in nodes if n.parameter is None] == [
+        ("TBackward0", "0"),
+        ("AddmmBackward0", "0"),
+        ("ReluBackward0", "1"),
+        ("TBackward0", "2"),
+        ("AddmmBackward0", "2"),
+        ("SumBackward0", ""),
+    ]
+    leaves = {n.parameter.name for n in nodes if n.parameter is not None}
+    assert leaves == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert len(trace.log.of(GradAccumulated)) == 4
+
+
+def test_without_a_model_the_outermost_module_gives_names():
+    net = nn.Sequential(nn.Linear(3, 1))
+    with autogradviz.record() as trace:
+        net(torch.rand(2, 3)).sum().backward()
+    assert {m.name for m in trace.model.modules.values()} == {"Sequential", "Sequential.0"}
+    assert {p.parameter_name for p in trace.log.of(ParameterSeen)} == {
+        "Sequential.0.weight",
+        "Sequential.0.bias",
+    }
+
+
+def test_two_models_of_one_class_have_two_names():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    with autogradviz.record() as trace:
+        second(first(torch.rand(1, 2))).sum().backward()
+    assert {m.name for m in trace.model.modules.values()} == {"Linear", "Linear#2"}
+
+
+def test_a_module_that_raises_is_left_again():
+    class Bad(nn.Module):
+        def forward(self, x):
+            raise KeyError
+
+    net = nn.Sequential(Bad())
+    with autogradviz.record(net) as trace:
+        with pytest.raises(KeyError):
+            net(1)
+        net2 = nn.Linear(1, 1)
+        net2(torch.rand(1, 1))
+    calls = trace.log.of(ModuleEntered)
+    assert [c.parent_call_id for c in calls] == [None, 0, None]
+
+
+def test_regions_know_their_recomputation_and_how_it_ended():
+    block, x = Block(), torch.rand(2, 8)
+    with autogradviz.record() as trace:
+        y = checkpoint(block, x, use_reentrant=False)  # <region>
+        with set_checkpoint_early_stop(False):
+            z = checkpoint(block, y, use_reentrant=False)
+        z.sum().backward()
+    first, second = trace.checkpoints()
+    assert (first.function, first.early_stop, second.early_stop) == ("Block.forward", True, False)
+    assert first.location.lineno == line_of("region")
+    assert [r.recomputations[0].outcome for r in (first, second)] == ["early_stop", "completed"]
+    for region in (first, second):
+        (again,) = region.recomputations
+        assert again.first_difference is None
+        assert [s.slot for s in again.saved] == [s.slot for s in region.saved]
+        assert len(region.saved) > 0
+    statuses = {pair.status for pair in second.recomputations[0].pairs}
+    assert statuses == {"same"}
+    assert {s.packed_by for s in first.saved} == {"checkpoint"}
+    assert all(s.released_seq is not None for s in first.saved)
+
+
+def test_a_recomputation_that_fails_says_so():
+    calls = []
+
+    def work(x):
+        calls.append(1)
+        if len(calls) > 1:
+            raise ValueError("no")
+        return x.exp()
+
+    with autogradviz.record() as trace, pytest.raises(ValueError, match="no"):
+        checkpoint(work, torch.rand(3, requires_grad=True), use_reentrant=False).sum().backward()
+    assert [r.outcome for r in trace.log.of(RecomputeStopped)] == ["error"]
+
+
+def test_nested_regions_know_their_parents():
+    def inner(x):
+        return x.exp()
+
+    def outer(x):
+        return checkpoint(inner, x.sin(), use_reentrant=False)
+
+    with autogradviz.record() as trace:
+        x = torch.rand(3, requires_grad=True)
+        checkpoint(outer, x, use_reentrant=False).sum().backward()
+    regions = trace.log.of(RegionEntered)
+    assert [(r.function.split(".")[-1], r.parent_region_id) for r in regions] == [
+        ("outer", None),
+        ("inner", 0),  # the outer recomputation stops before it gets there again
+    ]
+
+
+def test_hook_pairs_are_told_apart():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a.exp()
+        with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+            c = b.sin()
+        with save_on_cpu():
+            d = c.cos()
+        with allow_mutation_on_saved_tensors():
+            e = d.tan()
+            e.add_(1)
+            e.sum().backward()
+    packed = {s.op.name: (s.packed_by, s.slot) for s in trace.saved_tensors()}
+    assert packed == {
+        "exp": ("pytorch", "result"),
+        "sin": ("user", "self"),
+        "cos": ("offload", "self"),
+        "tan": ("allow_mutation", "result"),
+    }
+    (clone,) = trace.log.of(MutationCloned)
+    saved_tan = next(s for s in trace.saved_tensors() if s.op.name == "tan")
+    assert clone.storage_id == saved_tan.tensor.storage_id
+    (history,) = [h for h in trace.mutations() if h.storage_id == clone.storage_id]
+    assert [entry.kind for entry in history.entries] == [
+        "saved",
+        "cloned",
+        "written",
+        "unpacked",
+        "released",
+    ]
+
+
+def test_a_write_under_users_hooks_is_noticed_where_pytorch_is_silent():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        with saved_tensors_hooks(lambda t: t, lambda t: t):
+            b = a.exp()
+            loss = b.sum()
+        b.add_(1)
+        loss.backward()
+    (unpack,) = trace.log.of(TensorUnpacked)
+    assert (unpack.version, unpack.seen_version) == (0, 1)
+
+
+def test_backwards_know_roots_inputs_and_flags():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a.exp()
+        (g,) = torch.autograd.grad(b.sum(), b, create_graph=True)
+        (g.sum() + b.sum()).backward()
+    first, second = trace.log.of(BackwardStarted)
+    name = {n.node_id: n.node_name for n in trace.log.of(NodeSeen)}
+    assert [name[i] for i in first.input_ids] == ["ExpBackward0"]
+    assert (first.create_graph, first.retain_graph, first.accumulate) == (True, True, False)
+    assert (second.create_graph, second.accumulate) == (False, True)
+
+
+def test_a_backward_inside_a_backward_knows_its_parent():
+    class Inner(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)  # <custom>
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            with torch.enable_grad():
+                y = x.detach().requires_grad_()
+                y.exp().sum().backward()
+            return y.grad * g
+
+    with autogradviz.record() as trace:
+        Inner.apply(torch.rand(3, requires_grad=True)).sum().backward()
+    assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
+    (node,) = [n for n in trace.model.graph.nodes.values() if n.name == "InnerBackward"]
+    assert node.location.lineno == line_of("custom")
+    assert [(s.slot, s.version) for s in node.saved] == [("saved_tensors[0]", 0)]
+
+
+def test_the_failing_node_is_named():
+    a = torch.rand(3, requires_grad=True)
+    with (
+        pytest.raises(RuntimeError, match="modified by an inplace") as raised,
+        autogradviz.record() as trace,
+    ):
+        b = a.exp()  # <saves>
+        loss = b.sum()
+        b.add_(1)  # <writes>
+        loss.backward()
+    error = trace.model.error
+    assert error.type_name == "RuntimeError"
+    assert trace.model.graph.nodes[error.node_id].name == "ExpBackward0"
+    assert trace.model.graph.nodes[error.node_id].state == "failed"
+    (finding,) = trace.diagnose()
+    assert finding.slug == "saved-tensor-mutated"
+    assert (finding.culprit.lineno, finding.victim.lineno) == (line_of("writes"), line_of("saves"))
+    assert finding.confidence == "certain"
+    assert "version 0" in finding.explanation
+    (note,) = raised.value.__notes__
+    assert len(note.splitlines()) <= 40
+    assert f"{__file__}:{line_of('writes')}" in note
+
+
+def test_without_ops_the_graph_is_still_there():
+    net = Block()
+    with autogradviz.record(net, ops=False) as trace:
+        net(torch.rand(2, 8)).sum().backward()
+    assert trace.log.of(OpCalled) == ()
+    assert len(trace.log.of(NodeFinished)) == len(trace.log.of(NodeSeen)) > 10
+    assert {n.module for n in trace.model.graph.nodes.values()} >= {"norm", "up", "down"}
+
+
+def test_without_a_backward_the_graph_of_what_lives_is_there():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+    with autogradviz.record(net) as trace:
+        out = net(torch.rand(2, 3))
+    assert [n.node_name for n in trace.log.of(NodeSeen)][:2] == ["TanhBackward0", "AddmmBackward0"]
+    assert out.grad_fn is not None
+    assert {n.state for n in trace.model.graph.nodes.values()} == {"not_run"}
+
+
+def test_saved_bytes_rise_in_forward_and_fall_in_backward():
+    with autogradviz.record() as trace:
+        x = torch.rand(1000, requires_grad=True)
+        x.exp().sin().exp().sum().backward()
+    memory = trace.model.memory
+    assert memory.nbytes[memory.peak] == 2 * 4000  # sin keeps what the first exp keeps
+    assert memory.nbytes[-1] == 0
+
+
+def test_code_from_exec_and_lambdas_is_located():
+    source = io.StringIO("import torch\na = torch.rand(2, requires_grad=True)\na.exp().sum()\n")
+    with autogradviz.record() as trace:
+        exec(compile(source.getvalue(), "<typed>", "exec"), {})
+    op = next(op for op in trace.model.ops if op.name == "exp")
+    assert (op.location.filename, op.location.lineno) == ("<typed>", 3)
+
+
+def test_a_recording_around_a_script_finds_its_lines(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nx = torch.rand(2, requires_grad=True)\nx.exp().sum().backward()")
+    with autogradviz.record() as trace:
+        runpy.run_path(str(script))
+    op = next(op for op in trace.model.ops if op.name == "exp")
+    assert (op.location.filename, op.location.text) == (
+        str(script),
+        "x.exp().sum().backward()",
+    )
+
+
+def test_cross_entropy_saves_are_all_found():
+    with autogradviz.record() as trace:
+        logits = torch.rand(4, 5, requires_grad=True)
+        F.cross_entropy(logits, torch.tensor([0, 1, 2, 3])).backward()
+    saved = trace.log.of(TensorSaved)
+    assert sorted(s.slot for s in saved) == ["result", "self", "target", "total_weight"]
+    assert all(s.version is not None for s in saved)
