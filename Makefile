@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
 
@@ -72,7 +72,7 @@ $(VENV)/.made:
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@echo "Installing $(TORCH), once; this takes minutes."
-	@$(PIP) "$(TORCH)"
+	@$(PIP) "$(TORCH)" numpy  # without which PyTorch warns
 	@echo "Installing autogradviz."
 	@$(PIP) --editable .
 	@touch $@

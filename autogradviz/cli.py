@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FAILED: Final = 2
 """The exit code where a command could not do its work."""
 
+UNREAD: Final = 1
+"""The exit code where nobody reads what is printed; rich has it too."""
+
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as shells have it."""
 
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output, as head does, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         return _complain(f"{where}{error.strerror or error}")
@@ -131,7 +135,7 @@ def _html(options: argparse.Namespace) -> None:
 def _target(options: argparse.Namespace, suffix: str) -> Path:
     """Return where to write, which is never the trace itself."""
     source: Path = options.trace
-    target: Path = options.output or Path(source.with_suffix(suffix).name)
+    target: Path = options.output or Path(source.stem + suffix)
     if target.exists() and source.exists() and target.samefile(source):
         message = f"{target} is the trace itself; name another file with -o"
         raise AutogradvizError(message)

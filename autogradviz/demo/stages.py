@@ -29,7 +29,8 @@ def counted_stage(console: Console, title: str, total: int) -> Iterator[Callable
     """Show a bar; the function given moves it on by one."""
     started = perf_counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)
     _tell_time(console, title, started)

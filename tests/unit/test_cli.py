@@ -1,0 +1,231 @@
+"""The command line: what it prints, what it writes, how it refuses."""
+
+import json
+import subprocess
+import sys
+
+import make_log as m
+import pytest
+
+import autogradviz
+from autogradviz import log
+from autogradviz.cli import main
+
+TITLE = "ExpBackward0.result was written before backward needed it"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def save(path, *more):
+    facts = [
+        m.began(torch_version="2.13.0"),
+        m.op("exp", (1,), nr=0, at="train.py:4"),
+        m.node(1, "ExpBackward0", nr=0),
+        m.saved(1, 1, node=1, slot="result", nr=0),
+        *more,
+    ]
+    log.save(m.make_log(facts, m.ended(event_count=len(m.make_log(facts)))), path)
+    return str(path)
+
+
+def save_failing(path):
+    return save(
+        path,
+        m.op("add_", (1,), inputs=(1,), writes=(1,), at="train.py:5"),
+        m.bumped("aten.add_.Tensor", op_seq=5, at="train.py:5"),
+        m.backward(roots=(1,)),
+        m.started(1),
+        m.unpacked(1, seen=1, node=1),
+        m.raised("RuntimeError", "modified by an inplace operation: is at version 1", node=1),
+        m.backward_ended(failed=True),
+    )
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def test_show_says_what_a_trace_holds(folder, capsys):
+    assert run("show", save_failing(folder / "x.agv")) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "x.agv  torch 2.13.0"
+    assert lines[1] == "graph    1 nodes, 0 edges, 1 backward"
+    assert any(TITLE in line for line in lines)
+
+
+def test_diagnose_names_the_line_to_change(folder, capsys):
+    assert run("diagnose", save_failing(folder / "x.agv")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(TITLE)
+    assert any(line.split()[:2] == ["culprit", "train.py:5,"] for line in lines)
+
+
+def test_diagnose_as_json_is_the_findings(folder, capsys):
+    path = save_failing(folder / "x.agv")
+    assert run("diagnose", path, "--json") == 0
+    (finding,) = json.loads(capsys.readouterr().out)
+    (expected,) = autogradviz.load(path).diagnose()
+    assert finding["slug"] == "saved-tensor-mutated"
+    assert (finding["culprit"]["filename"], finding["culprit"]["lineno"]) == ("train.py", 5)
+    assert {**finding, "culprit": None, "victim": None} == {
+        "slug": expected.slug,
+        "title": TITLE,
+        "culprit": None,
+        "victim": None,
+        "explanation": expected.explanation,
+        "fix": expected.fix,
+        "confidence": "certain",
+        "events": list(expected.events),
+        "nodes": [1],
+        "region_id": None,
+    }
+
+
+def test_a_sound_trace_has_no_findings(folder, capsys):
+    path = save(folder / "x.agv")
+    assert run("diagnose", path) == 0
+    assert run("diagnose", path, "--json") == 0
+    assert capsys.readouterr().out == "No findings.\n[]\n"
+
+
+def test_svg_and_html_are_written_here_unless_told_where(folder, capsys):
+    (folder / "traces").mkdir()
+    path = save(folder / "traces" / "x.agv")
+    assert run("svg", path) == 0
+    assert run("html", path, "-o", "report.html") == 0
+    assert sorted(p.name for p in folder.iterdir()) == ["report.html", "traces", "x.svg"]
+    assert (folder / "x.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "x.svg",
+        "report.html",
+    ]
+
+
+def test_svg_takes_a_depth_and_a_theme(folder):
+    path = save(folder / "x.agv")
+    assert run("svg", path, "--depth", 0, "--theme", "dark", "-o", "dark.svg") == 0
+    expected = autogradviz.load(path).graph(depth=0).svg(theme="dark")
+    assert (folder / "dark.svg").read_text(encoding="utf-8") == expected
+
+
+def test_the_trace_itself_is_never_written_over(folder, capsys):
+    path = save(folder / "x.agv")
+    before = (folder / "x.agv").read_bytes()
+    assert run("html", path, "-o", "x.agv") == 2
+    assert (folder / "x.agv").read_bytes() == before
+    assert capsys.readouterr().err == (
+        "autogradviz: x.agv is the trace itself; name another file with -o [autogradviz-error]\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["show", "diagnose", "svg", "html"])
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("absent.agv", "absent.agv: No such file or directory"),
+        (".", ". is a folder, not a trace. [not-a-trace]"),
+        ("empty.agv", "empty.agv is empty. Traces are written by trace.save(). [not-a-trace]"),
+    ],
+)
+def test_what_is_no_trace_gives_one_line_and_code_2(folder, capsys, command, path, complaint):
+    (folder / "empty.agv").touch()
+    assert run(command, path) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("autogradviz: ")
+    assert complaint in err
+
+
+@pytest.mark.parametrize("command", ["svg", "html"])
+@pytest.mark.parametrize("target", ["absent/x.out", "folder"])
+def test_where_nothing_can_be_written_gives_one_line_and_code_2(folder, capsys, command, target):
+    (folder / "folder").mkdir()
+    assert run(command, save(folder / "x.agv"), "-o", target) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"autogradviz: {target}: ")
+
+
+def test_a_file_that_may_not_be_read_gives_one_line_and_code_2(folder, capsys, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("autogradviz.cli.load", refuse)
+    assert run("show", "x.agv") == 2
+    assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
+
+
+def test_a_torn_trace_is_diagnosed_as_far_as_it_goes(folder, capsys):
+    path = folder / "x.agv"
+    log.save(m.make_log(m.began(), m.node(1, "ExpBackward0")), path)
+    assert run("diagnose", path) == 0
+    assert capsys.readouterr() == (
+        "No findings.\n",
+        f"autogradviz: {path}: the recording has no end: it stops after 2 events\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["svg", "x.agv", "--depth", "-1"]])
+def test_a_wrong_command_line_ends_with_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: autogradviz")
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"autogradviz {autogradviz.__version__}\n"
+
+
+def python(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        **options,
+    )
+
+
+def test_traces_are_shown_with_torch_absent(folder):
+    path = save_failing(folder / "x.agv")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from autogradviz.cli import main\n"
+        "print([main([command, sys.argv[1]]) for command in ('show', 'diagnose', 'svg', 'html')])\n"
+        "print(main(['demo', '-o', 'demo']))"
+    )
+    done = python(code, path, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "[0, 0, 0, 0]\n2\n" in done.stdout
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("autogradviz: ")
+    assert "torch" in done.stderr
+    assert sorted(p.name for p in folder.iterdir()) == ["x.agv", "x.html", "x.svg"]
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["diagnose", "--json"]])
+def test_a_reader_that_stops_reading_ends_the_program_quietly(folder, arguments):
+    code = (
+        "import sys, os; from autogradviz.cli import main\n"
+        "read, write = os.pipe(); os.close(read); os.dup2(write, 1)\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    done = python(code, *arguments, save(folder / "x.agv"))
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_terminal_that_knows_only_ascii_is_no_error(folder):
+    code = "import sys; from autogradviz.cli import main; sys.exit(main(sys.argv[1:]))"
+    path = save(folder / "x.agv", m.raised("Error", "naïve ⚠"))
+    environment = {"PYTHONIOENCODING": "ascii", "PATH": ""}
+    done = python(code, "show", path, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"na\\xefve \\u26a0" in done.stdout

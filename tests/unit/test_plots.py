@@ -1,0 +1,109 @@
+"""Plotly figures: their points, their labels, and that they ask the network for nothing."""
+
+import re
+
+import make_log as m
+import pytest
+
+from autogradviz.log import Log
+from autogradviz.model import Model
+from autogradviz.render.plots import COLOURS, CONFIG, TEXT, plot_html, plot_memory, plot_timeline
+
+HOSTILE = "<img src=//x.example onerror=alert(1)>"
+
+
+def step():
+    """Return two saves of 32 bytes, then the backward that gives them up."""
+    return Model(
+        m.make_log(
+            m.module(1, HOSTILE),
+            m.entered_module(1, 1),
+            m.op("exp", (1,), nr=0),
+            m.op("exp", (2,), nr=1),
+            m.exited_module(1, nr=2),
+            m.node(1, "ExpBackward0", nr=0),
+            m.node(2, "ExpBackward0", nr=1, to=[1]),
+            m.saved(1, 1, node=1, slot="result", nr=0),
+            m.saved(2, 2, node=2, slot="result", nr=1),
+            m.backward(roots=(2,)),
+            m.ran(2),
+            m.released(2),
+            m.ran(1),
+            m.released(1),
+            m.backward_ended(),
+        )
+    )
+
+
+def named(figure):
+    return {trace.name: trace for trace in figure.data}
+
+
+def test_memory_rises_with_saves_and_falls_with_releases():
+    area = named(plot_memory(step()))["saved for backward"]
+    assert list(area.x) == [0.003, 0.004, 0.013, 0.016]
+    assert list(area.y) == [32, 64, 32, 0]
+    assert list(area.customdata) == ["32 B", "64 B", "32 B", "0 B"]
+    assert (area.line.shape, area.fill) == ("hv", "tozeroy")
+
+
+def test_the_peak_of_memory_is_labelled():
+    (peak,) = plot_memory(step()).layout.annotations
+    assert (peak.text, peak.x, peak.y) == ("peak 64 B", 0.004, 64)
+
+
+def test_forward_and_backward_stand_behind_memory():
+    bands = named(plot_memory(step()))
+    assert list(bands) == ["forward", "backward", "saved for backward"]
+    assert list(bands["forward"].x) == [0.003, 0.003, 0.0045, 0.0045, None]
+    assert list(bands["backward"].y) == [0, 64, 64, 0, None]
+
+
+def test_a_timeline_has_a_row_for_each_kind():
+    figure = plot_timeline(step())
+    assert list(named(figure)) == ["module", "forward", "backward", "node"]
+    nodes = named(figure)["node"]
+    assert list(nodes.base) == [0.011, 0.014]
+    assert list(nodes.x) == pytest.approx([0.001, 0.001])
+    assert figure.layout.yaxis.ticktext == ("module", "forward", "backward", "node")
+    assert [trace.y[0] for trace in figure.data] == [0, 2, 4, 6]
+    assert figure.layout.yaxis.tickvals == (0, 2, 4, 6)
+
+
+@pytest.mark.parametrize("plot", [plot_memory, plot_timeline])
+def test_an_empty_recording_can_be_plotted(plot):
+    assert isinstance(plot_html(plot(Model(Log()))), str)
+
+
+def test_labels_are_text_and_no_markup():
+    (label, _), *_ = named(plot_timeline(step()))["module"].customdata
+    assert label == "&lt;img src=//x.example onerror=alert(1)&gt;"
+
+
+@pytest.mark.parametrize("plot", [plot_memory, plot_timeline])
+def test_a_shown_figure_asks_the_network_for_nothing(plot):
+    page = plot_html(plot(step()))
+    markup = re.sub(r"(<script)[^>]*>.*?(</script>)", r"\1>\2", page, flags=re.DOTALL)
+    outside = r"<(?:script|link|img|iframe|object|embed|a|form)\b[^>]*\b(?:src|href|action|data)="
+    assert "<script>" in markup
+    assert re.findall(r"<script[^>]*\bsrc\b", page) == []
+    assert re.findall(outside, markup) == []
+    assert "plotlyServerURL" not in page.split("Plotly.newPlot(")[-1]
+    assert '"sendChartToCloud"' in page.split("Plotly.newPlot(")[-1]
+
+
+def test_the_cloud_button_is_removed():
+    assert CONFIG["modeBarButtonsToRemove"] == ["sendChartToCloud"]
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#16181b"])
+@pytest.mark.parametrize("colour", sorted({TEXT, *COLOURS.values()}))
+def test_colours_are_seen_on_light_and_on_dark_pages(colour, page):
+    dark, light = sorted([luminance(colour), luminance(page)])
+    assert (light + 0.05) / (dark + 0.05) >= 3.5
