@@ -60,11 +60,9 @@ def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[
     for index, way in enumerate(ways):
         if way != last and tuple(way) in seen:
             _forget_call(root, way, last)
-        _grow(root, way, regions).nodes.append(index)
+        _grow(root, way, regions, whole).nodes.append(index)
         seen.add(tuple(way))
         last = way
-    for module_way, region in whole.items():
-        _grow(root, module_way, regions).region = region
     while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
         root = root.groups[0]
         root.kind = "root"
@@ -117,17 +115,25 @@ def _sortable(way: tuple[Part, ...]) -> tuple[str, ...]:
     return tuple(map(str, way))
 
 
-def _grow(root: Tree, way: Iterable[Part], regions: Sequence[Region]) -> Tree:
+def _grow(
+    root: Tree,
+    way: Iterable[Part],
+    regions: Sequence[Region],
+    whole: dict[tuple[Part, ...], Region],
+) -> Tree:
     """Return the group at the end of a way; make what is missing."""
     tree = root
+    modules: tuple[Part, ...] = ()
     for part in way:
+        modules += (part,) if isinstance(part, str) else ()
         child = tree.by_part.get(part)
         if child is None:
             if isinstance(part, int):
                 region = next(r for r in regions if r.region_id == part)
                 child = Tree("region", tree.path, region)
             else:
-                child = Tree("module", f"{tree.path}.{part}" if tree.path else part)
+                path = f"{tree.path}.{part}" if tree.path else part
+                child = Tree("module", path, whole.get(modules))
             tree.by_part[part] = child
             tree.groups.append(child)
         tree = child
