@@ -1,0 +1,101 @@
+"""Real bugs, each in a fresh interpreter: which line is named, and that nothing changes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parent.parent / "cases"
+
+# What the first finding must be called, and whether it must name culprit and victim.
+FAILING = {
+    "ip_01_exp_output_scaled": ("saved-tensor-mutated", True),
+    "ip_03_vae_step_before_discriminator": ("saved-tensor-mutated", True),
+    "ip_07_dp_table_row_assignment": ("saved-tensor-mutated", True),
+    "ip_13_embedding_max_norm": ("saved-tensor-mutated", True),
+    "ip_16_vq_ema_codebook": ("saved-tensor-mutated", True),
+    "ck_01_kv_cache_grows": ("checkpoint-different-metadata", False),
+    "ck_06_call_counter_branch": ("checkpoint-different-number", False),
+    "ck_11_python_random_layerdrop": ("checkpoint-different-number", False),
+    "ck_20_sdpa_backend_context": ("checkpoint-different-metadata", False),
+    "ck_23_eval_before_backward": ("checkpoint-different-number", False),
+    "ck_30_cache_cleared_more_saved": ("checkpoint-more-saved", False),
+}
+
+CHILD = """
+import importlib.util, json, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+torch.set_num_threads(1)
+
+def load():
+    spec = importlib.util.spec_from_file_location("case", sys.argv[1])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["case"] = module
+    spec.loader.exec_module(module)
+    return module
+
+def call(work):
+    try:
+        work()
+    except Exception as error:
+        return error
+
+plain = call(load().run)
+import autogradviz
+module = load()
+try:
+    with autogradviz.record() as trace:
+        module.run()
+    seen = None
+except Exception as error:
+    seen = error
+with autogradviz.record() as clean:
+    module.reference()
+place = lambda location: location and [location.filename, location.lineno]
+print(json.dumps({
+    "plain": [type(plain).__name__, str(plain)[:150]],
+    "seen": [type(seen).__name__, str(seen)[:150]],
+    "findings": [
+        [f.slug, place(f.culprit), place(f.victim), len(f.explanation.splitlines()), f.confidence]
+        for f in trace.diagnose()
+    ],
+    "notes": len(getattr(seen, "__notes__", [])),
+    "alarms": [f.slug for f in clean.diagnose()],
+}))
+"""
+
+
+def examine(name):
+    path = CASES / f"{name}.py"
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return path, json.loads(run.stdout.splitlines()[-1])
+
+
+def marked(path, mark):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [[str(path), n] for n, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failing_case_is_explained(name):
+    slug, exact = FAILING[name]
+    path, told = examine(name)
+    assert told["seen"] == told["plain"]
+    assert told["alarms"] == []
+    assert told["notes"] == 1
+    first_slug, culprit, victim, length, _ = told["findings"][0]
+    assert first_slug == slug
+    assert length <= 30
+    if exact:
+        assert [culprit] == marked(path, "CULPRIT")
+        assert victim in marked(path, "VICTIM")
