@@ -29,6 +29,7 @@ await build({
 await build({
   entryPoints: [join(here, "viewer/style.css")],
   outfile: join(target, "viewer.css"),
+  bundle: true,
   minify: true,
   charset: "ascii",
   target: "es2022",

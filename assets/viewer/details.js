@@ -6,19 +6,9 @@ import { button, facts, h, section } from "./dom.js";
 import { excerpt, explanation } from "./excerpt.js";
 import { formatBytes, formatCount, formatDuration, formatPlace, plural } from "./format.js";
 import { icon } from "./icons.js";
+import { LONGEST, more, parameterParts, savedParts } from "./tables.js";
 
 /** @typedef {import("./store.js").Store} Store */
-/** @typedef {import("./types.js").Chip} Chip */
-
-const LONGEST = 12;
-
-const GRADIENTS = { ok: "has a gradient", none: "None", unknown: "no backward yet" };
-const STATES = {
-  held: "held",
-  released: "released",
-  recomputed: "recomputed",
-  broken: "written since",
-};
 
 /**
  * The details panel; it follows the selection.
@@ -216,85 +206,6 @@ function findingParts(store, findings) {
     );
     return h("section", { class: "agv-section" }, card);
   });
-}
-
-/**
- * @param {Chip[]} chips
- * @returns {HTMLElement[]}
- */
-function savedParts(chips) {
-  if (!chips.length) return [];
-  /** @type {Map<number | string, number>} */
-  const storages = new Map();
-  for (const chip of chips) storages.set(chip.storage_id ?? `saved ${chip.saved_id}`, chip.nbytes);
-  const total = [...storages.values()].reduce((sum, nbytes) => sum + nbytes, 0);
-  const rows = chips.slice(0, LONGEST).map((chip) => {
-    const seen = chip.state === "broken" ? ` → v${chip.seen_version}` : "";
-    const version = chip.version === null ? "?" : `v${chip.version}${seen}`;
-    return h(
-      "tr",
-      { class: `agv-${chip.state}` },
-      h("td", { class: "agv-strong agv-wrap", text: chip.slot }),
-      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[chip.state]}`),
-      h(
-        "td",
-        { class: "agv-right" },
-        h("div", { text: formatBytes(chip.nbytes) }),
-        h("div", { class: "agv-mono agv-muted", text: chip.shape, title: chip.dtype }),
-      ),
-    );
-  });
-  const aside = `${formatCount(chips.length)} · ${formatBytes(total)}`;
-  return [
-    section("Saved tensors", aside, table(["slot", "version", "bytes, shape"], rows), more(chips)),
-  ];
-}
-
-/**
- * @param {import("./types.js").Pennant[]} pennants
- * @returns {HTMLElement[]}
- */
-function parameterParts(pennants) {
-  if (!pennants.length) return [];
-  const rows = pennants
-    .slice(0, LONGEST)
-    .map((pennant) =>
-      h(
-        "tr",
-        {},
-        h("td", { class: "agv-leaf agv-wrap", text: pennant.name || pennant.label }),
-        h("td", { class: "agv-mono", text: pennant.shape }),
-        h("td", { text: GRADIENTS[pennant.grad] }),
-      ),
-    );
-  const head = ["name", "shape", "gradient"];
-  return [section("Parameters", formatCount(pennants.length), table(head, rows), more(pennants))];
-}
-
-/**
- * @param {unknown[]} all
- * @returns {HTMLElement | false}
- */
-function more(all) {
-  const rest = all.length - LONGEST;
-  return rest > 0 && h("div", { class: "agv-muted", text: `and ${formatCount(rest)} more` });
-}
-
-/**
- * @param {string[]} head
- * @param {HTMLElement[]} rows
- * @returns {HTMLElement}
- */
-function table(head, rows) {
-  const cells = head.map((text) =>
-    h("th", { text, class: text.startsWith("bytes") ? "agv-right" : "" }),
-  );
-  const top = h("thead", {}, h("tr", {}, ...cells));
-  return h(
-    "div",
-    { class: "agv-scroll" },
-    h("table", { class: "agv-table" }, top, h("tbody", {}, ...rows)),
-  );
 }
 
 /**

@@ -6,13 +6,13 @@ import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
 import { button, h } from "./dom.js";
 import { icon } from "./icons.js";
 import { Minimap } from "./minimap.js";
-import { itemOf, keyOf, paint } from "./paint.js";
+import { paint } from "./paint.js";
 import { place } from "./place.js";
+import { shiftsBetween } from "./slide.js";
 import { motionReduced } from "./theme.js";
 import { tooltipFor } from "./tooltip.js";
-import { boxOf, stepFrom } from "./walk.js";
+import { boxOf, rectOf, stepFrom } from "./walk.js";
 
-/** @typedef {import("./place.js").Box} Box */
 /** @typedef {import("./store.js").Item} Item */
 
 const SLIDE_MS = 160;
@@ -20,14 +20,6 @@ const SLIDE_MS = 160;
 const READABLE = 0.6;
 /** The scale to open on instead. */
 const COMFORTABLE = 0.75;
-
-/**
- * @param {Box} box
- * @returns {import("./camera.js").Rect}
- */
-function rectOf(box) {
-  return { x: box.x, y: box.y, w: box.width, h: box.height };
-}
 
 export class Graph {
   /**
@@ -166,16 +158,8 @@ export class Graph {
    * @param {import("./camera.js").Camera} camera
    */
   #slide(before, camera) {
-    this.shifts = new Map();
-    if (motionReduced()) return;
-    const old = new Map(before.boxes.map((box) => [keyOf(itemOf(box)), box]));
-    for (const box of this.placement.boxes) {
-      const was = old.get(keyOf(itemOf(box)));
-      if (!was) continue;
-      const x = was.x - camera.x - (box.x - this.camera.x);
-      const y = was.y - camera.y - (box.y - this.camera.y);
-      if (x || y) this.shifts.set(keyOf(itemOf(box)), { x, y });
-    }
+    const still = motionReduced();
+    this.shifts = still ? new Map() : shiftsBetween(before, camera, this.placement, this.camera);
     this.slideStart = performance.now();
   }
 

@@ -3,7 +3,7 @@
 
 import { h } from "./dom.js";
 import { paintGlyph } from "./icons.js";
-import { roundRect } from "./paint_node.js";
+import { roundRect } from "./paint_text.js";
 import { mix } from "./theme.js";
 
 /** @typedef {import("./theme.js").Palette} Palette */

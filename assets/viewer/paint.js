@@ -3,7 +3,8 @@
 
 import { frameFill, paintClosed, paintFrame } from "./paint_group.js";
 import { lineStyle, paintLine, paintViews } from "./paint_line.js";
-import { paintNode, paintNodeBar, roundRect } from "./paint_node.js";
+import { paintNode, paintNodeBar } from "./paint_node.js";
+import { roundRect } from "./paint_text.js";
 import { sameItem } from "./store.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */

@@ -4,8 +4,7 @@
 import { plural } from "./format.js";
 import { paintGlyph } from "./icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "./measure.js";
-import { countWords, roundRect } from "./paint_node.js";
-import { widthOf, write } from "./paint_text.js";
+import { roundRect, widthOf, write } from "./paint_text.js";
 import { mix } from "./theme.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */
@@ -222,4 +221,14 @@ function paintCount(pen, x, middle, count, room) {
   paintPill(pen, x, middle, width, palette.recompute);
   paintGlyph(pen.ctx, "checkpoint", x + 10, middle, 11, palette.recompute);
   write(pen, String(count), x + 17, middle, { size: 10, weight: 500, color: palette.recompute });
+}
+
+/**
+ * What a closed group says of itself.
+ *
+ * @param {import("./types.js").SceneGroup} group
+ * @returns {string}
+ */
+function countWords(group) {
+  return plural(group.node_count, "node");
 }

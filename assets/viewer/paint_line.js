@@ -1,8 +1,7 @@
 // @ts-check
 /** The ways of the gradient. */
 
-import { roundRect } from "./paint_node.js";
-import { widthOf, write } from "./paint_text.js";
+import { roundRect, widthOf, write } from "./paint_text.js";
 import { mix } from "./theme.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */

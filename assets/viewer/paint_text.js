@@ -1,5 +1,5 @@
 // @ts-check
-/** Words on the canvas, never wider than their place. */
+/** Words on the canvas, never wider than their place; and the shape of their boxes. */
 
 /** @type {Map<string, number>} */
 const widths = new Map();
@@ -91,4 +91,17 @@ function shorten(ctx, font, text, room) {
     else high = middle - 1;
   }
   return low ? `${text.slice(0, low)}…` : "";
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {number} radius
+ */
+export function roundRect(ctx, x, y, width, height, radius) {
+  ctx.beginPath();
+  ctx.roundRect(x, y, width, height, radius);
 }

@@ -5,14 +5,15 @@
  * `autogradviz/scene/place.py` does the same sums in the same order.
  */
 
-import { MIN_VIEWS, isStub, measure } from "./measure.js";
+import { MIN_VIEWS, measure } from "./measure.js";
+import { isStub } from "./sheet.js";
 
 const LABEL_RISE = 7;
 const STUB = 9;
 
 /** @typedef {import("./types.js").Scene} Scene */
 /** @typedef {import("./types.js").SceneGroup} SceneGroup */
-/** @typedef {import("./measure.js").Sheet} Sheet */
+/** @typedef {import("./sheet.js").Sheet} Sheet */
 /** @typedef {[x: number, y: number]} Point */
 
 /**

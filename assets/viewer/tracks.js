@@ -24,11 +24,27 @@ export function assignTracks(steps) {
   /** @type {number[]} */
   const toLeft = [];
   steps.forEach(([upper, lower], i) => (upper > lower ? toRight : toLeft).push(i));
-  let count = stack(steps, toRight, 1, 0, tracks);
+  let [top, bottom, sign] = [toRight, toLeft, 1];
+  if (clashes(steps, toLeft, toRight) > clashes(steps, toRight, toLeft))
+    [top, bottom, sign] = [toLeft, toRight, -1];
+  let count = stack(steps, top, sign, 0, tracks);
   const first = apart(steps, toRight, toLeft) ? 0 : count;
-  count = Math.max(count, stack(steps, toLeft, -1, first, tracks));
+  count = Math.max(count, stack(steps, bottom, -sign, first, tracks));
   const pitch = count < 2 ? TRACK_PITCH : Math.min(TRACK_PITCH, TRACKS_HEIGHT / (count - 1));
   return { tracks, pitch };
+}
+
+/**
+ * How many steps of `upper` begin where one of `lower` comes down from above.
+ *
+ * @param {Step[]} steps
+ * @param {number[]} lower
+ * @param {number[]} upper
+ * @returns {number}
+ */
+function clashes(steps, lower, upper) {
+  const places = new Set(lower.map((i) => Math.floor(steps[i][0] + 0.5)));
+  return upper.filter((i) => places.has(Math.floor(steps[i][1] + 0.5))).length;
 }
 
 /**

@@ -54,6 +54,14 @@ export function boxOf(placement, item) {
 }
 
 /**
+ * @param {Box} box
+ * @returns {import("./camera.js").Rect}
+ */
+export function rectOf(box) {
+  return { x: box.x, y: box.y, w: box.width, h: box.height };
+}
+
+/**
  * The next item on a way: along an edge where one leads there, else the nearest that way.
  *
  * @param {import("./atlas.js").Atlas} atlas

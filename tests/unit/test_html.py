@@ -1,0 +1,84 @@
+"""The report: one file, offline, that no name can break out of."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html.parser import HTMLParser
+
+from small_scene import small_scene
+
+from autogradviz.render.html import render_html
+from autogradviz.scene.payload import to_payload
+
+HOSTILE = "</script><script>hacked()</script><!--&amp;\"'\u202e\U0001f600"
+
+
+class Page(HTMLParser):
+    """The elements of a page: attributes and text of each, by name."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), ""))
+        self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            tag, attrs, text = self.elements[-1]
+            self.elements[-1] = (tag, attrs, text + data)
+
+    def all(self, tag):
+        return [(attrs, text) for name, attrs, text in self.elements if name == tag]
+
+
+def test_the_payload_stands_in_the_page_whole():
+    scene = small_scene(name=HOSTILE)
+    page = Page(render_html(scene))
+    payload = next(text for attrs, text in page.all("script") if "id" in attrs)
+    assert json.loads(payload) == json.loads(json.dumps(to_payload(scene)))
+
+
+def test_no_name_adds_an_element():
+    scene = small_scene(name=HOSTILE, title=HOSTILE)
+    tags = [tag for tag, _, _ in Page(render_html(scene, title=HOSTILE)).elements]
+    assert tags == [tag for tag, _, _ in Page(render_html(small_scene())).elements]
+    assert Page(render_html(scene)).all("title") == [({}, HOSTILE)]
+
+
+def test_the_policy_allows_this_script_and_no_request():
+    page = Page(render_html(small_scene()))
+    policy = next(attrs["content"] for attrs, _ in page.all("meta") if "http-equiv" in attrs)
+    script = next(text for attrs, text in page.all("script") if not attrs)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_nothing_in_the_page_names_another_address():
+    page = Page(render_html(small_scene()))
+    named = [
+        (tag, key) for tag, attrs, _ in page.elements for key in attrs if key in {"src", "href"}
+    ]
+    assert named == []
+
+
+def test_the_title_is_the_scene_s_unless_another_is_given():
+    assert Page(render_html(small_scene())).all("title") == [({}, "Small")]
+    assert Page(render_html(small_scene(), title="Step 3")).all("title") == [({}, "Step 3")]
+
+
+def test_where_scripts_are_off_the_picture_shows():
+    assert "<noscript><svg>picture</svg></noscript>" in render_html(
+        small_scene(), svg="<svg>picture</svg>"
+    )

@@ -1,0 +1,62 @@
+"""The checked-in bundle is what its source builds, and its source is clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+
+from autogradviz.render.assets import EXPORT, read_global_script, read_script, read_style
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "assets"
+STATIC = ROOT / "autogradviz" / "render" / "static"
+MOST_BYTES = 100_000
+"""The script is sent once for every widget."""
+
+
+@pytest.fixture(scope="module")
+def node():
+    program = shutil.which("node")
+    if program and (ASSETS / "node_modules" / "esbuild").exists():
+        return program
+    reason = "the viewer's tools are missing: run `npm install` in assets/"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    warnings.warn(f"the viewer was not rebuilt: {reason}", stacklevel=2)
+    pytest.skip(reason)
+
+
+def run(*command):
+    done = subprocess.run(command, cwd=ASSETS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_bundle_is_what_the_source_builds(node, tmp_path):
+    run(node, "build.mjs", str(tmp_path))
+    for name in ("viewer.js", "viewer.css"):
+        assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
+
+
+def test_the_source_has_types_that_fit_and_one_format(node):
+    run(str(ASSETS / "node_modules" / ".bin" / "tsc"), "--project", "viewer")
+    run(str(ASSETS / "node_modules" / ".bin" / "prettier"), "--check", "viewer", "build.mjs")
+
+
+def test_the_bundle_is_small_and_asks_for_nothing():
+    script = read_script()
+    assert len(script.encode()) < MOST_BYTES
+    foreign = [
+        word for word in ("https://", "fetch(", "XMLHttpRequest", "import(") if word in script
+    ]
+    assert foreign == []
+    assert "http" not in read_style()
+    assert "url(" not in read_style()
+
+
+def test_one_bundle_is_a_module_and_a_plain_script():
+    assert read_script().rstrip() == read_global_script() + EXPORT
