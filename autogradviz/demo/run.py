@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -94,9 +93,21 @@ def _show_bug(folder: Path, console: Console, config: Config) -> list[tuple[Path
         trace, error = _record_failure(training)
     files = _write(trace, folder, console, "bug", "bug", "the failing step")
     console.print()
-    console.print(Text("The traceback ends with the cause:", style="dim"))
-    console.print(Text("".join(traceback.format_exception_only(error)).strip()))
+    console.print(_explained(error), soft_wrap=True)
     return files
+
+
+def _explained(error: Exception) -> Text:
+    """Return how the error's traceback ends: PyTorch's words shortened, ours in full."""
+    first, *others = str(error).splitlines()
+    said = Text.assemble(
+        (f"{type(error).__name__}: ", "bold red"),
+        first,
+        (f"\n({len(others)} more lines of PyTorch's, then the note that autogradviz adds)", "dim"),
+    )
+    for note in getattr(error, "__notes__", ()):
+        said.append("\n\n").append(note)
+    return said
 
 
 def _record_failure(training: Training) -> tuple[Trace, Exception]:

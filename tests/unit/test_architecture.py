@@ -24,7 +24,7 @@ FLOORS = {
     "view": 6,
     "trace": 7,
     "recording": 8,
-    "cli": 9,
+    "cli": 10,
     "magic": 9,
     "demo": 9,
     "__init__": 10,
