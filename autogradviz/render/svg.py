@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render import svg_pen as pen
-from autogradviz.render.svg_frame import Sheet, draw_banner, draw_heading, draw_legend
+from autogradviz.render.svg_frame import (
+    Sheet,
+    draw_banner,
+    draw_heading,
+    draw_legend,
+    draw_nothing,
+)
 from autogradviz.render.svg_groups import draw_frame, draw_group
 from autogradviz.render.svg_nodes import draw_chips, draw_node, draw_pennants
 from autogradviz.render.svg_theme import THEMES, Theme, ThemeName
@@ -50,11 +56,14 @@ def render_svg(
     parts = [draw_heading(sheet, scene)]
     if scene.findings:
         parts.append(draw_banner(sheet, scene.findings[0]))
-    left = (width - placement.width) / 2
-    graph = _draw_graph(scene, placement, colours)
-    parts.append(f'<g transform="translate({pen.num(left)} {pen.num(sheet.y)})">{graph}</g>')
-    sheet.y += placement.height + 24
-    parts.append(draw_legend(sheet, scene, placement))
+    if scene.nodes:
+        left = (width - placement.width) / 2
+        graph = _draw_graph(scene, placement, colours)
+        parts.append(f'<g transform="translate({pen.num(left)} {pen.num(sheet.y)})">{graph}</g>')
+        sheet.y += placement.height + 24
+        parts.append(draw_legend(sheet, scene, placement))
+    else:
+        parts.append(draw_nothing(sheet))
     size = f'width="{pen.num(width)}" height="{pen.num(sheet.y)}"'
     view = f'viewBox="0 0 {pen.num(width)} {pen.num(sheet.y)}"'
     label = pen.escape(f"{scene.summary.title}. {scene.summary.subtitle}")
@@ -141,8 +150,8 @@ def _label(scene: Scene, line: Line, theme: Theme) -> str:
     assert line.label is not None
     x, y = line.label
     words = plural(scene.groups[line.group].links[line.link].views, "view")
-    width = text_width(words, 10.0) + 6
+    width = text_width(words, 9.5) + 2
     ground = f'fill="{theme.page}"'
     return pen.rect(x - width / 2, y - 7, width, 13, radius=3, style=ground) + pen.text(
-        x, y + 3.2, words, fill=theme.text2, size=10, anchor="middle"
+        x, y + 3.2, words, fill=theme.text2, size=9.5, anchor="middle"
     )

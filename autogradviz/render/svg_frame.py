@@ -92,6 +92,15 @@ def _row(sheet: Sheet, label: str, code: str) -> str:
     return row
 
 
+def draw_nothing(sheet: Sheet) -> str:
+    """Return why there is no graph."""
+    words = "No autograd node was seen: call backward() while recording, or keep its result alive."
+    sheet.y += 12
+    line = pen.text(sheet.margin, sheet.y, words, fill=sheet.theme.text)
+    sheet.y += 32
+    return line
+
+
 def wrap(words: str, room: float, size: float, *, bold: bool = False) -> list[str]:
     """Return a text in lines that fit."""
     lines: list[str] = []

@@ -175,7 +175,7 @@ class _Drawing:
             shared.setdefault((pennant.grad, bool(pennant.name)), []).append(i)
         for (grad, _), alike in shared.items():
             first = pennants[alike[0]]
-            label = elide(", ".join(pennants[i].label for i in alike), MAX_NAME // 2)
+            label = _joint_label([pennants[i].label for i in alike])
             width = text_width(label, TAG_SIZE, bold=True)
             width += text_width(f" {first.shape}", TAG_SIZE) + PENNANT_PADDING
             width += 0.0 if grad == "unknown" else GRAD_GLYPH
@@ -199,6 +199,15 @@ class _Drawing:
         if accumulated:
             return "ok"
         return "none" if self._backward_ran else "unknown"
+
+
+def _joint_label(labels: list[str]) -> str:
+    """Return "weight, bias", and of many or long names the first and how many more."""
+    joint = ", ".join(labels)
+    if len(joint) <= MAX_NAME // 2:
+        return joint
+    first = elide(labels[0], MAX_NAME // 2)
+    return f"{first} +{len(labels) - 1}" if len(labels) > 1 else first
 
 
 def _leaf_nbytes(leaf: Node) -> int:

@@ -5,8 +5,8 @@ that collapsing turned into cycles run backwards; creation order says which. (2)
 more links leave downwards than upwards sink to just above their sources, so that a constant
 that is used late does not hang at the top. (3) Links over several rows get a bend a row; those
 over more than ``MAX_SPAN`` rows none, they are drawn as stubs. (4) Rows are ordered by a
-depth-first walk that takes the longest links first, which nests the lanes of skip connections
-outside each other, then by sweeps that sort by the median of the neighbours.
+depth-first walk that takes links from the outermost on, which nests the lanes of skip
+connections, then by sweeps that sort by the median of the neighbours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 MAX_SPAN: Final = 32
 """Rows that a drawn link may cross."""
@@ -52,6 +52,7 @@ def arrange(
     links: Sequence[tuple[int, int]],
     tops: Sequence[int],
     bottoms: Sequence[int],
+    groups: Collection[int] = (),
 ) -> Arrangement:
     """Return the rows of a group's cells and the ways of its links.
 
@@ -60,6 +61,7 @@ def arrange(
         links: source and target of each link, as cell numbers; each pair once.
         tops: cells that are ports on the group's top.
         bottoms: cells that are ports on its bottom.
+        groups: cells that are groups.
     """
     ranks = _rank(orders, links, tops, bottoms)
     _sink(ranks, links)
@@ -69,7 +71,7 @@ def arrange(
     rows: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
     above: list[list[int]] = [[] for _ in row]
     below: list[list[int]] = [[] for _ in row]
-    for path in sorted(paths, key=len, reverse=True):
+    for path in sorted(paths, key=lambda path: _side(path, groups)):
         if row[path[0]] - row[path[-1]] in {len(path) - 1, 1 - len(path)}:
             for a, b in itertools.pairwise(path):
                 upper, lower = (a, b) if row[a] < row[b] else (b, a)
@@ -77,8 +79,20 @@ def arrange(
                 above[lower].append(upper)
     for cell in _walk(row, orders, below):
         rows[row[cell]].append(cell)
-    _untangle(rows, above, below)
+    _untangle(rows, _solid_first(above, len(orders)), _solid_first(below, len(orders)))
     return Arrangement(rows, paths, ranks.reversed, len(rows_of_bends))
+
+
+def _side(path: tuple[int, ...], groups: Collection[int]) -> tuple[int, int]:
+    """Return what sorts links from left to right, the longest outermost.
+
+    Links that pass rows pass them on the left; but those to a group on the right, since a
+    group's ports are in creation order and its first user is mostly right below it.
+    """
+    bends = len(path) - 2
+    if bends and path[-1] in groups:
+        return 1, bends
+    return 0, -bends
 
 
 def _rank(
@@ -179,7 +193,11 @@ def _longest_span(spans: list[int], budget: int) -> int:
 
 
 def _walk(row: list[int], orders: Sequence[float], below: list[list[int]]) -> list[int]:
-    """Return all cells depth first from the top, the longest links first."""
+    """Return all cells depth first from the top.
+
+    A lane is followed to its last bend only: the box that it leads to has its place from the
+    boxes above it, after the lanes that pass it.
+    """
     cells = sorted(range(len(orders)), key=lambda i: (row[i], orders[i], i))
     seen = [False] * len(row)
     found: list[int] = []
@@ -190,8 +208,21 @@ def _walk(row: list[int], orders: Sequence[float], below: list[list[int]]) -> li
             if not seen[cell]:
                 seen[cell] = True
                 found.append(cell)
-                stack.extend(reversed(below[cell]))
+                is_bend = cell >= len(orders)
+                stack.extend(c for c in reversed(below[cell]) if not is_bend or c >= len(orders))
     return found
+
+
+def _solid_first(beside: list[list[int]], count: int) -> list[list[int]]:
+    """Return the neighbours that a cell follows: the next boxes, or bends where none is next.
+
+    So a lane never draws a column aside, and keeps to its side of it.
+    """
+    followed = []
+    for cells in beside:
+        solid = [cell for cell in cells if cell < count] if len(cells) > 1 else cells
+        followed.append(solid or cells)
+    return followed
 
 
 def _untangle(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:

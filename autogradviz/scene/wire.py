@@ -142,7 +142,8 @@ class Wirer:
         cells += [Cell(kind="group", ref=child) for child in group.groups]
         cells += [Cell(kind="top", ref=-1)] * len(tops)
         cells += [Cell(kind="bottom", ref=-1)] * len(bottoms)
-        arrangement = arrange(orders, list(group.links), tops, bottoms)
+        groups = set(group.group_cell.values())
+        arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
         cells += [Cell(kind="bend", ref=-1)] * arrangement.bends
         return Layout(
             tuple(cells),

@@ -62,6 +62,13 @@ def test_a_chain_is_one_straight_column_through_open_groups():
     assert {len(line.points) for line in placement.lines} == {2}
 
 
+def test_lanes_of_a_dense_net_keep_to_one_side_of_its_column():
+    boxes = [Box(i, "cat", to=list(range(1, i))) for i in range(1, 9)]
+    group = scene_of(*boxes).groups[0]
+    for row in group.rows:
+        assert [group.cells[cell].kind for cell in row][-1] == "node"
+
+
 def test_a_long_skip_is_a_stub_at_both_ends():
     boxes = [Box(1, "exp"), *(Box(i, "mul", to=[i - 1]) for i in range(2, 50))]
     scene = scene_of(*boxes, Box(50, "add", to=[49, 1]))

@@ -6,14 +6,17 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
+from make_log import began, make_log
 from make_scene import Box, scene_of, tower
 from test_scene_boxes import FAILING, MUTATED
 
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
+from autogradviz.model import Model
 from autogradviz.render import dot, svg
 from autogradviz.render.dot import render_dot_svg, to_dot
 from autogradviz.render.svg import render_svg
 from autogradviz.render.svg_pen import polyline
+from autogradviz.scene.build import build_scene
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
 
@@ -107,6 +110,15 @@ def test_the_picture_asks_nothing_of_the_network():
     picture = render_svg(checkpointed())
     assert re.findall(r"(?:href|src|url)\b", picture) == []
     assert set(re.findall(r"https?://[^\"]*", picture)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_recording_without_a_graph_says_so():
+    scene = build_scene(Model(make_log(began(model_name="Net"))), ())
+    assert texts(render_svg(scene)) == [
+        "Net",
+        "0 nodes · 0 edges",
+        "No autograd node was seen: call backward() while recording, or keep its result alive.",
+    ]
 
 
 def test_too_many_boxes_are_refused_with_advice(monkeypatch):
