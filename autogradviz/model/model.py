@@ -72,7 +72,7 @@ class Model:
         return None if storage_id is None else self._history_by_storage.get(storage_id)
 
     def write_stack(self, seq: int) -> tuple[SourceLocation, ...]:
-        """Return the stack that raised a version counter, innermost first."""
+        """Return the stack of a write, by its own or its op's event number, innermost first."""
         return self.stack(self._stack_by_write.get(seq))
 
     @cached_property
@@ -195,7 +195,11 @@ class Model:
 
     @cached_property
     def _stack_by_write(self) -> dict[int, int | None]:
-        return {event.seq: event.stack_id for event in self.log.of(VersionBumped)}
+        stacks = {event.seq: event.stack_id for event in self.log.of(VersionBumped)}
+        for event in self.log.of(VersionBumped):
+            if event.op_seq is not None:
+                stacks[event.op_seq] = event.stack_id
+        return stacks
 
     @cached_property
     def _op_by_seq(self) -> dict[int, Op]:

@@ -62,6 +62,7 @@ print(json.dumps({
         [f.slug, place(f.culprit), place(f.victim), len(f.explanation.splitlines()), f.confidence]
         for f in trace.diagnose()
     ],
+    "fixes": [f.fix for f in trace.diagnose()],
     "notes": len(getattr(seen, "__notes__", [])),
     "alarms": [f.slug for f in clean.diagnose()],
 }))
@@ -99,3 +100,9 @@ def test_a_failing_case_is_explained(name):
     if exact:
         assert [culprit] == marked(path, "CULPRIT")
         assert victim in marked(path, "VICTIM")
+
+
+def test_an_optimizers_step_gets_a_fix_of_its_own():
+    _, told = examine("ip_03_vae_step_before_discriminator")
+    assert told["findings"][0][4] == "certain"
+    assert "call step() only after every backward()" in told["fixes"][0]
