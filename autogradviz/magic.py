@@ -71,8 +71,10 @@ def parse_line(line: str) -> tuple[str, str]:
 def _run(shell: InteractiveShell, cell: str) -> None:
     """Run a cell as the shell would: what its last line gives is shown."""
     __tracebackhide__ = True
-    # The magic's own line counts, so that lines have the numbers that the user sees.
-    code = shell.transform_cell("\n" + cell)  # type: ignore[no-untyped-call]
+    code = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+    # The magic's line and blank ones, which transforming removes, count where the user looks.
+    blank = cell[: len(cell) - len(cell.lstrip())].count("\n")
+    code = "\n" * (1 + blank) + code
     filename = shell.compile.cache(code, shell.execution_count, raw_code=cell)
     parsed = shell.compile.ast_parse(code, filename)
     assert isinstance(parsed, ast.Module)
