@@ -9,7 +9,9 @@ const CELL_GAP = 12;
 export const BEND_WEIGHT = 1;
 export const NODE_WEIGHT = 1000;
 export const MAIN_WEIGHT = 1e9;
-const SWEEPS = 5;
+const SWEEPS = 7;
+const FEW_SWEEPS = 3;
+const MANY_CELLS = 10_000;
 const LANE_SWEEPS = 3;
 
 /** @typedef {[cell: number, shift: number, weight: number]} Neighbour */
@@ -38,7 +40,8 @@ export function setColumns(grid) {
     settle(grid, row, wishes);
   };
   for (const row of rows) settle(grid, row, Array(row.length).fill(0));
-  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+  const sweeps = x.length < MANY_CELLS ? SWEEPS : FEW_SWEEPS;
+  for (let sweep = 0; sweep < sweeps; sweep++) {
     if (sweep % 2 === 0) for (const row of rows) ask(row, above);
     else for (const row of [...rows].reverse()) ask(row, below);
   }

@@ -5,10 +5,11 @@
  * `autogradviz/scene/measure.py` does the same sums in the same order.
  */
 
+import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setColumns } from "./columns.js";
 import { spreadEnds } from "./ends.js";
-import { Sheet, isStub } from "./sheet.js";
+import { Sheet, isStub, portShift } from "./sheet.js";
 import { assignTracks } from "./tracks.js";
-import { placeColumns } from "./ways.js";
+import { longestWay } from "./ways.js";
 
 export const NODE_HEIGHT = 24;
 const COMPACT_HEIGHT = 18;
@@ -18,6 +19,7 @@ const CELL_MARGIN = 6;
 const ROW_GAP = 14;
 export const MIN_VIEWS = 2;
 const LABEL_GAP = 28;
+const BENT_WEIGHT = 0.25;
 const TRACK_TOP = 13;
 const TRACK_BOTTOM = 6;
 const LABEL_ROOM = 14;
@@ -87,6 +89,43 @@ function extents(scene, group, sheets) {
     sheet.right.push(right);
   }
   return sheet;
+}
+
+/**
+ * Set the x of every cell. The longest way through the group is its straight column.
+ *
+ * @param {SceneGroup} group
+ * @param {Sheet} sheet
+ * @param {Map<number, Sheet>} sheets
+ */
+function placeColumns(group, sheet, sheets) {
+  const bend = group.cells.map((cell) => cell.kind === "bend");
+  /** @type {import("./columns.js").Neighbour[][]} */
+  const above = bend.map(() => []);
+  /** @type {import("./columns.js").Neighbour[][]} */
+  const below = bend.map(() => []);
+  /** @type {number[]} */
+  const weights = bend.map((isBend) => (isBend ? BEND_WEIGHT : NODE_WEIGHT));
+  const main = longestWay(group);
+  for (const cell of main) weights[cell] = MAIN_WEIGHT;
+  for (const link of group.links) {
+    if (isStub(link, sheet)) continue;
+    const last = link.path.length - 1;
+    let weight = last === 1 ? 1 : BENT_WEIGHT;
+    if (last === 1 && main.has(link.path[0]) && main.has(link.path[1])) weight = MAIN_WEIGHT;
+    for (let i = 0; i < last; i++) {
+      const a = link.path[i];
+      const b = link.path[i + 1];
+      let shift = 0;
+      if (i === 0) shift -= portShift(group, a, link.source_port, sheets);
+      if (i === last - 1) shift += portShift(group, b, link.target_port, sheets);
+      (link.reversed ? below : above)[a].push([b, shift, weight]);
+      (link.reversed ? above : below)[b].push([a, -shift, weight]);
+    }
+  }
+  sheet.x = bend.map(() => 0);
+  const { left, right, x } = sheet;
+  setColumns({ rows: group.rows, bend, weight: weights, above, below, left, right, x });
 }
 
 /**

@@ -19,7 +19,7 @@ HEIGHT: Final = 620
 """Pixels: fits a laptop's screen below JupyterLab's own bars."""
 
 
-class TraceWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is not typed for subclasses
+class TraceWidget(anywidget.AnyWidget):
     """One scene to look at, and what is selected in it.
 
     Example:
@@ -63,7 +63,8 @@ def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], 
     Returns:
         The bundle and its metadata, as ``_repr_mimebundle_`` returns them.
     """
-    bundle, metadata = TraceWidget(scene)._repr_mimebundle_()
-    if text:
-        bundle["text/plain"] = text
-    return {**bundle, "image/svg+xml": svg}, metadata
+    shown = TraceWidget(scene)._repr_mimebundle_()
+    assert shown is not None, "the widget has no view"
+    bundle, metadata = shown
+    words = {"text/plain": text} if text else {}
+    return {**bundle, **words, "image/svg+xml": svg}, metadata

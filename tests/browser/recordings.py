@@ -95,6 +95,28 @@ def diverging():
     return record(model, step, RuntimeError)
 
 
+class Dense(nn.Module):
+    """Every layer reads all before it: many lines over many rows."""
+
+    def __init__(self, depth=5):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(depth))
+
+    def forward(self, x):
+        seen = [x]
+        for layer in self.layers:
+            query, key = layer(sum(seen)), torch.tanh(seen[-1])
+            seen.append(torch.sigmoid(query @ key.T) @ seen[0])
+        return sum(map(torch.sum, seen))
+
+
+@cache
+def dense():
+    model = Dense()
+    x = torch.ones(2, 8, requires_grad=True)
+    return record(model, lambda: model(x).backward())
+
+
 @cache
 def empty():
     return record(None, lambda: None)

@@ -68,7 +68,9 @@ def flat_script(placement):
     }
 
 
-@pytest.mark.parametrize("name", ["plain", "checkpointed", "failing", "diverging", "empty"])
+@pytest.mark.parametrize(
+    "name", ["plain", "checkpointed", "failing", "diverging", "dense", "empty"]
+)
 def test_viewer_and_python_place_alike(open_page, name):
     scene = getattr(recordings, name)()
     everything = [group.index for group in scene.groups]
