@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.checkpoint import find_diverged
+from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
+from autogradviz.diagnose.misuse import find_misuse
+from autogradviz.diagnose.repeated import find_captured_mutations, find_repeated_effects
 
 if TYPE_CHECKING:
     from autogradviz.model import Model
 
 __all__ = ["Confidence", "Finding", "diagnose"]
 
-_FAMILIES: Final = (find_mutated, find_diverged)
+_FAMILIES: Final = (
+    find_mutated,
+    find_diverged,
+    find_misuse,
+    find_captured_mutations,
+    find_repeated_effects,
+)
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
-    found = [finding for family in _FAMILIES for finding in family(model)]
+    evidence = Evidence(model)
+    found = [finding for family in _FAMILIES for finding in family(evidence)]
     return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))

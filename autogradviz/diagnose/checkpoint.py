@@ -10,6 +10,7 @@ from autogradviz.diagnose.wording import fit, op_words, quoted, shape, short, sl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Model, OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
 SHOWN: Final = 4  # saved tensors listed
@@ -33,8 +34,9 @@ _KINDS: Final = (
 )
 
 
-def find_diverged(model: Model) -> Iterator[Finding]:
+def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where checkpoint's determinism check stopped the backward."""
+    model = evidence.model
     error = model.error
     if error is None or not error.type_name.endswith("CheckpointError"):
         return

@@ -11,6 +11,7 @@ from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import HistoryEntry, Model, Node, SavedTensor, Unpack
 
 SLUG: Final = "saved-tensor-mutated"
@@ -18,8 +19,9 @@ _MESSAGE: Final = "modified by an inplace operation"
 _VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
 
 
-def find_mutated(model: Model) -> Iterator[Finding]:
+def find_mutated(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each slot whose version check stopped the backward."""
+    model = evidence.model
     error = model.error
     if error is None or _MESSAGE not in error.message:
         return

@@ -148,8 +148,10 @@ class SaveTable:
     ) -> Packed:
         """Record a save that is on its way through hooks."""
         recorder = self._recorder
-        stack_id = recorder.stacks.capture(4) if recorder.with_stacks else None
         sequence_nr = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+        stack_id = self.custom.get(sequence_nr)
+        if stack_id is None and recorder.with_stacks:
+            stack_id = recorder.stacks.capture(4)
         found = version_of(tensor)
         version = None if found == NO_ID else found
         saved_id, tensor_id = self.new(

@@ -1,0 +1,120 @@
+"""Questions that several families ask of a model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.events import BackwardStarted, NodeFinished, ParameterSeen
+
+if TYPE_CHECKING:
+    from autogradviz.model import Model, Node, Op, Region, SavedTensor, SourceLocation, Unpack
+
+# These write running statistics that their schemas do not mention.
+_QUIET_WRITERS: Final = {
+    "native_batch_norm": (3, 4),
+    "cudnn_batch_norm": (3, 4),
+    "miopen_batch_norm": (3, 4),
+}
+
+
+class Evidence:
+    """A model with the indices that findings need, each built when first asked for."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @cached_property
+    def writers(self) -> dict[int, list[Op]]:
+        """Ops that wrote a storage, oldest first, by storage id."""
+        found: dict[int, list[Op]] = defaultdict(list)
+        for op in self.model.ops:
+            for storage_id in _written_storages(op):
+                found[storage_id].append(op)
+        return found
+
+    @cached_property
+    def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
+        """The first unpack that raised, the innermost of a nest."""
+        failed = [
+            (saved, unpack)
+            for saved in self.model.saved.values()
+            for unpack in saved.unpacks
+            if unpack.failed
+        ]
+        return min(failed, key=lambda pair: pair[1].seq, default=None)
+
+    @cached_property
+    def made_in(self) -> dict[int, int]:
+        """The event number of the first op that returned a storage without being given it."""
+        first: dict[int, int] = {}
+        met: set[int] = set()
+        for op in self.model.ops:
+            for tensor in op.inputs:
+                if tensor.storage_id is not None:
+                    met.add(tensor.storage_id)
+            for tensor in op.outputs:
+                if tensor.storage_id is not None and tensor.storage_id not in met:
+                    met.add(tensor.storage_id)
+                    first[tensor.storage_id] = op.seq
+        return first
+
+    def made_inside(self, storage_id: int, region: Region) -> bool:
+        """Return whether a region's own forward made a storage."""
+        made = self.made_in.get(storage_id)
+        end = region.exited_seq
+        return made is not None and made > region.entered_seq and (end is None or made < end)
+
+    def name_of(self, storage_id: int) -> str:
+        """Return the first parameter or buffer name of a storage, "" where it has none."""
+        return self._names.get(storage_id, "")
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for tensor_id, found in self.model.parameters.items():
+            storage_id = self.model.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                names.setdefault(storage_id, found[0])
+        return names
+
+    def is_buffer(self, storage_id: int) -> bool:
+        """Return whether a storage belongs to a registered buffer."""
+        return storage_id in self._buffers
+
+    @cached_property
+    def _buffers(self) -> set[int]:
+        found = set()
+        for event in self.model.log.of(ParameterSeen):
+            storage_id = self.model.tensors[event.tensor_id].storage_id
+            if event.buffer and storage_id is not None:
+                found.add(storage_id)
+        return found
+
+    def backward_that_ran(self, node: Node) -> SourceLocation | None:
+        """Return the line of the first backward in which a node ran to its end."""
+        starts = {event.backward_id: event for event in self.model.log.of(BackwardStarted)}
+        for event in self.model.log.of(NodeFinished):
+            if event.node_id == node.node_id and event.backward_id in starts:
+                return self.model.location(starts[event.backward_id].stack_id)
+        return None
+
+    def in_optimizer(self, op: Op) -> bool:
+        """Return whether an optimizer called an op."""
+        return any(
+            "/torch/optim/" in place.filename.replace("\\", "/")
+            for place in self.model.stack(op.stack_id)
+        )
+
+    def raised_at(self) -> SourceLocation | None:
+        """Return the innermost line of the user's own code in the error's traceback."""
+        return self.model.error.location if self.model.error is not None else None
+
+
+def _written_storages(op: Op) -> set[int]:
+    tensors = list(op.written)
+    for place in _QUIET_WRITERS.get(op.name, ()):
+        if place < len(op.inputs):
+            tensors.append(op.inputs[place])
+    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

@@ -1,0 +1,144 @@
+"""Silent checkpoint trouble: what a region reads or writes outside itself.
+
+PyTorch checks the shapes of what is recomputed, and the versions of positional tensor arguments.
+It does not check parameters, buffers and captured tensors, and it does not undo what the region
+wrote: both show in the versions that the log holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.wording import fit, quoted, short, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Op, Recomputation, Region
+
+
+def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding where a tensor read by a region was written before it was read again."""
+    for region in evidence.model.regions:
+        for again in region.recomputations[:1]:
+            found = _written_between(evidence, region, again)
+            if found is not None:
+                yield _mutated(evidence, region, again, *found)
+                return
+
+
+def _written_between(
+    evidence: Evidence, region: Region, again: Recomputation
+) -> tuple[int, Op, Op] | None:
+    """Return the storage, the op that wrote it and the op that reads it, of the first such."""
+    if region.exited_seq is None:
+        return None
+    for op in region.ops:
+        for tensor in op.inputs:
+            storage_id = tensor.storage_id
+            if storage_id is None or evidence.made_inside(storage_id, region):
+                continue
+            for write in evidence.writers.get(storage_id, ()):
+                if region.exited_seq < write.seq < again.started_seq:
+                    return storage_id, write, op
+    return None
+
+
+def _mutated(
+    evidence: Evidence,
+    region: Region,
+    again: Recomputation,
+    storage_id: int,
+    write: Op,
+    read: Op,
+) -> Finding:
+    name = evidence.name_of(storage_id)
+    optimizer = evidence.in_optimizer(write)
+    return Finding(
+        slug="checkpoint-captured-tensor-mutated",
+        title=f"{name or 'A tensor'} changed before the region that reads it was recomputed",
+        culprit=write.location,
+        victim=region.location,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} reads "
+                f"{name or 'a tensor that it did not make'} at {short(read.location)}:",
+                quoted(region.location),
+                f"After its forward, {write.name} wrote it:",
+                quoted(write.location),
+                "Then the region was recomputed, from the new values: its gradients do not belong "
+                "to the loss that was computed. Checkpoint compares the versions of positional "
+                "tensor arguments only, so nothing was raised.",
+            ]
+        ),
+        fix=(
+            "# call step() only after every backward() through the region"
+            if optimizer
+            else "# move this write after backward(), or write to a clone"
+        ),
+        confidence="certain" if write.location is not None else "likely",
+        events=(read.seq, write.seq, again.started_seq),
+        region_id=region.region_id,
+    )
+
+
+def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding where a region writes a buffer, and wrote it again when recomputed."""
+    for region in evidence.model.regions:
+        for again in region.recomputations[:1]:
+            pair = _written_twice(evidence, region, again)
+            if pair is not None:
+                yield _repeated(evidence, region, again, *pair)
+                return
+
+
+def _written_twice(
+    evidence: Evidence, region: Region, again: Recomputation
+) -> tuple[int, Op, Op] | None:
+    rerun = {op.seq for op in again.ops}
+    first = {op.seq for op in region.ops}
+    for storage_id, writers in evidence.writers.items():
+        if not evidence.is_buffer(storage_id) or evidence.made_inside(storage_id, region):
+            continue
+        before = next((op for op in writers if op.seq in first), None)
+        after = next((op for op in writers if op.seq in rerun), None)
+        if before is not None and after is not None:
+            return storage_id, before, after
+    return None
+
+
+def _repeated(
+    evidence: Evidence,
+    region: Region,
+    again: Recomputation,
+    storage_id: int,
+    before: Op,
+    after: Op,
+) -> Finding:
+    name = evidence.name_of(storage_id) or "a buffer"
+    last = region.saved[-1].location if region.saved else region.location
+    return Finding(
+        slug="checkpoint-effect-repeated",
+        title=f"{name} was updated twice: in forward and again in recomputation",
+        culprit=before.location,
+        victim=last,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} writes {name}:",
+                quoted(before.location),
+                "A checkpointed region runs twice, and so does everything that it does besides "
+                f"computing: {after.name} wrote {name} again when backward recomputed the region.",
+                "Gradients are right; running statistics, counters and caches drift.",
+            ]
+        ),
+        fix=(
+            "# skip the update while recomputing, for instance for BatchNorm:\n"
+            "#   checkpoint everything but the norm layer, or set momentum to 1 - sqrt(1 - m),\n"
+            "#   or use a norm without running statistics (GroupNorm, LayerNorm)"
+        ),
+        confidence="certain" if before.location is not None else "likely",
+        events=(before.seq, again.started_seq, after.seq),
+        region_id=region.region_id,
+    )
