@@ -326,6 +326,7 @@ class RegionEntered(Event):
     call_id: int | None  # the module call that the region stands in
     reentrant: bool
     early_stop: bool
+    preserve_rng: bool  # torch's random state is restored for the recomputation
     function: str  # what is checkpointed, "Block.forward"
     module_id: int | None  # the module that is checkpointed, where it is one
 
@@ -379,6 +380,22 @@ class ModuleExited(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged(Event):
+    """Something that a checkpointed region can read was not the same when it ran again.
+
+    ``stack_id`` is the write's, where it was seen (attributes of modules); else None.
+    """
+
+    region_id: int
+    recompute_id: int | None
+    state_kind: str  # "object", "random", "context"
+    state_name: str  # "self.calls", "cache.keys", "python random", "torch function modes"
+    before: str  # when the region's forward began
+    after: str  # when the recomputation began
+    in_forward: bool  # the region's own forward changed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised(Event):
     """An exception left the recorded block; ``stack_id`` is its traceback."""
 
@@ -418,6 +435,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     RecomputeStopped,
     ModuleEntered,
     ModuleExited,
+    StateChanged,
     ErrorRaised,
 )
 

@@ -165,7 +165,8 @@ class RegionTable:
             function = _function_of(frame)
             recorder.emit(
                 RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
-                False, bool(getattr(frame, "early_stop", True)), _function_name(function),
+                False, bool(getattr(frame, "early_stop", True)),
+                bool(_closure(frame).get("preserve_rng_state", True)), _function_name(function),
                 self._module_id(function),
                 stack_id=stack_id,
             )  # fmt: skip
@@ -201,10 +202,20 @@ _FRAME = "_autogradviz_frame"
 
 def _function_of(frame: Any) -> Any:
     """Return what a region runs again, from the closure that runs it."""
+    return _closure(frame).get("fn")
+
+
+def _closure(frame: Any) -> dict[str, Any]:
+    """Return what the function that runs a region again holds: fn, kwargs, preserve_rng_state."""
     recompute = getattr(frame, "recompute_fn", None)
     names = getattr(getattr(recompute, "__code__", None), "co_freevars", ())
-    cells = dict(zip(names, getattr(recompute, "__closure__", None) or (), strict=False))
-    return cells["fn"].cell_contents if "fn" in cells else None
+    held = {}
+    for name, cell in zip(names, getattr(recompute, "__closure__", None) or (), strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return held
 
 
 def _function_name(function: Any) -> str:
