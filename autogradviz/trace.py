@@ -113,6 +113,12 @@ class Trace:
 
         return plot_memory(self.model)
 
+    def plot_timeline(self) -> go.Figure:
+        """Return when modules, backwards, recomputations and nodes ran, as a plotly figure."""
+        from autogradviz.render.plots import plot_timeline
+
+        return plot_timeline(self.model)
+
     def _repr_mimebundle_(self, **_: Any) -> Any:
         from autogradviz.render.widget import mimebundle
 

@@ -109,7 +109,9 @@ def findings(found: Sequence[Finding]) -> RenderableType:
 
 def as_text(renderable: RenderableType) -> str:
     """Return something that rich draws as plain text."""
-    console = Console(file=io.StringIO(), width=_WIDTH, no_color=True, force_terminal=False)
+    console = Console(
+        file=io.StringIO(), width=_WIDTH, no_color=True, force_terminal=False, force_jupyter=False
+    )
     console.print(renderable)
     output = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in output.splitlines())

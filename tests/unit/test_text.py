@@ -89,5 +89,11 @@ def test_a_terminal_is_given_no_commands_of_a_file(command):
     assert said.isprintable() or said.encode()
 
 
+def test_a_notebook_gets_text_too_and_no_output_of_its_own(monkeypatch, capsys):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert as_text(findings([])) == "No findings."
+    assert capsys.readouterr() == ("", "")
+
+
 def test_marks_of_rich_are_plain_text():
     assert as_text(findings([finding(title="[bold]x[/bold] [/]")])).startswith("[bold]x[/bold] [/]")

@@ -1,0 +1,76 @@
+"""The notebooks run, and what is saved of them can be read where nothing runs."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+SHOWN_ANYWHERE = {"image/svg+xml", "image/png", "text/plain"}
+PLOT = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def ran(path):
+    """Return the notebook after a run; nbclient raises where a cell fails."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, kernel_name="python3", timeout=120).execute(cwd=str(path.parent))
+    return notebook
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def kinds(cell):
+    """Return what a cell gave: kinds of data, or "text" for what it printed."""
+    return {kind for output in cell.outputs for kind in output.get("data", {"text": ""})}
+
+
+def test_there_is_a_notebook():
+    assert [found.stem for found in NOTEBOOKS] == ["01_first_look"]
+
+
+def test_no_cell_fails_and_each_gives_again_what_is_saved(path, ran):
+    saved = nbformat.read(path, as_version=4)
+    for before, after in zip(code_cells(saved), code_cells(ran), strict=True):
+        assert kinds(before) - {"image/png", "text/plain"} <= kinds(after), before.source
+
+
+def test_a_trace_shows_itself_as_a_widget_with_a_picture(ran):
+    (shown,) = [cell for cell in code_cells(ran) if cell.source == "trace"]
+    assert kinds(shown) == {WIDGET, "image/svg+xml", "text/plain"}
+
+
+def test_saved_outputs_need_no_kernel(path):
+    cells = code_cells(nbformat.read(path, as_version=4))
+    silent = [cell for cell in cells if not cell.outputs]
+    assert silent == cells[:1]  # imports
+    for cell in cells[1:]:
+        assert kinds(cell) & {*SHOWN_ANYWHERE, "text"}, cell.source
+        assert kinds(cell) <= {*SHOWN_ANYWHERE, "text", PLOT}, cell.source
+        assert (PLOT in kinds(cell)) <= ("image/png" in kinds(cell)), cell.source
+
+
+def test_saved_pictures_are_pictures(path):
+    cells = code_cells(nbformat.read(path, as_version=4))
+    data = [output.data for cell in cells for output in cell.outputs if "data" in output]
+    svg = [shown["image/svg+xml"] for shown in data if "image/svg+xml" in shown]
+    png = [shown["image/png"] for shown in data if "image/png" in shown]
+    assert (len(svg), len(png)) == (3, 1)
+    assert all(text.startswith("<svg") and text.count("<text") > 10 for text in svg)
+    assert png[0].startswith("iVBOR")
+
+
+def test_a_saved_notebook_is_small_and_names_no_folder_of_its_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 2_000_000
+    assert re.findall(r"/(?:home|root|tmp|Users|work|usr)/[\w/.-]*", text) == []
