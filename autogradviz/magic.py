@@ -8,14 +8,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
 from autogradviz.recording import record
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
     from autogradviz.trace import Trace
 
 _NAME: Final = re.compile(r"(?:^|\s)--name(?:\s+|=|$)(\S*)")
@@ -47,8 +46,9 @@ class AutogradvizMagics(Magics):
             _run(shell, cell)
 
 
-def register(shell: InteractiveShell) -> None:
+def register(shell: object) -> None:
     """Give a shell the magics."""
+    assert isinstance(shell, InteractiveShell), "%load_ext hands over IPython's shell"
     shell.register_magics(AutogradvizMagics)
 
 

@@ -48,7 +48,8 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         import torch
 
         if model is not None and not isinstance(model, torch.nn.Module):
-            message = f"record() takes an nn.Module, not {type(model).__name__}; leave it out"
+            kind = type(model).__name__  # type: ignore[unreachable]  # callers need not be typed
+            message = f"record() takes an nn.Module, not {kind}; leave it out"
             raise TypeError(message)
         self._model = model
         self._ops = ops

@@ -72,7 +72,7 @@ class Trace:
             if hasattr(error, "add_note"):
                 error.add_note(note)
             else:  # Python 3.10 has no notes; tools that know them read the attribute
-                error.__notes__ = [*getattr(error, "__notes__", []), note]  # type: ignore[attr-defined]
+                error.__notes__ = [*getattr(error, "__notes__", []), note]
 
     # --- pictures -------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ class GraphView:
 
             text = render_dot_svg(self.scene)
         else:
-            message = f'engine is "native" or "dot", not {engine!r}'
+            # callers need not be typed
+            message = f'engine is "native" or "dot", not {engine!r}'  # type: ignore[unreachable]
             raise ValueError(message)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
