@@ -68,12 +68,14 @@ export function makeTopBar(store, search) {
 function keysHelp() {
   const list = h("dl", { class: "agv-keys agv-float" });
   for (const [keys, words] of KEYS) list.append(h("dt", { text: keys }), h("dd", { text: words }));
-  return h(
+  const help = h(
     "details",
     { class: "agv-help" },
     h("summary", { title: "Keys", attrs: { "aria-label": "Keys" } }, icon("help", "agv-icon-16")),
     list,
   );
+  help.addEventListener("focusout", () => (help.open = false));
+  return help;
 }
 
 /**

@@ -11,7 +11,7 @@ import { place } from "./place.js";
 import { shiftsBetween } from "./slide.js";
 import { motionReduced } from "./theme.js";
 import { tooltipFor } from "./tooltip.js";
-import { boxOf, rectOf, stepFrom } from "./walk.js";
+import { axisOf, boxOf, rectOf, stepFrom } from "./walk.js";
 
 /** @typedef {import("./store.js").Item} Item */
 
@@ -131,6 +131,7 @@ export class Graph {
       return;
     }
     this.camera = centred(all, this.width, this.height, scale);
+    this.camera.x = axisOf(placement) - this.width / 2 / scale;
     if (all.h * scale > this.height) this.camera.y = -24 / scale;
   }
 

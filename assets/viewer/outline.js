@@ -135,6 +135,7 @@ export class Outline {
         text: group ? group.label : node?.op || node?.name || "",
         title: group ? group.path : (node?.name ?? ""),
       }),
+      node && h("span", { class: "agv-row-module", text: this.#whereWithin(node) }),
       group && group.repeat > 1 && h("span", { class: "agv-muted", text: `×${group.repeat}` }),
       group?.checkpointed &&
         h("span", { class: "agv-recompute", title: "checkpointed" }, icon("checkpoint")),
@@ -145,6 +146,19 @@ export class Outline {
     element.style.top = `${at * ROW_HEIGHT}px`;
     element.style.paddingLeft = `${6 + 12 * (row.level - 1)}px`;
     return element;
+  }
+
+  /**
+   * A node's module, as far as its group does not say it.
+   *
+   * @param {import("./types.js").SceneNode} node
+   * @returns {string}
+   */
+  #whereWithin({ module, group }) {
+    const { path } = this.store.scene.groups[group];
+    const within = path && `${module}.`.startsWith(`${path}.`);
+    const rest = within ? module.slice(path.length + 1) : module;
+    return rest && `in ${rest}`;
   }
 
   /** @param {MouseEvent} event */

@@ -62,6 +62,18 @@ export function rectOf(box) {
 }
 
 /**
+ * The middle of the main column: where the loss stands.
+ *
+ * @param {Placement} placement
+ * @returns {number}
+ */
+export function axisOf(placement) {
+  let lowest = placement.boxes[0];
+  for (const box of placement.boxes) if (box.kind !== "frame" && box.y > lowest.y) lowest = box;
+  return lowest.x + lowest.width / 2;
+}
+
+/**
  * The next item on a way: along an edge where one leads there, else the nearest that way.
  *
  * @param {import("./atlas.js").Atlas} atlas
