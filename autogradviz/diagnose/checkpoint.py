@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.causes import Cause, find_cause
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, op_words, quoted, shape, short, slot, where
 
@@ -35,21 +36,56 @@ _KINDS: Final = (
 
 
 def find_diverged(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where checkpoint's determinism check stopped the backward."""
+    """Yield a finding where checkpoint's determinism check, or recomputation itself, raised."""
     model = evidence.model
     error = model.error
-    if error is None or not error.type_name.endswith("CheckpointError"):
-        return
-    kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
-    # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
-    if kind is None and "Detected non-determinism" not in error.message:
+    if error is None:
         return
     region = _failed_region(model)
     if region is None or not region.recomputations:
         return
     again = region.recomputations[-1]
+    cause = find_cause(evidence, region, again)
+    if not error.type_name.endswith("CheckpointError"):
+        if again.outcome == "error" and cause is not None:
+            yield _raised(evidence, region, again, cause)
+        return
+    kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
+    # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
+    if kind is None and "Detected non-determinism" not in error.message:
+        return
     slug, title = (kind[1], kind[2]) if kind else _kind_by_counts(region, again)
-    yield _describe(model, region, again, slug, title)
+    yield _describe(model, region, again, cause, slug, title)
+
+
+def _raised(
+    evidence: Evidence, region: Region, again: Recomputation, cause: Cause
+) -> Finding:
+    """Say why a region that ran well in forward raised when it was recomputed."""
+    error = evidence.model.error
+    assert error is not None
+    failed = evidence.failed_unpack[0] if evidence.failed_unpack is not None else None
+    first_line = (error.message or error.type_name).splitlines()[0]
+    return Finding(
+        slug=cause.slug,
+        title=f"Recomputation{where(region.module)} failed: {cause.title}",
+        culprit=cause.culprit,
+        victim=failed.location if failed is not None else error.location,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} "
+                f"({short(region.location)}) ran well in forward. When backward recomputed it, "
+                f"{error.type_name} was raised ({first_line}):",
+                quoted(error.location),
+                *cause.lines,
+            ]
+        ),
+        fix=cause.fix,
+        confidence="likely",
+        events=(region.entered_seq, *cause.events, again.started_seq, error.seq),
+        nodes=(failed.node_id,) if failed is not None and failed.node_id is not None else (),
+        region_id=region.region_id,
+    )
 
 
 def _kind_by_counts(region: Region, again: Recomputation) -> tuple[str, str]:
@@ -75,32 +111,44 @@ def _failed_region(model: Model) -> Region | None:
 
 
 def _describe(
-    model: Model, region: Region, again: Recomputation, slug: str, title: str
+    model: Model,
+    region: Region,
+    again: Recomputation,
+    cause: Cause | None,
+    slug: str,
+    title: str,
 ) -> Finding:
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
     differing = _differing(region, again)
-    culprit = _divergence(pair)
-    victim = _victim(region, again, differing) or culprit
+    parted = _divergence(pair)
+    culprit = cause.culprit if cause is not None else None
+    # What was saved too often is the recomputation's doing: its own line suffers.
+    surplus = slug == "checkpoint-more-saved"
+    victim = (parted if surplus else None) or _victim(region, again, differing) or parted
     place = region.module or region.function
+    said = title.format(first=len(region.saved), again=len(again.saved)) + where(place)
     return Finding(
         slug=slug,
-        title=title.format(first=len(region.saved), again=len(again.saved)) + where(place),
-        culprit=culprit or region.location,
+        title=f"{said}: {cause.title}" if cause is not None else said,
+        culprit=culprit or parted or region.location,
         victim=victim,
         explanation=fit(
             [
                 f"The checkpointed region {region.function}{where(region.module)} "
                 f"({short(region.location)}) did not run the same way twice.",
+                *(cause.lines if cause is not None else ()),
                 *_first_difference(pair, again),
                 *_saved_lines(model, region, again, differing),
             ]
         ),
-        fix=(
+        fix=cause.fix
+        if cause is not None
+        else (
             "# make the region do the same at every call: keep caches, counters and random\n"
             "# choices out of it, pass what changes as an argument, or stop checkpointing it"
         ),
-        confidence="likely",
-        events=_evidence(region, again, pair),
+        confidence=cause.confidence if culprit is not None and cause is not None else "likely",
+        events=(*_evidence(region, again, pair), *(cause.events if cause is not None else ())),
         nodes=tuple(
             node_id
             for saved in (first for first, _ in differing if first is not None)

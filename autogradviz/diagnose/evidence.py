@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.events import BackwardStarted, NodeFinished, ParameterSeen
+from autogradviz.events import BackwardStarted, FrameSeen, NodeFinished, ParameterSeen
 
 if TYPE_CHECKING:
     from autogradviz.model import Model, Node, Op, Region, SavedTensor, SourceLocation, Unpack
@@ -99,6 +99,12 @@ class Evidence:
             if event.node_id == node.node_id and event.backward_id in starts:
                 return self.model.location(starts[event.backward_id].stack_id)
         return None
+
+    @cached_property
+    def user_files(self) -> tuple[str, ...]:
+        """Files of the user's own that appear in stacks, in order of appearance."""
+        frames = self.model.log.of(FrameSeen)
+        return tuple(dict.fromkeys(f.filename for f in frames if not f.library))
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

@@ -55,6 +55,7 @@ def build_regions(
                 function=event.function,
                 reentrant=event.reentrant,
                 early_stop=event.early_stop,
+                preserve_rng=event.preserve_rng,
                 failed=exit_ is not None and exit_.failed,
                 location=stacks.location(event.stack_id),
                 entered_seq=event.seq,

@@ -228,6 +228,7 @@ class Region:
     function: str
     reentrant: bool
     early_stop: bool
+    preserve_rng: bool  # torch's random state is restored for the recomputation
     failed: bool
     location: SourceLocation | None  # who called checkpoint
     entered_seq: int

@@ -27,6 +27,7 @@ from autogradviz.events import (
     TensorUnpacked,
 )
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.state import plain_arguments
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -134,18 +135,26 @@ class RegionTable:
         self._recomputes = 0
         self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
+    def next_region(self) -> int:
+        """Return a new region's number."""
+        self._regions += 1
+        return self._regions - 1
+
+    def next_recompute(self) -> int:
+        """Return a new recomputation's number."""
+        self._recomputes += 1
+        return self._recomputes - 1
+
     def plan(self, hooks: saved_tensors_hooks) -> tuple[PackedBy, int | None, int | None]:
         """Return who packs with these hooks, and the region and recomputation that begin."""
         frame = getattr(hooks, _FRAME, None)
         if isinstance(hooks, _forward_hook):
-            region_id = self._regions
-            self._regions += 1
+            region_id = self.next_region()
             if frame is not None:
                 self._region_of[frame] = region_id
             return "checkpoint", region_id, None
         if isinstance(hooks, _recompute_hook):
-            recompute_id = self._recomputes
-            self._recomputes += 1
+            recompute_id = self.next_recompute()
             target = frame() if frame is not None else None
             region = None if target is None else self._region_of.get(target)
             return "recompute", region, recompute_id
@@ -166,19 +175,32 @@ class RegionTable:
             recorder.emit(
                 RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
                 False, bool(getattr(frame, "early_stop", True)),
-                bool(_closure(frame).get("preserve_rng_state", True)), _function_name(function),
-                self._module_id(function),
+                bool(_closure(frame).get("preserve_rng_state", True)), function_name(function),
+                self.module_id(function), None,
                 stack_id=stack_id,
             )  # fmt: skip
             state.regions.append((region, state.region[1]))
+            recorder.guarded("state", self._describe, recorder.state.region_entered, region, frame)
         elif packed_by == "recompute":
             running = state.running[-1] if state.running else (None, None)
             recorder.emit(
                 RecomputeStarted, again, region, running[0], running[1], stack_id=stack_id
             )
             state.regions.append((region, again))
+            target = getattr(hooks, _FRAME, lambda: None)()
+            if region is not None and target is not None:
+                recorder.guarded(
+                    "state", recorder.state.recompute_entered,
+                    region, again, _closure(target), plain_arguments(target),
+                )  # fmt: skip
 
-    def _module_id(self, function: Any) -> int | None:
+    def _describe(self, tell: Any, region_id: int | None, frame: Any) -> None:
+        if region_id is not None and frame is not None:
+            with _NoFunctions():
+                tell(region_id, _closure(frame), plain_arguments(frame))
+
+    def module_id(self, function: Any) -> int | None:
+        """Return the number of the module that a function is, or belongs to."""
         owner = getattr(function, "__self__", function)
         return self._recorder.modules.find(owner) if isinstance(owner, torch.nn.Module) else None
 
@@ -191,6 +213,8 @@ class RegionTable:
         region_id, recompute_id = state.regions.pop()
         if isinstance(hooks, _forward_hook):
             recorder.emit(RegionExited, region_id, error is not None)
+            frame = getattr(hooks, _FRAME, None)
+            recorder.guarded("state", self._describe, recorder.state.region_left, region_id, frame)
         else:
             early = error is not None and issubclass(error, _EarlyStop)
             outcome = "completed" if error is None else "early_stop" if early else "error"
@@ -218,7 +242,8 @@ def _closure(frame: Any) -> dict[str, Any]:
     return held
 
 
-def _function_name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return what is checkpointed, by name."""
     if isinstance(function, torch.nn.Module):
         return f"{type(function).__name__}.forward"
     return str(getattr(function, "__qualname__", type(function).__name__))

@@ -36,9 +36,11 @@ from autogradviz.recorder.modules import ModuleTable, observe_modules
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
 from autogradviz.recorder.packs import RegionTable, observe_custom_saves, observe_packs
+from autogradviz.recorder.reentrant import observe_reentrant
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
 from autogradviz.recorder.stacks import StackTable
+from autogradviz.recorder.state import StateTable, observe_attributes
 from autogradviz.recorder.tensors import TensorTable
 from autogradviz.recorder.threads import ThreadTable
 from autogradviz.recorder.versions import VersionTable, observe_increments
@@ -89,6 +91,7 @@ class Recorder:
         self.backwards = BackwardTable(self)
         self.regions = RegionTable(self)
         self.modules = ModuleTable(self)
+        self.state = StateTable(self)
         self.mode = OpMode(self) if ops else None
 
     # --- life ---------------------------------------------------------------------------
@@ -116,9 +119,11 @@ class Recorder:
             with ExitStack() as pending:
                 pending.enter_context(observe_packs(self))
                 pending.enter_context(observe_custom_saves(self))
+                pending.enter_context(observe_reentrant(self))
                 pending.enter_context(observe_backward(self))
                 pending.enter_context(observe_modules(self))
                 pending.enter_context(observe_increments(self))
+                pending.enter_context(observe_attributes(self))
                 if self.mode is not None:
                     pending.enter_context(self.mode)
                 self._installed = pending.pop_all()

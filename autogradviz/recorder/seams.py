@@ -34,6 +34,8 @@ _NAMES: Final = (
     "utils.checkpoint._checkpoint_hook",
     "utils.checkpoint._recomputation_hook",
     "utils.checkpoint._StopRecomputationError",
+    "utils.checkpoint.CheckpointFunction.forward",
+    "utils.checkpoint.CheckpointFunction.backward",
     "_C._autograd.SavedTensor.data",
     "_C._autograd.SavedTensor.unpack_hook",
 )

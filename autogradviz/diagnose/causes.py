@@ -1,0 +1,300 @@
+"""Why a region ran differently: what changed around it, and the line that changed it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose import source
+from autogradviz.diagnose.wording import short
+from autogradviz.events import FrameSeen, RegionEntered, StateChanged
+
+if TYPE_CHECKING:
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.model import Recomputation, Region, SourceLocation
+
+_SETTERS: Final = {
+    "torch function modes": ("Mode", "mode"),
+    "attention backends": ("sdpa_kernel", "sdp_kernel", "enable_math_sdp", "enable_flash_sdp",
+                           "enable_mem_efficient_sdp", "enable_cudnn_sdp"),
+    "default dtype": ("set_default_dtype",),
+    "deterministic algorithms": ("use_deterministic_algorithms", "deterministic"),
+    "float32 matmul precision": ("set_float32_matmul_precision",),
+    "python random": ("random.",),
+    "numpy random": ("np.random", "numpy.random", "rng."),
+}  # fmt: skip
+_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_RANDOM_OPS: Final = frozenset(
+    {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
+     "uniform_", "normal_", "normal", "randint", "randperm", "multinomial", "exponential_",
+     "rrelu_with_noise", "random_", "poisson", "_fused_dropout"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason for a region to run differently."""
+
+    slug: str
+    title: str  # continues "in h.0.attn: ..."
+    culprit: SourceLocation | None
+    lines: tuple[str, ...]
+    fix: str
+    confidence: Confidence
+    events: tuple[int, ...]
+
+
+def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return the likeliest reason, None where nothing that was watched changed."""
+    changes = [
+        change
+        for change in evidence.model.log.of(StateChanged)
+        if change.recompute_id == again.recompute_id
+        # Others may draw random numbers between the two runs; a region that draws none is safe.
+        and (change.state_kind != "random" or change.in_forward)
+    ]
+    if not changes:
+        return _unrestored_random(region, again)
+    mentioned = _mentioned(evidence, region, again)
+    best = max(
+        changes,
+        key=lambda change: (
+            _relevance(change, mentioned),
+            change.stack_id is not None,
+            -change.seq,
+        ),
+    )
+    others = [change for change in changes if change is not best][:4]
+    culprit = _culprit(evidence, region, again, best)
+    return Cause(
+        slug=_slug(best),
+        title=f"{_base(best.state_name)} was {_words(best.before)} in forward, "
+        f"{_words(best.after)} in recomputation",
+        culprit=culprit,
+        lines=(
+            f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
+            f"forward began and {best.after} when recomputation began.",
+            _who(best, culprit),
+            *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others],
+        ),
+        fix=_fix(best),
+        confidence="certain" if best.stack_id is not None else "likely",
+        events=(best.seq,),
+    )
+
+
+def _unrestored_random(region: Region, again: Recomputation) -> Cause | None:
+    if region.preserve_rng:
+        return None
+    drawn = next((op for op in region.ops if op.name in _RANDOM_OPS), None)
+    if drawn is None or not any(op.name in _RANDOM_OPS for op in again.ops):
+        return None
+    return Cause(
+        slug="checkpoint-random-not-restored",
+        title="torch's random state was not restored for the recomputation",
+        culprit=region.location,
+        lines=(
+            f"{drawn.name} at {short(drawn.location)} draws random numbers, and the region is "
+            "checkpointed with preserve_rng_state=False: recomputation draws others.",
+        ),
+        fix="checkpoint(function, *args, use_reentrant=False)  # preserve_rng_state=True",
+        confidence="certain",
+        events=(drawn.seq,),
+    )
+
+
+def _slug(change: StateChanged) -> str:
+    kinds = {"random": "checkpoint-random-state", "context": "checkpoint-context-missing"}
+    return kinds.get(change.state_kind, "checkpoint-state-changed")
+
+
+def _base(name: str) -> str:
+    """Return "cache.keys" of "cache.keys[1]"."""
+    return re.sub(r"\[.*", "", name)
+
+
+def _tail(change: StateChanged) -> str:
+    return _base(change.state_name).rpartition(".")[2]
+
+
+def _words(text: str) -> str:
+    return "in another state" if text.startswith("state ") else text
+
+
+def _who(change: StateChanged, culprit: SourceLocation | None) -> str:
+    when = "The region's own forward" if change.in_forward else "Something after the forward"
+    if culprit is None:
+        return f"{when} changed it; the line was not found."
+    return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
+
+
+def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
+    """Return the names in the functions that ran where the runs part, the innermost first."""
+    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    op = (pair.recompute or pair.forward) if pair is not None else None
+    stack_id = op.stack_id if op is not None else None
+    if stack_id is None and region.ops:
+        stack_id = region.ops[0].stack_id
+    library = {
+        (event.filename, event.lineno) for event in evidence.model.log.of(FrameSeen) if event.library
+    }
+    return [
+        source.names_in(place.filename, place.function)
+        for place in evidence.model.stack(stack_id)
+        if (place.filename, place.lineno) not in library
+    ]
+
+
+def _relevance(change: StateChanged, mentioned: list[set[str]]) -> int:
+    """Return how near to the parting line a name is used; contexts need no name to matter."""
+    if change.state_kind == "context":
+        return len(mentioned) + 1
+    names = {_tail(change), *re.findall(r"\w+", _base(change.state_name))} - {"self", "state"}
+    if change.state_kind == "random":
+        names = {"random", "rng"}
+    elif _tail(change) == "training":
+        return len(mentioned) + 1
+    for distance, used in enumerate(mentioned):
+        if names & used:
+            return len(mentioned) - distance
+    return 0
+
+
+def _culprit(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    if change.stack_id is not None:
+        return evidence.model.location(change.stack_id)
+    if change.state_kind == "object":
+        return _writer(evidence, region, change)
+    if change.state_kind == "random":
+        return _drawer(evidence, region, again, change)
+    return _context(evidence, region, _SETTERS[change.state_name], change.before)
+
+
+def _executed(evidence: Evidence, region: Region) -> set[tuple[str, str]]:
+    """Return the files and functions that the region's forward ran through."""
+    return {
+        (place.filename, place.function)
+        for op in region.ops
+        for place in evidence.model.stack(op.stack_id)
+    }
+
+
+def _writer(evidence: Evidence, region: Region, change: StateChanged) -> SourceLocation | None:
+    """Return the statement that writes what changed, by name, direction and place."""
+    executed = _executed(evidence, region)
+    wanted = _direction(change)
+    candidates = [
+        (filename, write)
+        for filename in evidence.user_files
+        for write in source.writes(filename, _tail(change))
+        if write.function and write.function.rpartition(".")[2] != "__init__"
+    ]
+    if not candidates:
+        return None
+
+    def score(candidate: tuple[str, source.Write]) -> tuple[int, int, int]:
+        filename, write = candidate
+        ran = (filename, write.function) in executed
+        return (
+            2 * (write.direction == wanted) + (write.direction == "changed"),
+            int(ran == change.in_forward),
+            -write.lineno,
+        )
+
+    filename, write = max(candidates, key=score)
+    if write.function.rpartition(".")[2] in _CONTEXT_FUNCTIONS and not change.in_forward:
+        owner = write.function.split(".")[0]
+        return _context(evidence, region, (owner,), "") or source.location(
+            filename, write.lineno, write.function
+        )
+    return source.location(filename, write.lineno, write.function)
+
+
+def _direction(change: StateChanged) -> source.Direction:
+    sizes = [re.fullmatch(r"len (\d+)", text) for text in (change.before, change.after)]
+    if "[" in change.state_name:
+        return "grew" if change.before == "absent" else "shrank"
+    if sizes[0] is None or sizes[1] is None:
+        return "changed"
+    return "grew" if int(sizes[1][1]) > int(sizes[0][1]) else "shrank"
+
+
+def _drawer(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    """Return the call in the region's own code that draws the random numbers."""
+    executed = _executed(evidence, region)
+    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
+    parted = [op.location.lineno for op in ops if op.location is not None]
+    found = [
+        (filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function, _ in source.calls(filename, _SETTERS[change.state_name])
+        if (filename, function) in executed or _same_class(function, executed)
+    ]
+    if not found:
+        return None
+    near = min(parted, default=0)
+    filename, lineno, function = min(found, key=lambda place: abs(near - place[1]))
+    return source.location(filename, lineno, function)
+
+
+def _same_class(function: str, executed: set[tuple[str, str]]) -> bool:
+    owner = function.rpartition(".")[0]
+    return bool(owner) and any(other.startswith(f"{owner}.") for _, other in executed)
+
+
+def _context(
+    evidence: Evidence, region: Region, words: tuple[str, ...], before: str
+) -> SourceLocation | None:
+    """Return the ``with`` around the region's forward that made the difference, or a setter."""
+    entered = next(
+        (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id), None
+    )
+    named = tuple(word.strip() for word in before.split(",") if word.strip() not in {"", "none"})
+    around: list[tuple[str, int, str, str]] = []
+    for place in evidence.model.stack(entered.stack_id if entered is not None else None):
+        if place.filename in evidence.user_files:
+            around += [
+                (place.filename, lineno, place.function, text)
+                for lineno, text in source.enclosing_withs(place.filename, place.lineno)
+            ]
+    for wanted in (named, words):
+        for filename, lineno, function, text in around:
+            if any(word in text for word in wanted):
+                return source.location(filename, lineno, function)
+    for filename in evidence.user_files:
+        for lineno, function, called in source.calls(filename, words):
+            if not called.endswith("Mode"):
+                return source.location(filename, lineno, function)
+    if around:
+        filename, lineno, function, _ = around[0]
+        return source.location(filename, lineno, function)
+    return None
+
+
+def _fix(change: StateChanged) -> str:
+    tail = _base(change.state_name)
+    if change.state_kind == "random":
+        return (
+            "# draw with torch (checkpoint restores its random state), or draw before the region\n"
+            "# and pass the result in as an argument"
+        )
+    if change.state_kind == "context":
+        return (
+            "# keep the context open until backward() has run, or enter it inside the\n"
+            "# checkpointed function, so that recomputation enters it too"
+        )
+    if tail.endswith(".training"):
+        return "# call train() or eval() after backward(), or copy.deepcopy(model) to evaluate"
+    if change.in_forward:
+        return (
+            f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
+            "# argument, or write it outside the region"
+        )
+    return f"# leave {tail} as it is until backward() has run"

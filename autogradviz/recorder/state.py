@@ -1,0 +1,113 @@
+"""The state seam: what changed around a checkpointed region between its two runs.
+
+The surroundings are described when a region's forward begins, when it ends, and when its
+recomputation begins. What differs between the first and the last is told (``StateChanged``),
+with the line of the write where that was seen: attributes of modules are written through
+``nn.Module.__setattr__``, a Python function.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.events import StateChanged
+from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.snapshot import describe, surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.recorder.recorder import Recorder
+
+MAX_CHANGES: Final = 40
+ABSENT: Final = "absent"
+
+State = dict[str, tuple[str, str]]  # by name: kind and text
+
+
+class StateTable:
+    """Remembers the surroundings of each region as text, and tells what changed."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._before: dict[int, State] = {}
+        self._after: dict[int, State] = {}
+        self._entered: dict[int, int] = {}  # region → event number at its beginning
+        self._writes: dict[str, tuple[int, int]] = {}  # attribute → event number, stack
+
+    def region_entered(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
+        """Describe what a region can read, before its forward runs."""
+        self._entered[region_id] = self._recorder.event_count
+        self._before[region_id] = _read(held, arguments)
+
+    def region_left(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
+        """Describe it again, after its forward ran."""
+        if region_id in self._before:
+            self._after[region_id] = _read(held, arguments)
+
+    def recompute_entered(
+        self, region_id: int, recompute_id: int, held: dict[str, Any], arguments: Any
+    ) -> None:
+        """Compare with the first description; record what differs."""
+        before = self._before.get(region_id)
+        if before is None:
+            return
+        now = _read(held, arguments)
+        left = self._after.get(region_id, now)
+        names = [name for name in (*before, *now) if before.get(name) != now.get(name)]
+        for name in list(dict.fromkeys(names))[:MAX_CHANGES]:
+            kind, was = before.get(name, (now.get(name, ("object", ""))[0], ABSENT))
+            _, is_now = now.get(name, (kind, ABSENT))
+            self._recorder.emit(
+                StateChanged, region_id, recompute_id, kind, name, was, is_now,
+                before.get(name) != left.get(name),
+                stack_id=self._writer(name, self._entered[region_id]) if kind == "object" else None,
+            )  # fmt: skip
+
+    def _writer(self, name: str, since: int) -> int | None:
+        """Return the stack that wrote an attribute of that name since an event."""
+        written, stack_id = self._writes.get(name.rpartition(".")[2], (-1, None))
+        return stack_id if written >= since else None
+
+    def wrote(self, name: str) -> None:
+        """Note that a module's attribute was written, and where."""
+        if self._recorder.with_stacks:
+            stack_id = self._recorder.stacks.capture(3)
+            self._writes[name] = (self._recorder.event_count, stack_id)
+
+
+def _read(held: dict[str, Any], arguments: Any) -> State:
+    found: State = {
+        name: ("object", text)
+        for name, text in describe(held.get("fn"), arguments, held.get("kwargs") or {}).items()
+    }
+    found.update(surroundings())
+    return found
+
+
+def plain_arguments(frame: Any) -> tuple[Any, ...]:
+    """Return a region's positional arguments; tensors, which checkpoint holds itself, as None."""
+    kept = getattr(frame, "saved_args", ())
+    saved = torch._C._autograd.SavedTensor  # noqa: SLF001
+    return tuple([None if isinstance(value, saved) else value for value in kept])
+
+
+@contextmanager
+def observe_attributes(recorder: Recorder) -> Iterator[None]:
+    """Note the lines that write modules' attributes while the context is open."""
+    original = torch.nn.Module.__setattr__
+
+    @transparent
+    def write(module: torch.nn.Module, name: str, value: Any) -> None:
+        original(module, name, value)
+        if not name.startswith("_"):
+            recorder.guarded("state", recorder.state.wrote, name)
+
+    torch.nn.Module.__setattr__ = write  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.__setattr__ = original  # type: ignore[method-assign]
