@@ -9,7 +9,12 @@ from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.misuse import find_misuse
-from autogradviz.diagnose.repeated import find_captured_mutations, find_repeated_effects
+from autogradviz.diagnose.repeated import (
+    find_captured_mutations,
+    find_repeated_effects,
+    find_unrestored_random,
+)
+from autogradviz.diagnose.silent import find_silent_writes
 
 if TYPE_CHECKING:
     from autogradviz.model import Model
@@ -21,7 +26,9 @@ _FAMILIES: Final = (
     find_diverged,
     find_misuse,
     find_captured_mutations,
+    find_unrestored_random,
     find_repeated_effects,
+    find_silent_writes,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
@@ -44,17 +44,26 @@ class Cause:
     fix: str
     confidence: Confidence
     events: tuple[int, ...]
+    victim: SourceLocation | None = None
+
+
+def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return why a region drew other random numbers the second time, None where it did not."""
+    cause = _unrestored_random(region, again)
+    if cause is not None:
+        return cause
+    changes = _changes(evidence, again, kinds=("random",))
+    if not changes:
+        return None
+    culprit = _drawer(evidence, region, again, changes[0])
+    if culprit is None:
+        return None
+    return replace(_cause_of(changes[0], changes[1:], culprit), victim=region.location)
 
 
 def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return the likeliest reason, None where nothing that was watched changed."""
-    changes = [
-        change
-        for change in evidence.model.log.of(StateChanged)
-        if change.recompute_id == again.recompute_id
-        # Others may draw random numbers between the two runs; a region that draws none is safe.
-        and (change.state_kind != "random" or change.in_forward)
-    ]
+    changes = _changes(evidence, again)
     if not changes:
         return _unrestored_random(region, again)
     mentioned = _mentioned(evidence, region, again)
@@ -66,8 +75,31 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
             -change.seq,
         ),
     )
-    others = [change for change in changes if change is not best][:4]
-    culprit = _culprit(evidence, region, again, best)
+    others = [change for change in changes if change is not best]
+    return _cause_of(best, others, _culprit(evidence, region, again, best))
+
+
+def _changes(
+    evidence: Evidence,
+    again: Recomputation,
+    kinds: tuple[str, ...] = ("object", "random", "context"),
+) -> list[StateChanged]:
+    """Return what differed between a region's two runs.
+
+    Others may draw random numbers in between; a region that draws none itself is safe.
+    """
+    return [
+        change
+        for change in evidence.model.log.of(StateChanged)
+        if change.recompute_id == again.recompute_id
+        and change.state_kind in kinds
+        and (change.state_kind != "random" or change.in_forward)
+    ]
+
+
+def _cause_of(
+    best: StateChanged, others: list[StateChanged], culprit: SourceLocation | None
+) -> Cause:
     return Cause(
         slug=_slug(best),
         title=f"{_base(best.state_name)} was {_words(best.before)} in forward, "
@@ -77,7 +109,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
             f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
             f"forward began and {best.after} when recomputation began.",
             _who(best, culprit),
-            *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others],
+            *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
         ),
         fix=_fix(best),
         confidence="certain" if best.stack_id is not None else "likely",
@@ -102,6 +134,7 @@ def _unrestored_random(region: Region, again: Recomputation) -> Cause | None:
         fix="checkpoint(function, *args, use_reentrant=False)  # preserve_rng_state=True",
         confidence="certain",
         events=(drawn.seq,),
+        victim=drawn.location,
     )
 
 

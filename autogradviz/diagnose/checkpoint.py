@@ -41,7 +41,7 @@ def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     error = model.error
     if error is None:
         return
-    region = _failed_region(model)
+    region = _failed_region(evidence)
     if region is None or not region.recomputations:
         return
     again = region.recomputations[-1]
@@ -95,18 +95,11 @@ def _kind_by_counts(region: Region, again: Recomputation) -> tuple[str, str]:
     return (_KINDS[2][1], _KINDS[2][2]) if more else (_KINDS[0][1], _KINDS[0][2])
 
 
-def _failed_region(model: Model) -> Region | None:
-    """Return the region whose saved tensor could not be taken back."""
-    failed = [
-        (unpack.seq, saved)
-        for saved in model.saved.values()
-        for unpack in saved.unpacks
-        if unpack.failed and saved.region_id is not None
-    ]
-    if failed:
-        _, saved = min(failed, key=lambda pair: pair[0])  # the innermost fails first
-        return next((r for r in model.regions if r.region_id == saved.region_id), None)
-    rerun = [region for region in model.regions if region.recomputations]
+def _failed_region(evidence: Evidence) -> Region | None:
+    """Return the region whose saved tensor could not be taken back, else the last one rerun."""
+    if evidence.failed_region is not None:
+        return evidence.failed_region
+    rerun = [region for region in evidence.model.regions if region.recomputations]
     return max(rerun, key=lambda r: r.recomputations[-1].started_seq, default=None)
 
 

@@ -66,6 +66,31 @@ class Evidence:
         end = region.exited_seq
         return made is not None and made > region.entered_seq and (end is None or made < end)
 
+    @cached_property
+    def failed_region(self) -> Region | None:
+        """The region whose saved tensor could not be taken back."""
+        if self.failed_unpack is None:
+            return None
+        wanted = self.failed_unpack[0].region_id
+        return next((r for r in self.model.regions if r.region_id == wanted), None)
+
+    def written_after(self, region: Region, until: int) -> tuple[Op, Op] | None:
+        """Return the first write to what a region reads but did not make, and its reader.
+
+        Only writes between the end of the region's forward and the event ``until`` count.
+        """
+        if region.exited_seq is None:
+            return None
+        for read in region.ops:
+            for tensor in read.inputs:
+                storage_id = tensor.storage_id
+                if storage_id is None or self.made_inside(storage_id, region):
+                    continue
+                for write in self.writers.get(storage_id, ()):
+                    if region.exited_seq < write.seq < until:
+                        return write, read
+        return None
+
     def name_of(self, storage_id: int) -> str:
         """Return the first parameter or buffer name of a storage, "" where it has none."""
         return self._names.get(storage_id, "")
@@ -78,6 +103,14 @@ class Evidence:
             if storage_id is not None:
                 names.setdefault(storage_id, found[0])
         return names
+
+    def shared_name(self, write: Op, read: Op) -> str:
+        """Return the parameter's or buffer's name that two ops have in common, or ""."""
+        written = _written_storages(write)
+        for tensor in read.inputs:
+            if tensor.storage_id in written:
+                return self.name_of(tensor.storage_id)
+        return ""
 
     def is_buffer(self, storage_id: int) -> bool:
         """Return whether a storage belongs to a registered buffer."""

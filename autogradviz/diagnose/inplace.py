@@ -35,8 +35,45 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
     for saved, unpack in broken:
         assert node is not None
         yield _describe(model, node, saved, unpack)
-    if not broken:
-        yield _undetailed(model, node)
+    if broken:
+        return
+    argument = _region_argument(evidence)
+    yield argument if argument is not None else _undetailed(model, node)
+
+
+def _region_argument(evidence: Evidence) -> Finding | None:
+    """Return a finding where a checkpointed region's own argument was written."""
+    error = evidence.model.error
+    region = evidence.failed_region
+    if error is None or region is None:
+        return None
+    found = evidence.written_after(region, error.seq)
+    if found is None:
+        return None
+    write, read = found
+    return Finding(
+        slug="checkpoint-argument-mutated",
+        title=f"An argument of {region.function} was written before the region was recomputed",
+        culprit=write.location,
+        victim=region.location,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} kept its "
+                "arguments, to run again in backward:",
+                quoted(region.location),
+                f"Then {write.name} wrote one of them:",
+                quoted(write.location),
+                f"{read.name} at {short(read.location)} reads it. Recomputation would have started "
+                "from the new values, so PyTorch stopped.",
+            ]
+        ),
+        fix=f"# write to a new tensor, or after backward(); instead of:\n# {write.location.text}"
+        if write.location is not None
+        else "x = x.clone()  # before it is written",
+        confidence="certain" if write.location is not None else "likely",
+        events=(region.entered_seq, write.seq, error.seq),
+        region_id=region.region_id,
+    )
 
 
 def _describe(model: Model, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:

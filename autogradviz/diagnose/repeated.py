@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.causes import random_cause
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, quoted, short, where
 
@@ -23,38 +24,20 @@ def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a tensor read by a region was written before it was read again."""
     for region in evidence.model.regions:
         for again in region.recomputations[:1]:
-            found = _written_between(evidence, region, again)
+            found = evidence.written_after(region, again.started_seq)
             if found is not None:
                 yield _mutated(evidence, region, again, *found)
                 return
-
-
-def _written_between(
-    evidence: Evidence, region: Region, again: Recomputation
-) -> tuple[int, Op, Op] | None:
-    """Return the storage, the op that wrote it and the op that reads it, of the first such."""
-    if region.exited_seq is None:
-        return None
-    for op in region.ops:
-        for tensor in op.inputs:
-            storage_id = tensor.storage_id
-            if storage_id is None or evidence.made_inside(storage_id, region):
-                continue
-            for write in evidence.writers.get(storage_id, ()):
-                if region.exited_seq < write.seq < again.started_seq:
-                    return storage_id, write, op
-    return None
 
 
 def _mutated(
     evidence: Evidence,
     region: Region,
     again: Recomputation,
-    storage_id: int,
     write: Op,
     read: Op,
 ) -> Finding:
-    name = evidence.name_of(storage_id)
+    name = evidence.shared_name(write, read)
     optimizer = evidence.in_optimizer(write)
     return Finding(
         slug="checkpoint-captured-tensor-mutated",
@@ -82,6 +65,36 @@ def _mutated(
         events=(read.seq, write.seq, again.started_seq),
         region_id=region.region_id,
     )
+
+
+def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding where a region drew other random numbers when it was recomputed."""
+    if evidence.model.error is not None:
+        return
+    for region in evidence.model.regions:
+        for again in region.recomputations[:1]:
+            cause = random_cause(evidence, region, again)
+            if cause is not None:
+                yield Finding(
+                    slug=cause.slug,
+                    title=f"{cause.title}{where(region.module)}",
+                    culprit=cause.culprit,
+                    victim=cause.victim,
+                    explanation=fit(
+                        [
+                            f"The checkpointed region {region.function}{where(region.module)} "
+                            f"({short(region.location)}) computed other values when it was "
+                            "recomputed, and its gradients belong to those.",
+                            *cause.lines,
+                            "Shapes are the same, so checkpoint did not notice.",
+                        ]
+                    ),
+                    fix=cause.fix,
+                    confidence=cause.confidence,
+                    events=(*cause.events, again.started_seq),
+                    region_id=region.region_id,
+                )
+                return
 
 
 def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_FRAMES: Final = 150
 EXCERPT_LINES: Final = 3  # kept before and after each user line
 
+_INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
 _OWN: Final = os.path.dirname(autogradviz.__file__) + os.sep
 _DEMO: Final = _OWN + "demo" + os.sep
 _SITE: Final = os.sep + "site-packages" + os.sep
@@ -136,7 +137,8 @@ class StackTable:
         starts, lines = self._starts.setdefault(id(code), _line_starts(code))
         lineno = lines[max(bisect_right(starts, offset) - 1, 0)]
         filename = code.co_filename
-        library = is_library(filename)
+        # A handler that other code's ops pass through is not the line that called them.
+        library = is_library(filename) or code.co_name in _INTERCEPTORS
         text = "" if library else self._text(filename, lineno)
         frame_id = self._frames[key] = len(self._frames)
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on

@@ -1,0 +1,107 @@
+"""A saved tensor's memory was written, and its version counter did not move.
+
+``.data`` has a counter of its own, and fused optimizers write without raising any: PyTorch's
+version check sees nothing, and the gradient is computed from other values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.wording import fit, quoted, short, slot, where
+from autogradviz.events import NO_ID, NodeFinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Node, Op, SavedTensor, Unpack
+
+# Which of a node's gradients needs a slot: where that gradient was not computed, the slot was
+# not read. By node name without its number, then slot.
+_NEEDED_FOR: Final = {
+    "AddmmBackward": {"mat2": 1, "mat1": 2},
+    "MmBackward": {"mat2": 0, "self": 1},
+    "BmmBackward": {"mat2": 0, "self": 1},
+    "MulBackward": {"other": 0, "self": 1},
+    "ConvolutionBackward": {"weight": 0, "input": 1},
+    "LinearBackward": {"weight": 0, "input": 1},
+}
+
+
+def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the first write that went past the version counter."""
+    if evidence.model.error is not None:
+        return
+    computed = _computed_gradients(evidence)
+    for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
+        for saved in node.saved:
+            for unpack in saved.unpacks[:1]:
+                write = _bypassing_write(evidence, saved, unpack)
+                if write is not None and _needed(node, saved, computed):
+                    yield _describe(evidence, node, saved, unpack, write)
+                    return
+
+
+def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
+    """Return the op that wrote a saved tensor while its version stayed what it was."""
+    if saved.packed_by != "pytorch" or unpack.version is None:
+        return None
+    if unpack.seen_version != unpack.version or (saved.slot or "").startswith("running_"):
+        return None
+    storage_id = saved.tensor.storage_id
+    for op in evidence.writers.get(storage_id, ()) if storage_id is not None else ():
+        if saved.saved_seq < op.seq < unpack.seq and op.written:
+            return op
+    return None
+
+
+def _computed_gradients(evidence: Evidence) -> dict[int, tuple[int, ...]]:
+    return {event.node_id: event.outputs for event in evidence.model.log.of(NodeFinished)}
+
+
+def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[int, ...]]) -> bool:
+    outputs = computed.get(node.node_id)
+    if outputs is None:
+        return False
+    place = _NEEDED_FOR.get(node.name.rstrip("0123456789"), {}).get(saved.slot or "")
+    return place is None or place >= len(outputs) or outputs[place] != NO_ID
+
+
+def _describe(
+    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op
+) -> Finding:
+    name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
+    named = slot(saved, node.name)
+    victim = saved.location or node.location
+    fused = "fused" in write.name
+    return Finding(
+        slug="silent-write",
+        title=f"{name or named} was written before backward, past the version check",
+        culprit=write.location,
+        victim=victim,
+        explanation=fit(
+            [
+                f"{node.name}{where(node.module)} saved {name or 'a tensor'} as "
+                f'"{saved.slot}" at version {saved.version}:',
+                quoted(victim),
+                f"Then {write.name} at {short(write.location)} wrote the same memory:",
+                quoted(write.location),
+                "A fused optimizer does not raise the version counter,"
+                if fused
+                else "The write went through .data or another alias with a counter of its own,",
+                f"so the counter still said {unpack.seen_version} when backward read the tensor: "
+                "the gradient was computed from the new values, and nothing was raised.",
+            ]
+        ),
+        fix=(
+            "# call step() only after every backward() that uses these weights"
+            if fused or evidence.in_optimizer(write)
+            else "with torch.no_grad():\n    tensor.clamp_(...)  # not tensor.data: then PyTorch "
+            "can tell\n# and move the write after backward()"
+        ),
+        confidence="likely",
+        events=(saved.saved_seq, write.seq, unpack.seq),
+        nodes=(node.node_id,),
+    )
