@@ -329,7 +329,6 @@ class RegionEntered(Event):
     preserve_rng: bool  # torch's random state is restored for the recomputation
     function: str  # what is checkpointed, "Block.forward"
     module_id: int | None  # the module that is checkpointed, where it is one
-    sequence_nr: int | None  # of the node that stands for a reentrant region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,11 +144,14 @@ def _build_recomputations(
 ) -> dict[int | None, list[Recomputation]]:
     """Return the recomputations of each region, oldest first."""
     stops = {event.recompute_id: event for event in log.of(RecomputeStopped)}
+    reentrant = {event.region_id for event in log.of(RegionEntered) if event.reentrant}
     recomputations: dict[int | None, list[Recomputation]] = defaultdict(list)
     for event in log.of(RecomputeStarted):
         stop = stops.get(event.recompute_id)
         outcome = None if stop is None else stop.outcome
         ops = rerun_ops[event.recompute_id]
+        if event.region_id in reentrant:
+            ops = _without_result_saves(ops)
         forward = [] if event.region_id is None else own_ops[event.region_id]
         pairs = align(forward, ops, outcome)
         recomputations[event.region_id].append(
@@ -168,3 +171,20 @@ def _build_recomputations(
             )
         )
     return recomputations
+
+
+def _without_result_saves(ops: list[Op]) -> list[Op]:
+    """Leave out what autograd called to save results.
+
+    The forward of a reentrant region runs without gradients and saves nothing: an op that keeps
+    its result detaches it in the recomputation alone, on the same line of the same stack.
+    """
+    return [
+        op
+        for before, op in zip([None, *ops], ops, strict=False)
+        if op.name != "detach"
+        or before is None
+        or op.stack_id is None
+        or op.stack_id != before.stack_id
+        or not set(op.inputs) <= set(before.outputs)
+    ]

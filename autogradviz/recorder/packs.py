@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
-from torch.autograd.function import FunctionCtx
 from torch.autograd.graph import _swap_with_cloned, save_on_cpu, saved_tensors_hooks
 
 from autogradviz.events import (
@@ -176,7 +175,7 @@ class RegionTable:
                 RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
                 False, bool(getattr(frame, "early_stop", True)),
                 bool(_closure(frame).get("preserve_rng_state", True)), function_name(function),
-                self.module_id(function), None,
+                self.module_id(function),
                 stack_id=stack_id,
             )  # fmt: skip
             state.regions.append((region, state.region[1]))
@@ -247,29 +246,6 @@ def function_name(function: Any) -> str:
     if isinstance(function, torch.nn.Module):
         return f"{type(function).__name__}.forward"
     return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-@contextmanager
-def observe_custom_saves(recorder: Recorder) -> Iterator[None]:
-    """Note the line on which custom Functions save, while the context is open."""
-    original = FunctionCtx.save_for_backward
-
-    @transparent
-    def save_for_backward(ctx: Any, *tensors: torch.Tensor) -> None:
-        recorder.guarded("custom functions", _note_save, recorder, ctx)
-        original(ctx, *tensors)
-
-    FunctionCtx.save_for_backward = save_for_backward  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        FunctionCtx.save_for_backward = original  # type: ignore[method-assign]
-
-
-def _note_save(recorder: Recorder, ctx: Any) -> None:
-    number = getattr(ctx, "_sequence_nr", None)  # functorch's stand-in has none
-    if number is not None and recorder.with_stacks:
-        recorder.saves.custom[number()] = recorder.stacks.capture(3)
 
 
 @contextmanager

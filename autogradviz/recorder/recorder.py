@@ -31,11 +31,12 @@ from autogradviz.events import (
 )
 from autogradviz.log import Log
 from autogradviz.recorder.backward import BackwardTable, observe_backward
+from autogradviz.recorder.customs import observe_custom_saves
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.modules import ModuleTable, observe_modules
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
-from autogradviz.recorder.packs import RegionTable, observe_custom_saves, observe_packs
+from autogradviz.recorder.packs import RegionTable, observe_packs
 from autogradviz.recorder.reentrant import observe_reentrant
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
@@ -278,4 +279,3 @@ class Recorder:
             backward_id,
             stack_id=self.stacks.of_traceback(error.__traceback__),
         )
-

@@ -66,6 +66,12 @@ class _Drawing:
         self._findings = findings
         self._victims = victims
         self._regions: dict[int | None, Region] = {r.region_id: r for r in model.regions}
+        self._reentrant: dict[int | None, Region] = {
+            again.node_id: region
+            for region in model.regions
+            if region.reentrant
+            for again in region.recomputations
+        }
         self._backward_ran = any(node.runs for node in model.graph.nodes.values())
         tensors = [model.tensors[tensor_id] for tensor_id in model.parameters]
         self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
@@ -88,7 +94,8 @@ class _Drawing:
         self, index: int, seat: Seat, chips: list[Chip], pennants: list[Pennant]
     ) -> SceneNode:
         node = self._folded.nodes[index]
-        op, region = node.op, self._regions.get(node.region_id)
+        reentrant = self._reentrant.get(node.node_id)
+        op, region = node.op, reentrant or self._regions.get(node.region_id)
         error = index in self._victims
         writes = self._is_culprit(node)
         compact = (
@@ -97,6 +104,8 @@ class _Drawing:
             and not (node.saved or pennants or error or writes)
         )
         op_name = elide(plain_op(op.name), MAX_NAME) if op is not None else ""
+        if reentrant is not None:
+            op_name = "checkpoint"
         name = elide(node.name, MAX_NAME)
         if compact:
             op_width, name_width = COMPACT_WIDTH, 0.0
