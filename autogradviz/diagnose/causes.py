@@ -7,25 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
+from autogradviz.diagnose.culprits import attribute_name, base_name, find_culprit, find_draw
 from autogradviz.diagnose.wording import short
-from autogradviz.events import FrameSeen, RegionEntered, StateChanged
+from autogradviz.events import FrameSeen, StateChanged
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.diagnose.finding import Confidence
     from autogradviz.model import Recomputation, Region, SourceLocation
 
-_SETTERS: Final = {
-    "torch function modes": ("Mode", "mode"),
-    "attention backends": ("sdpa_kernel", "sdp_kernel", "enable_math_sdp", "enable_flash_sdp",
-                           "enable_mem_efficient_sdp", "enable_cudnn_sdp"),
-    "default dtype": ("set_default_dtype",),
-    "deterministic algorithms": ("use_deterministic_algorithms", "deterministic"),
-    "float32 matmul precision": ("set_float32_matmul_precision",),
-    "python random": ("random.",),
-    "numpy random": ("np.random", "numpy.random", "rng."),
-}  # fmt: skip
-_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 _RANDOM_OPS: Final = frozenset(
     {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
      "uniform_", "normal_", "normal", "randint", "randperm", "multinomial", "exponential_",
@@ -55,7 +45,7 @@ def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Ca
     changes = _changes(evidence, again, kinds=("random",))
     if not changes:
         return None
-    culprit = _drawer(evidence, region, again, changes[0])
+    culprit = find_draw(evidence, region, again, changes[0])
     if culprit is None:
         return None
     return replace(_cause_of(changes[0], changes[1:], culprit), victim=region.location)
@@ -76,7 +66,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         ),
     )
     others = [change for change in changes if change is not best]
-    return _cause_of(best, others, _culprit(evidence, region, again, best))
+    return _cause_of(best, others, find_culprit(evidence, region, again, best))
 
 
 def _changes(
@@ -102,7 +92,7 @@ def _cause_of(
 ) -> Cause:
     return Cause(
         slug=_slug(best),
-        title=f"{_base(best.state_name)} was {_words(best.before)} in forward, "
+        title=f"{base_name(best.state_name)} was {_words(best.before)} in forward, "
         f"{_words(best.after)} in recomputation",
         culprit=culprit,
         lines=(
@@ -143,15 +133,6 @@ def _slug(change: StateChanged) -> str:
     return kinds.get(change.state_kind, "checkpoint-state-changed")
 
 
-def _base(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"\[.*", "", name)
-
-
-def _tail(change: StateChanged) -> str:
-    return _base(change.state_name).rpartition(".")[2]
-
-
 def _words(text: str) -> str:
     return "in another state" if text.startswith("state ") else text
 
@@ -171,7 +152,9 @@ def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list
     if stack_id is None and region.ops:
         stack_id = region.ops[0].stack_id
     library = {
-        (event.filename, event.lineno) for event in evidence.model.log.of(FrameSeen) if event.library
+        (event.filename, event.lineno)
+        for event in evidence.model.log.of(FrameSeen)
+        if event.library
     }
     return [
         source.names_in(place.filename, place.function)
@@ -184,10 +167,13 @@ def _relevance(change: StateChanged, mentioned: list[set[str]]) -> int:
     """Return how near to the parting line a name is used; contexts need no name to matter."""
     if change.state_kind == "context":
         return len(mentioned) + 1
-    names = {_tail(change), *re.findall(r"\w+", _base(change.state_name))} - {"self", "state"}
+    names = {attribute_name(change), *re.findall(r"\w+", base_name(change.state_name))} - {
+        "self",
+        "state",
+    }
     if change.state_kind == "random":
         names = {"random", "rng"}
-    elif _tail(change) == "training":
+    elif attribute_name(change) == "training":
         return len(mentioned) + 1
     for distance, used in enumerate(mentioned):
         if names & used:
@@ -195,124 +181,8 @@ def _relevance(change: StateChanged, mentioned: list[set[str]]) -> int:
     return 0
 
 
-def _culprit(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    if change.stack_id is not None:
-        return evidence.model.location(change.stack_id)
-    if change.state_kind == "object":
-        return _writer(evidence, region, change)
-    if change.state_kind == "random":
-        return _drawer(evidence, region, again, change)
-    return _context(evidence, region, _SETTERS[change.state_name], change.before)
-
-
-def _executed(evidence: Evidence, region: Region) -> set[tuple[str, str]]:
-    """Return the files and functions that the region's forward ran through."""
-    return {
-        (place.filename, place.function)
-        for op in region.ops
-        for place in evidence.model.stack(op.stack_id)
-    }
-
-
-def _writer(evidence: Evidence, region: Region, change: StateChanged) -> SourceLocation | None:
-    """Return the statement that writes what changed, by name, direction and place."""
-    executed = _executed(evidence, region)
-    wanted = _direction(change)
-    candidates = [
-        (filename, write)
-        for filename in evidence.user_files
-        for write in source.writes(filename, _tail(change))
-        if write.function and write.function.rpartition(".")[2] != "__init__"
-    ]
-    if not candidates:
-        return None
-
-    def score(candidate: tuple[str, source.Write]) -> tuple[int, int, int]:
-        filename, write = candidate
-        ran = (filename, write.function) in executed
-        return (
-            2 * (write.direction == wanted) + (write.direction == "changed"),
-            int(ran == change.in_forward),
-            -write.lineno,
-        )
-
-    filename, write = max(candidates, key=score)
-    if write.function.rpartition(".")[2] in _CONTEXT_FUNCTIONS and not change.in_forward:
-        owner = write.function.split(".")[0]
-        return _context(evidence, region, (owner,), "") or source.location(
-            filename, write.lineno, write.function
-        )
-    return source.location(filename, write.lineno, write.function)
-
-
-def _direction(change: StateChanged) -> source.Direction:
-    sizes = [re.fullmatch(r"len (\d+)", text) for text in (change.before, change.after)]
-    if "[" in change.state_name:
-        return "grew" if change.before == "absent" else "shrank"
-    if sizes[0] is None or sizes[1] is None:
-        return "changed"
-    return "grew" if int(sizes[1][1]) > int(sizes[0][1]) else "shrank"
-
-
-def _drawer(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    """Return the call in the region's own code that draws the random numbers."""
-    executed = _executed(evidence, region)
-    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
-    ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
-    parted = [op.location.lineno for op in ops if op.location is not None]
-    found = [
-        (filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function, _ in source.calls(filename, _SETTERS[change.state_name])
-        if (filename, function) in executed or _same_class(function, executed)
-    ]
-    if not found:
-        return None
-    near = min(parted, default=0)
-    filename, lineno, function = min(found, key=lambda place: abs(near - place[1]))
-    return source.location(filename, lineno, function)
-
-
-def _same_class(function: str, executed: set[tuple[str, str]]) -> bool:
-    owner = function.rpartition(".")[0]
-    return bool(owner) and any(other.startswith(f"{owner}.") for _, other in executed)
-
-
-def _context(
-    evidence: Evidence, region: Region, words: tuple[str, ...], before: str
-) -> SourceLocation | None:
-    """Return the ``with`` around the region's forward that made the difference, or a setter."""
-    entered = next(
-        (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id), None
-    )
-    named = tuple(word.strip() for word in before.split(",") if word.strip() not in {"", "none"})
-    around: list[tuple[str, int, str, str]] = []
-    for place in evidence.model.stack(entered.stack_id if entered is not None else None):
-        if place.filename in evidence.user_files:
-            around += [
-                (place.filename, lineno, place.function, text)
-                for lineno, text in source.enclosing_withs(place.filename, place.lineno)
-            ]
-    for wanted in (named, words):
-        for filename, lineno, function, text in around:
-            if any(word in text for word in wanted):
-                return source.location(filename, lineno, function)
-    for filename in evidence.user_files:
-        for lineno, function, called in source.calls(filename, words):
-            if not called.endswith("Mode"):
-                return source.location(filename, lineno, function)
-    if around:
-        filename, lineno, function, _ = around[0]
-        return source.location(filename, lineno, function)
-    return None
-
-
 def _fix(change: StateChanged) -> str:
-    tail = _base(change.state_name)
+    tail = base_name(change.state_name)
     if change.state_kind == "random":
         return (
             "# draw with torch (checkpoint restores its random state), or draw before the region\n"

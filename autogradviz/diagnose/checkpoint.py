@@ -58,9 +58,7 @@ def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     yield _describe(model, region, again, cause, slug, title)
 
 
-def _raised(
-    evidence: Evidence, region: Region, again: Recomputation, cause: Cause
-) -> Finding:
+def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cause) -> Finding:
     """Say why a region that ran well in forward raised when it was recomputed."""
     error = evidence.model.error
     assert error is not None
@@ -214,7 +212,9 @@ def _saved_lines(
         now = shape(second.tensor) if second is not None else "never saved"
         before = shape(first.tensor) if first is not None else "not saved"
         name = slot(saved, node.name if node is not None else None)
-        lines.append(f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}")
+        lines.append(
+            f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}"
+        )
     if len(differing) > SHOWN:
         lines.append(f"  and {len(differing) - SHOWN} more")
     return lines

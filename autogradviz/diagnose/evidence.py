@@ -118,12 +118,12 @@ class Evidence:
 
     @cached_property
     def _buffers(self) -> set[int]:
-        found = set()
-        for event in self.model.log.of(ParameterSeen):
-            storage_id = self.model.tensors[event.tensor_id].storage_id
-            if event.buffer and storage_id is not None:
-                found.add(storage_id)
-        return found
+        storages = (
+            self.model.tensors[event.tensor_id].storage_id
+            for event in self.model.log.of(ParameterSeen)
+            if event.buffer
+        )
+        return {storage_id for storage_id in storages if storage_id is not None}
 
     def backward_that_ran(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node ran to its end."""
@@ -152,8 +152,6 @@ class Evidence:
 
 
 def _written_storages(op: Op) -> set[int]:
-    tensors = list(op.written)
-    for place in _QUIET_WRITERS.get(op.name, ()):
-        if place < len(op.inputs):
-            tensors.append(op.inputs[place])
+    places = [place for place in _QUIET_WRITERS.get(op.name, ()) if place < len(op.inputs)]
+    tensors = [*op.written, *[op.inputs[place] for place in places]]
     return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

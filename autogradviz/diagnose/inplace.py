@@ -143,7 +143,9 @@ def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
     )
 
 
-def _fix(model: Model, saved: SavedTensor, write: HistoryEntry | None) -> str:
+def _fix(  # noqa: PLR0911 - one way a fix
+    model: Model, saved: SavedTensor, write: HistoryEntry | None
+) -> str:
     """Return the change that fits the way the write came about."""
     if write is None or write.location is None:
         return "saved = tensor.clone()  # before the op that saves it"

@@ -22,9 +22,7 @@ Direction: TypeAlias = Literal["grew", "shrank", "changed"]
 _GROWS: Final = frozenset(
     {"append", "appendleft", "extend", "add", "insert", "update", "setdefault"}
 )
-_SHRINKS: Final = frozenset(
-    {"pop", "popleft", "popitem", "clear", "remove", "discard"}
-)
+_SHRINKS: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard"})
 _OTHERS: Final = frozenset({"sort", "reverse", "rotate", "fill", "set"})
 
 

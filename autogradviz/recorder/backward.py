@@ -23,7 +23,6 @@ from autogradviz.events import (
     NodeFinished,
     NodeStarted,
 )
-
 from autogradviz.recorder.dynamo import hidden, transparent
 
 if TYPE_CHECKING:
@@ -191,9 +190,7 @@ class BackwardTable:
 
     def _numbers(self, gradients: Any) -> tuple[int, ...]:
         number = self._recorder.tensors.number
-        return tuple(
-            [number(g) if isinstance(g, torch.Tensor) else NO_ID for g in gradients]
-        )
+        return tuple([number(g) if isinstance(g, torch.Tensor) else NO_ID for g in gradients])
 
 
 def _node_of(output: Any) -> Any:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
 from autogradviz.recorder.dynamo import swap_remembered_call, transparent
 
@@ -48,7 +49,9 @@ class ModuleTable:
             self._add_tensors(module, name, numbers)
 
     def _add_tensors(self, module: torch.nn.Module, name: str, numbers: dict[str, int]) -> None:
-        named = [(path, p, False) for path, p in module.named_parameters(remove_duplicate=False)]
+        named: list[tuple[str, Any, bool]] = [
+            (path, p, False) for path, p in module.named_parameters(remove_duplicate=False)
+        ]
         named += [(path, b, True) for path, b in module.named_buffers(remove_duplicate=False)]
         for path, tensor, buffer in named:
             if torch.nn.parameter.is_lazy(tensor):

@@ -37,7 +37,7 @@ class Slot(NamedTuple):
 
     saved_id: int
     attribute: str  # "" for a save that went through hooks
-    index: int | None
+    place: int | None  # in a slot that holds a list
     version: int | None
 
 
@@ -240,11 +240,11 @@ class NodeTable:
 
     def read_versions(self, node: Any, tag: NodeTag) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        for saved_id, attribute, index, version in tag.saved:
+        for saved_id, attribute, place, version in tag.saved:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
-            kept = (raw if index is None else raw[index]).data
+            kept = (raw if place is None else raw[place]).data
             if isinstance(kept, torch.Tensor):
                 seen = version_of(kept)
                 self._recorder.emit(

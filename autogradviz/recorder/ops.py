@@ -111,9 +111,7 @@ class OpMode(TorchDispatchMode):
         _push_mode(self)
 
     @hidden
-    def __torch_dispatch__(  # noqa: D102
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = self._begin(func, args, kwargs)
         started = perf_counter_ns()
@@ -139,7 +137,7 @@ class OpMode(TorchDispatchMode):
                 signature = self._signatures[func] = read_schema(func)
             now = _sequence_nr()
             state = recorder.threads.state(now)
-            # The node exists before its op is dispatched (counter − 1). Inside a custom
+            # The node exists before its op is dispatched (counter - 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
             fresh = now > state.sequence_nr
             with_grad = _grad_enabled()
@@ -149,10 +147,10 @@ class OpMode(TorchDispatchMode):
             with _NoFunctions():
                 arguments = self._arguments(signature, args, kwargs, inside)
             created = now - 1 if fresh and arguments.requires_grad else None
-            return signature, state, created, arguments
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
+        return signature, state, created, arguments
 
     def _arguments(
         self, signature: Signature, args: Any, kwargs: Any, inside: int | None

@@ -38,9 +38,7 @@ class Packed:
 
     __slots__ = ("node_id", "original", "saved_id", "tensor_id", "unpacked", "version")
 
-    def __init__(
-        self, saved_id: int, tensor_id: int, version: int | None, original: Any
-    ) -> None:
+    def __init__(self, saved_id: int, tensor_id: int, version: int | None, original: Any) -> None:
         self.saved_id = saved_id
         self.tensor_id = tensor_id
         self.version = version

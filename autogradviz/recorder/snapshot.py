@@ -26,6 +26,7 @@ MAX_ITEMS: Final = 12
 MAX_DEPTH: Final = 7
 MAX_TEXT: Final = 60
 
+_function_modes = torch.overrides._get_current_function_mode_stack  # noqa: SLF001
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES: Final = (list, tuple, collections.deque)
 _SETS: Final = (set, frozenset)
@@ -68,7 +69,7 @@ class Snapshot:
         self._keep.clear()
         return self.found
 
-    def _visit(self, path: str, value: Any, kind: type, depth: int) -> None:
+    def _visit(self, path: str, value: Any, kind: type, depth: int) -> None:  # noqa: C901 - a table
         if isinstance(value, torch.Tensor):
             self._tensor(path, value)
         elif isinstance(value, torch.nn.Module):
@@ -212,7 +213,7 @@ def surroundings() -> dict[str, tuple[str, str]]:
     """Return process-wide state that forward and recomputation should share: kind and text."""
     state = {
         "python random": ("random", f"state {hash(random.getstate())}"),
-        "torch function modes": ("context", _names(torch.overrides._get_current_function_mode_stack())),  # noqa: SLF001, E501
+        "torch function modes": ("context", _names(_function_modes())),
         "attention backends": ("context", _attention_backends()),
         "default dtype": ("context", str(torch.get_default_dtype())),
         "deterministic algorithms": ("context", str(torch.are_deterministic_algorithms_enabled())),

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 from bisect import bisect_right
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -28,12 +29,13 @@ MAX_FRAMES: Final = 150
 EXCERPT_LINES: Final = 3  # kept before and after each user line
 
 _INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-_OWN: Final = os.path.dirname(autogradviz.__file__) + os.sep
+_OWN: Final = str(Path(autogradviz.__file__).parent) + os.sep
+_TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 _DEMO: Final = _OWN + "demo" + os.sep
 _SITE: Final = os.sep + "site-packages" + os.sep
 _LIBRARY_ROOTS: Final = tuple(
     {
-        os.path.dirname(torch.__file__) + os.sep,
+        _TORCH,
         sysconfig.get_path("stdlib") + os.sep,
         sysconfig.get_path("platstdlib") + os.sep,
         _OWN,
@@ -47,7 +49,7 @@ def is_library(filename: str) -> bool:
         return True
     if filename.startswith(_DEMO) or not filename.startswith(_LIBRARY_ROOTS):
         return False
-    torch_or_own = filename.startswith((_OWN, os.path.dirname(torch.__file__) + os.sep))
+    torch_or_own = filename.startswith((_OWN, _TORCH))
     # Other people's packages live below the standard library's folder; they are user code.
     return torch_or_own or _SITE not in filename
 

@@ -106,7 +106,7 @@ def observe_attributes(recorder: Recorder) -> Iterator[None]:
         if not name.startswith("_"):
             recorder.guarded("state", recorder.state.wrote, name)
 
-    torch.nn.Module.__setattr__ = write  # type: ignore[method-assign]
+    torch.nn.Module.__setattr__ = write  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:

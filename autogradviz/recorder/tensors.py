@@ -67,7 +67,7 @@ class TensorTable:
         address = key[0]
         known = self._storages.get(address)
         if known is None:
-            weak = storage._weak_ref()  # type: ignore[attr-defined]  # noqa: SLF001
+            weak: Any = storage._weak_ref()  # noqa: SLF001
             known = self._storages[address] = (len(self._storages), weak)
         nbytes = tensor.numel() * tensor.element_size()
         return self._add(key, tensor, known[0], nbytes, storage.nbytes())
@@ -104,6 +104,6 @@ class TensorTable:
     def close(self) -> None:
         """Give back every weak reference."""
         for _, weak in self._storages.values():
-            torch.UntypedStorage._free_weak_ref(weak)  # type: ignore[attr-defined]  # noqa: SLF001
+            torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
         self._storages.clear()
         self._ids.clear()

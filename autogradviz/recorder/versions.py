@@ -42,9 +42,7 @@ class VersionTable:
                 self._reached[storage_id] = [(0, version)]
             elif version > known:
                 self.bumped(tensor_id, version)
-                self._recorder.emit(
-                    VersionBumped, tensor_id, storage_id, known, version, "", None
-                )
+                self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
 
     def bumped(self, tensor_id: int, version: int) -> None:
         """Note that a tensor's counter now stands at a version."""
@@ -78,7 +76,7 @@ def observe_increments(recorder: Recorder) -> Iterator[None]:
         original(listed)
         recorder.guarded("increment_version", _record, recorder, listed)
 
-    torch._C._increment_version = increment  # type: ignore[assignment]  # noqa: SLF001
+    torch._C._increment_version = increment  # noqa: SLF001
     try:
         yield
     finally:

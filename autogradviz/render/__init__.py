@@ -1,0 +1,1 @@
+"""Draw the scene: text, SVG, DOT, HTML, figures, widget."""

@@ -8,7 +8,7 @@ import threading
 import warnings
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name everybody uses
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd.graph import (
     allow_mutation_on_saved_tensors,

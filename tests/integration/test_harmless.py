@@ -1,8 +1,5 @@
 """Law 1: observing changes nothing. Every program runs with and without recording."""
 
-import gc
-import sys
-import weakref
 
 import programs
 import pytest
@@ -48,7 +45,7 @@ def outcome(work, *, recorded):
                 result = work()
         else:
             result = work()
-    except BaseException as raised:  # noqa: BLE001 - interrupts are among the programs
+    except BaseException as raised:
         error = (type(raised), str(raised))
     return flat(result), error, torch.get_rng_state(), trace
 

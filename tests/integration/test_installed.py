@@ -82,7 +82,7 @@ def _survivors(work, watched, *, recorded):
                 result = work()
         else:
             result = work()
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         # A traceback holds frames, ours among them, and they hold the user's tensors.
         error.__traceback__ = None
         del error
@@ -107,13 +107,13 @@ def _tensors(value):
 def test_the_graph_dies_when_its_tensors_do():
     class Witness(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, x):
+        def forward(ctx, x, witness):
             ctx.witness = witness
             return x * 2
 
         @staticmethod
         def backward(ctx, g):
-            return g * 2
+            return g * 2, None
 
     class Object:
         pass
@@ -124,7 +124,7 @@ def test_the_graph_dies_when_its_tensors_do():
     gc.disable()
     try:
         with autogradviz.record() as trace:
-            loss = Witness.apply(torch.rand(3, requires_grad=True)).sum()
+            loss = Witness.apply(torch.rand(3, requires_grad=True), witness).sum()
             loss.backward()
         del witness, loss
         assert alive() is None

@@ -32,7 +32,7 @@ def run(op, sample, *, recorded):
             result = _forward_and_backward(op, sample, leaves)
     except AssertionError:
         raise
-    except Exception as error:  # noqa: BLE001 - compared with the other run
+    except Exception as error:
         return type(error).__name__, str(error)
     return flat(result)
 

@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from programs import Block
 from torch import nn
 from torch.autograd.graph import (
@@ -393,7 +393,9 @@ def test_code_from_exec_and_lambdas_is_located():
 
 def test_a_recording_around_a_script_finds_its_lines(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("import torch\nx = torch.rand(2, requires_grad=True)\nx.exp().sum().backward()")
+    script.write_text(
+        "import torch\nx = torch.rand(2, requires_grad=True)\nx.exp().sum().backward()"
+    )
     with autogradviz.record() as trace:
         runpy.run_path(str(script))
     op = next(op for op in trace.model.ops if op.name == "exp")
