@@ -135,7 +135,12 @@ class Model:
     def regions(self) -> tuple[Region, ...]:
         """All checkpointed regions, in the order in which they were entered."""
         return build_regions(
-            self.log, self._stacks, self._call_modules, self.ops, self.saved.values()
+            self.log,
+            self._stacks,
+            self.modules,
+            self._call_modules,
+            self.ops,
+            self.saved.values(),
         )
 
     @cached_property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from autogradviz.log import Log
     from autogradviz.model.stacks import Stacks
-    from autogradviz.model.types import Op, SavedTensor
+    from autogradviz.model.types import Module, Op, SavedTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class _Nesting:
 def build_regions(
     log: Log,
     stacks: Stacks,
+    modules: dict[int, Module],
     call_modules: dict[int | None, str],
     ops: Iterable[Op],
     saved: Iterable[SavedTensor],
@@ -51,7 +52,9 @@ def build_regions(
             Region(
                 region_id=event.region_id,
                 parent_region_id=event.parent_region_id,
-                module=call_modules.get(event.call_id, ""),
+                module=modules[event.module_id].name
+                if event.module_id in modules
+                else call_modules.get(event.call_id, ""),
                 function=event.function,
                 reentrant=event.reentrant,
                 early_stop=event.early_stop,

@@ -84,7 +84,7 @@ class _Drawing:
         boxes = Boxes()
         for index, node in enumerate(self._folded.nodes):
             chips = self._chips(index, node)
-            pennants = self._pennants(index)
+            pennants = self._pennants(index, seats[index].path)
             boxes.chips += chips
             boxes.pennants += pennants
             boxes.nodes.append(self._node(index, seats[index], chips, pennants))
@@ -110,11 +110,11 @@ class _Drawing:
         if compact:
             op_width, name_width = COMPACT_WIDTH, 0.0
         else:
-            op_width, name_width = _box_widths(op_name, name, writes=writes, alone=seat[1])
+            op_width, name_width = _box_widths(op_name, name, writes=writes, alone=seat.alone)
         return SceneNode(
             index=index,
             node_id=node.node_id,
-            group=seat[0],
+            group=seat.group,
             op=op_name,
             name=name,
             module=node.module,
@@ -172,13 +172,13 @@ class _Drawing:
             width=_chip_width(words) if drawn else 0.0,
         )
 
-    def _pennants(self, index: int) -> list[Pennant]:
+    def _pennants(self, index: int, path: str) -> list[Pennant]:
         """Return a node's parameters, the largest first.
 
         Those whose gradients fared alike share a pennant; inputs have one of their own.
         """
         leaves = sorted(self._folded.leaves[index], key=_leaf_nbytes, reverse=True)
-        pennants = [self._pennant(index, leaf) for leaf in leaves]
+        pennants = [self._pennant(index, leaf, path) for leaf in leaves]
         shared: dict[tuple[GradState, bool], list[int]] = {}
         for i, pennant in enumerate(pennants):
             shared.setdefault((pennant.grad, bool(pennant.name)), []).append(i)
@@ -191,13 +191,13 @@ class _Drawing:
             pennants[alike[0]] = replace(first, label=label, width=width)
         return pennants
 
-    def _pennant(self, index: int, leaf: Node) -> Pennant:
+    def _pennant(self, index: int, leaf: Node, path: str) -> Pennant:
         parameter = leaf.parameter
         assert parameter is not None
         return Pennant(
             node=index,
             name=parameter.name,
-            label=leaf_label(parameter),
+            label=leaf_label(parameter, path),
             shape=format_shape(parameter.tensor.shape),
             grad=self._grad(accumulated=parameter.accumulated),
             shared=self._folded.users[leaf.node_id],
@@ -211,8 +211,10 @@ class _Drawing:
 
 
 def _joint_label(labels: list[str]) -> str:
-    """Return "weight, bias", and of many or long names the first and how many more."""
-    joint = ", ".join(labels)
+    """Return "norm.weight, bias", and of many or long names the first and how many more."""
+    owner = labels[0].rpartition(".")[0]
+    rest = [label.removeprefix(f"{owner}.") if owner else label for label in labels[1:]]
+    joint = ", ".join([labels[0], *rest])
     if len(joint) <= MAX_NAME // 2:
         return joint
     first = elide(labels[0], MAX_NAME // 2)

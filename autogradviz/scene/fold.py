@@ -141,6 +141,12 @@ class _Fold:
         return node_id, views
 
 
-def leaf_label(parameter: Parameter) -> str:
-    """Return the last part of a leaf's name, "input" of one without."""
-    return parameter.name.rpartition(".")[2] or "input"
+def leaf_label(parameter: Parameter, path: str) -> str:
+    """Return a leaf's name as it reads inside a module: "weight", "norm.weight"; "input" of none.
+
+    A module of one node is drawn as that node: its own name then stands on the pennant.
+    """
+    inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
+    owner, _, last = inside.rpartition(".")
+    nearest = owner.rpartition(".")[2]
+    return f"{nearest}.{last}" if nearest else last or "input"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.scene.wire import Layout, Wirer, Wiring
 
@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import CellKind
     from autogradviz.scene.tree import Tree
 
-Seat: TypeAlias = "tuple[int, bool]"
-"""A node's group, and whether it is alone in its row."""
+
+class Seat(NamedTuple):
+    """Where a node stands."""
+
+    group: int
+    alone: bool  # in its row
+    path: str  # of the innermost module that is drawn around it
 
 
 @dataclass(slots=True)
@@ -64,8 +69,8 @@ def find_alone(layouts: list[Layout]) -> set[tuple[CellKind, int]]:
 
 def seat_nodes(levels: list[Level], alone: set[tuple[CellKind, int]], count: int) -> list[Seat]:
     """Return every node's seat."""
-    seats: list[Seat] = [(0, False)] * count
+    seats = [Seat(0, alone=False, path="")] * count
     for index, level in enumerate(levels):
         for node in level.tree.nodes:
-            seats[node] = (index, ("node", node) in alone)
+            seats[node] = Seat(index, ("node", node) in alone, level.tree.path)
     return seats

@@ -262,3 +262,16 @@ def test_many_differences_far_apart_are_aligned_window_by_window():
     a = [key for i in range(WINDOW) for key in (f"k{i}", "x", f"l{i}", "x", f"m{i}")]
     b = [key for i in range(WINDOW) for key in (f"k{i}", f"l{i}", "y", f"m{i}")]
     assert len(match(a, b, free_tail=False)) == 3 * WINDOW
+
+
+def test_a_checkpointed_module_names_its_region():
+    model = Model(
+        make_log(
+            module(0, "", "Net"),
+            module(1, "h.0", "Block", parent=0),
+            entered_module(5, 0),
+            entered(1, call=5, module_id=1),
+            entered(2, call=5),
+        )
+    )
+    assert [region.module for region in model.regions] == ["h.0", ""]

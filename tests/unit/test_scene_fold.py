@@ -53,8 +53,8 @@ def test_a_parameter_is_a_pennant_on_its_users_through_views():
         Box(4, "add", to=[3], leaves=["x"]),
     )
     assert pennants(scene) == [
-        ("mm", "fc.weight", "weight", "ok", 2),
-        ("mm", "fc.weight", "weight", "ok", 2),
+        ("mm", "fc.weight", "fc.weight", "ok", 2),
+        ("mm", "fc.weight", "fc.weight", "ok", 2),
         ("add", "", "input", "ok", 1),
     ]
 
@@ -62,7 +62,7 @@ def test_a_parameter_is_a_pennant_on_its_users_through_views():
 def test_parameters_alike_share_a_pennant_and_inputs_stand_apart():
     scene = scene_of(Box(1, "addmm", leaves=["fc.weight", "fc.bias", "x"]), Box(2, "sum", to=[1]))
     drawn = [(p.label, p.width > 0) for p in scene.pennants]
-    assert drawn == [("weight, bias", True), ("bias", False), ("input", True)]
+    assert drawn == [("fc.weight, bias", True), ("fc.bias", False), ("input", True)]
 
 
 def test_a_leaf_that_backward_did_not_reach_has_no_gradient():
