@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,7 +25,15 @@ def quoted(location: SourceLocation | None) -> str:
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    return f"    {location.filename}:{location.lineno}, in {location.function}\n        {text}"
+    return f"    {_near(location.filename)}:{location.lineno}, in {location.function}\n        {text}"
+
+
+def _near(filename: str) -> str:
+    """Return a path from here where the file lies below, as a terminal can open it."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return filename
 
 
 def shape(tensor: Tensor) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
     """Return the bytes of all storages that some saved tensor holds, each counted once.
 
-    Checkpoint and offload keep nothing in place. Parameters and buffers live anyway.
+    Checkpoint keeps a region's arguments and nothing else of it, offload nothing in place.
+    Parameters and buffers live anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
     times = {event.seq: event.time_ns for event in rows_of(log, TensorReleased)}
@@ -36,9 +37,8 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
 
 
 def _holds(tensor: SavedTensor) -> bool:
-    return tensor.packed_by not in ("checkpoint", "offload") and (
-        tensor.tensor.storage_id is not None
-    )
+    elsewhere = tensor.packed_by in ("checkpoint", "offload") and not tensor.is_argument
+    return not elsewhere and tensor.tensor.storage_id is not None
 
 
 def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]) -> MemoryCurve:

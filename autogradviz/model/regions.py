@@ -127,6 +127,8 @@ def _share_saved(
     own: dict[int, list[SavedTensor]] = defaultdict(list)
     rerun: dict[int, list[SavedTensor]] = defaultdict(list)
     for tensor in saved:
+        if tensor.is_argument:
+            continue
         region_id, recompute_id = tensor.region_id, tensor.recompute_id
         if region_id is not None and nesting.region_born_in.get(region_id) == recompute_id:
             own[region_id].append(tensor)

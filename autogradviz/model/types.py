@@ -111,6 +111,11 @@ class SavedTensor:
     location: SourceLocation | None
 
     @property
+    def is_argument(self) -> bool:
+        """Whether a checkpoint region keeps it to run again, rather than a node."""
+        return self.packed_by == "checkpoint" and self.position is None
+
+    @property
     def broken(self) -> bool:
         """Whether backward found another version than was saved."""
         return any(

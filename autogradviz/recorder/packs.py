@@ -61,6 +61,7 @@ class WatchedPack:
 
     @transparent
     def __call__(self, tensor: torch.Tensor) -> Any:
+        """Pack as the original does."""
         recorder = self._gate.recorder
         if recorder is None:
             return self._hook(tensor)
@@ -97,6 +98,7 @@ class WatchedUnpack:
 
     @transparent
     def __call__(self, packed: Any) -> Any:
+        """Unpack as the original does."""
         recorder = self._gate.recorder
         if recorder is None:
             return self._hook(packed)
@@ -163,7 +165,9 @@ class RegionTable:
             return "offload", *self._recorder.threads.state().region
         return "user", *self._recorder.threads.state().region
 
-    def entered(self, hooks: Any, packed_by: PackedBy, region: int | None, again: int | None) -> None:
+    def entered(
+        self, hooks: Any, packed_by: PackedBy, region: int | None, again: int | None
+    ) -> None:
         """Record that a region's forward or recomputation begins."""
         recorder = self._recorder
         state = recorder.threads.state()
@@ -180,6 +184,9 @@ class RegionTable:
             )  # fmt: skip
             state.regions.append((region, state.region[1]))
             recorder.guarded("state", self._describe, recorder.state.region_entered, region, frame)
+            recorder.guarded(
+                "checkpoint", recorder.arguments.keep, frame, (region, state.region[1]), stack_id
+            )
         elif packed_by == "recompute":
             running = state.running[-1] if state.running else (None, None)
             recorder.emit(
@@ -287,7 +294,7 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
 
     saved_tensors_hooks.__enter__ = watched_enter  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = watched_leave  # type: ignore[method-assign]
-    _forward_hook.__init__ = watched_forward_init  # type: ignore[method-assign]
+    _forward_hook.__init__ = watched_forward_init  # type: ignore[method-assign,assignment]
     _recompute_hook.__init__ = watched_recompute_init  # type: ignore[method-assign,assignment]
     try:
         yield

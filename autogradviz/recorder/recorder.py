@@ -30,6 +30,7 @@ from autogradviz.events import (
     RecordingStarted,
 )
 from autogradviz.log import Log
+from autogradviz.recorder.arguments import ArgumentTable
 from autogradviz.recorder.backward import BackwardTable, observe_backward
 from autogradviz.recorder.customs import observe_custom_saves
 from autogradviz.recorder.dynamo import hidden
@@ -93,6 +94,7 @@ class Recorder:
         self.regions = RegionTable(self)
         self.modules = ModuleTable(self)
         self.state = StateTable(self)
+        self.arguments = ArgumentTable(self)
         self.mode = OpMode(self) if ops else None
 
     # --- life ---------------------------------------------------------------------------

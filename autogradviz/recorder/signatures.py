@@ -25,7 +25,13 @@ def read_schema(func: Any) -> Signature:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator
         name = getattr(func, "name", None)
-        return Signature(str(name() if callable(name) else func), (), bumps_later=True, foreach=False, clone=False)
+        return Signature(
+            str(name() if callable(name) else func),
+            (),
+            bumps_later=True,
+            foreach=False,
+            clone=False,
+        )
     places = []
     for position, argument in enumerate(schema.arguments):
         if "Tensor" in str(argument.type):

@@ -353,7 +353,7 @@ def test_the_failing_node_is_named():
     assert "version 0" in finding.explanation
     (note,) = raised.value.__notes__
     assert len(note.splitlines()) <= 40
-    assert f"{__file__}:{line_of('writes')}" in note
+    assert f"test_recorded.py:{line_of('writes')}, in test_the_failing_node_is_named" in note
 
 
 def test_without_ops_the_graph_is_still_there():
@@ -412,3 +412,21 @@ def test_cross_entropy_saves_are_all_found():
     saved = trace.log.of(TensorSaved)
     assert sorted(s.slot for s in saved) == ["result", "self", "target", "total_weight"]
     assert all(s.version is not None for s in saved)
+
+
+def test_a_regions_arguments_are_kept_until_its_graph_dies():
+    x = torch.rand(250, 8, requires_grad=True)
+    with autogradviz.record() as trace:
+        y = checkpoint(Block(), x, use_reentrant=False)
+        during = torch.rand(1)  # noqa: F841 - an op in between
+        y.sum().backward()
+        del y
+    (kept,) = [s for s in trace.saved_tensors() if s.is_argument]
+    assert (kept.slot, kept.tensor.nbytes, kept.released_seq is not None) == (
+        "args[0]",
+        8000,
+        True,
+    )
+    (region,) = trace.checkpoints()
+    assert kept not in region.saved
+    assert trace.model.memory.nbytes[0] == 8000

@@ -75,6 +75,7 @@ def model_of(*boxes, regions=(), shape=(4, 8)):
                     nr=box.number,
                     by=box.by,
                     region=box.region,
+                    position=saved_id if box.by == "checkpoint" else None,
                 )
             )
     facts.append(m.backward(roots=(boxes[-1].number,)))

@@ -28,7 +28,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs), ""))
         self.inside = True
 
-    def handle_endtag(self, tag):  # noqa: ARG002  the parser's own name
+    def handle_endtag(self, tag):
         self.inside = False
 
     def handle_data(self, data):

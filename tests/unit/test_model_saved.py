@@ -206,12 +206,19 @@ def test_parameters_and_what_checkpoint_and_offload_pack_keep_nothing():
         make_log(
             parameter(1, "weight"),
             saved(1, 1),
-            saved(2, 2, by="checkpoint"),
+            saved(2, 2, by="checkpoint", position=0),
             saved(3, 3, by="offload"),
             released(2),
         )
     ).memory
     assert (curve.nbytes, curve.peak) == ((), -1)
+
+
+def test_a_regions_arguments_count_until_they_are_released():
+    kept = saved(1, 1, by="checkpoint", slot="args[0]", region=1)
+    model = Model(make_log(entered(1), kept, released(1)))
+    assert model.memory.nbytes == (32, 0)
+    assert model.regions[0].saved == ()
 
 
 def test_a_storage_saved_again_after_its_release_counts_again():

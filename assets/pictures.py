@@ -1,0 +1,106 @@
+"""Draw the pictures that the documents show, from real recordings: ``make pictures``."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from playwright.sync_api import sync_playwright
+from torch import nn
+
+import autogradviz
+from autogradviz.demo.gpt import CachedAttention, Config
+from autogradviz.demo.run import Training
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PICTURES = Path(__file__).parent / "pictures"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+
+
+class Gate(nn.Module):
+    """Scales a softmax in place, after autograd saved it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(8, 4)
+        self.value = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return gated values; the bug is the ``mul_``."""
+        gate = self.score(x).softmax(-1)
+        gate.mul_(0.5)
+        return gate * self.value(x)
+
+
+def record_gpt(layers: int) -> autogradviz.Trace:
+    """Return one step of the demo's model."""
+    training = Training(Config(layers=layers))
+    training.step()
+    with autogradviz.record(training.model) as trace:
+        training.step()
+    return trace
+
+
+def record_cache_bug() -> autogradviz.Trace:
+    """Return the failing step of the demo's model with its cache left on."""
+    training = Training(Config(layers=4), CachedAttention)
+    try:
+        with autogradviz.record(training.model) as trace:
+            training.step()
+    except RuntimeError:
+        return trace
+    raise AssertionError
+
+
+def record_mutation() -> autogradviz.Trace:
+    """Return a step that fails because a saved tensor was written."""
+    torch.manual_seed(0)
+    model = Gate()
+    try:
+        with autogradviz.record(model) as trace:
+            model(torch.rand(3, 8)).sum().backward()
+    except RuntimeError:
+        return trace
+    raise AssertionError
+
+
+def shoot(page: Page, trace: autogradviz.Trace, folder: Path, views: dict[str, str]) -> None:
+    """Open a trace's report and take a picture of each view, by the rail's words."""
+    report = folder / "report.html"
+    trace.html(report)
+    for name, view in views.items():
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            page.goto(report.as_uri())
+            page.wait_for_selector(".agv-shell")
+            page.get_by_role("button", name=view).first.click()
+            page.wait_for_timeout(400)  # the picture waits for no event of its own
+            page.screenshot(path=PICTURES / f"{name}-{theme}.png")
+
+
+def main() -> None:
+    """Draw everything."""
+    torch.set_num_threads(1)
+    PICTURES.mkdir(exist_ok=True)
+    step, bug, mutation = record_gpt(6), record_cache_bug(), record_mutation()
+    step.graph().svg(PICTURES / "graph.svg")
+    record_gpt(2).graph(depth=9).svg(PICTURES / "graph-open.svg")
+    mutation.graph().svg(PICTURES / "mutated.svg")
+    mutation.graph().svg(PICTURES / "mutated-dark.svg", theme="dark")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
+        chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
+        page = chromium.new_page(viewport={"width": 1280, "height": 760})
+        shoot(page, bug, Path(name), {"bug": "Graph", "checkpoint": "Checkpoint"})
+        shoot(page, step, Path(name), {"memory": "Memory"})
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()
