@@ -27,6 +27,12 @@ PackedBy: TypeAlias = Literal[
 Outcome: TypeAlias = Literal["completed", "early_stop", "error"]
 """How a recomputation ended."""
 
+HookKind: TypeAlias = Literal[
+    "tensor", "retain_grad", "post_accumulate_grad", "multi_grad", "node", "node_pre", "node_post",
+    "module_backward_pre", "module_backward",
+]  # fmt: skip
+"""What a hook hangs on. Of a node's hook only a run tells whether it comes before or after."""
+
 NO_ID: Final = -1
 """Stands for "none" inside a tuple of ids (an absent gradient, an edge that leads nowhere)."""
 
@@ -314,6 +320,34 @@ class GradAccumulated(Event):
     tensor_id: int  # the leaf
 
 
+# --- hooks ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRegistered(Event):
+    """A function of the user's is called by backward from now on."""
+
+    hook_id: int
+    hook_kind: HookKind
+    hook_name: str  # qualified, "Trainer.clip"
+    tensor_id: int | None  # the tensor or parameter that it hangs on
+    module_id: int | None
+    early: bool  # it was registered before the recording, and is noticed only now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRan(Event):
+    """Backward called a hook."""
+
+    hook_id: int
+    hook_kind: HookKind
+    backward_id: int | None
+    node_id: int | None  # the node that was about to run, ran, or had just run
+    changed: bool  # it returned another gradient than it was given
+    failed: bool
+    duration_ns: int
+
+
 # --- checkpoint -----------------------------------------------------------------------------
 
 
@@ -429,6 +463,8 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     NodeStarted,
     NodeFinished,
     GradAccumulated,
+    HookRegistered,
+    HookRan,
     RegionEntered,
     RegionExited,
     RecomputeStarted,

@@ -25,7 +25,9 @@ def quoted(location: SourceLocation | None) -> str:
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    return f"    {_near(location.filename)}:{location.lineno}, in {location.function}\n        {text}"
+    return (
+        f"    {_near(location.filename)}:{location.lineno}, in {location.function}\n        {text}"
+    )
 
 
 def _near(filename: str) -> str:

@@ -23,9 +23,7 @@ class ArgumentTable:
         self._recorder = recorder
         self._frames: set[weakref.ref[Any]] = set()
 
-    def keep(
-        self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None
-    ) -> None:
+    def keep(self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None) -> None:
         """Record the tensors that a frame keeps for running its region again."""
         saves = self._recorder.saves
         kept = []

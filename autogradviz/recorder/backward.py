@@ -24,6 +24,7 @@ from autogradviz.events import (
     NodeStarted,
 )
 from autogradviz.recorder.dynamo import hidden, transparent
+from autogradviz.recorder.hooks import OwnHook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,6 +65,7 @@ class BackwardTable:
         self._count = 0
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
+        self._leaves: set[int] = set()  # whose own hooks are known
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
 
@@ -92,6 +94,7 @@ class BackwardTable:
                 options["accumulate_grad"],
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
+            recorder.hooks.begin()
         except BaseException:
             self._open.pop(entry.backward_id, None)
             entry.remove_hooks()
@@ -103,12 +106,17 @@ class BackwardTable:
         if tag.hooked_by in self._open:
             return  # an outer backward's hooks hear this node already
         tag.hooked_by = entry.backward_id
-        entry.handles.append(node.register_prehook(partial(self._before_node, tag)))
-        entry.handles.append(node.register_hook(partial(self._after_node, tag)))
+        entry.handles.append(node.register_prehook(OwnHook(self._before_node, tag)))
+        entry.handles.append(node.register_hook(OwnHook(self._after_node, tag)))
+        leaf = self._recorder.nodes.leaves.get(tag.node_id)
+        if leaf is not None and tag.node_id not in self._leaves:
+            self._leaves.add(tag.node_id)
+            self._recorder.hooks.watch_leaf(node.variable, leaf)
 
     def end(self, entry: Entry, *, failed: bool) -> None:
         """Unhook the graph; the engine has run."""
         entry.remove_hooks()
+        self._recorder.hooks.end()
         self._open.pop(entry.backward_id, None)
         for task in [task for task, open_ in self._by_task.items() if open_ is entry]:
             del self._by_task[task]
@@ -124,7 +132,7 @@ class BackwardTable:
             state.backwards.remove(entry.backward_id)
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
 
-    def _entry(self, state: ThreadState) -> Entry | None:
+    def entry_of(self, state: ThreadState) -> Entry | None:
         """Return the entry whose graph task is running on this thread."""
         task = _graph_task()
         entry = self._by_task.get(task)
@@ -149,7 +157,7 @@ class BackwardTable:
     def _started(self, tag: NodeTag, gradients: Any) -> None:
         recorder = self._recorder
         state = recorder.threads.state()
-        entry = self._entry(state)
+        entry = self.entry_of(state)
         if entry is None:
             return
         state.running.append((entry.backward_id, tag.node_id))
@@ -166,7 +174,7 @@ class BackwardTable:
     def _finished(self, tag: NodeTag, gradients: Any) -> None:
         recorder = self._recorder
         state = recorder.threads.state()
-        entry = self._entry(state)
+        entry = self.entry_of(state)
         if entry is None:
             return
         self._resume(state)

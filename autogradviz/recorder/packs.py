@@ -26,6 +26,7 @@ from autogradviz.events import (
     TensorUnpacked,
 )
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.frames import function_name, held_by
 from autogradviz.recorder.state import plain_arguments
 from autogradviz.recorder.tensors import version_of
 
@@ -174,11 +175,11 @@ class RegionTable:
         stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
         if packed_by == "checkpoint":
             frame = getattr(hooks, _FRAME, None)
-            function = _function_of(frame)
+            function = held_by(frame).get("fn")
             recorder.emit(
                 RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
                 False, bool(getattr(frame, "early_stop", True)),
-                bool(_closure(frame).get("preserve_rng_state", True)), function_name(function),
+                bool(held_by(frame).get("preserve_rng_state", True)), function_name(function),
                 self.module_id(function),
                 stack_id=stack_id,
             )  # fmt: skip
@@ -197,13 +198,13 @@ class RegionTable:
             if region is not None and target is not None:
                 recorder.guarded(
                     "state", recorder.state.recompute_entered,
-                    region, again, _closure(target), plain_arguments(target),
+                    region, again, held_by(target), plain_arguments(target),
                 )  # fmt: skip
 
     def _describe(self, tell: Any, region_id: int | None, frame: Any) -> None:
         if region_id is not None and frame is not None:
             with _NoFunctions():
-                tell(region_id, _closure(frame), plain_arguments(frame))
+                tell(region_id, held_by(frame), plain_arguments(frame))
 
     def module_id(self, function: Any) -> int | None:
         """Return the number of the module that a function is, or belongs to."""
@@ -228,31 +229,6 @@ class RegionTable:
 
 
 _FRAME = "_autogradviz_frame"
-
-
-def _function_of(frame: Any) -> Any:
-    """Return what a region runs again, from the closure that runs it."""
-    return _closure(frame).get("fn")
-
-
-def _closure(frame: Any) -> dict[str, Any]:
-    """Return what the function that runs a region again holds: fn, kwargs, preserve_rng_state."""
-    recompute = getattr(frame, "recompute_fn", None)
-    names = getattr(getattr(recompute, "__code__", None), "co_freevars", ())
-    held = {}
-    for name, cell in zip(names, getattr(recompute, "__closure__", None) or (), strict=False):
-        try:
-            held[name] = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-    return held
-
-
-def function_name(function: Any) -> str:
-    """Return what is checkpointed, by name."""
-    if isinstance(function, torch.nn.Module):
-        return f"{type(function).__name__}.forward"
-    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 @contextmanager

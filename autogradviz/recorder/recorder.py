@@ -34,11 +34,13 @@ from autogradviz.recorder.arguments import ArgumentTable
 from autogradviz.recorder.backward import BackwardTable, observe_backward
 from autogradviz.recorder.customs import observe_custom_saves
 from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.hooks import HookTable
 from autogradviz.recorder.modules import ModuleTable, observe_modules
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
 from autogradviz.recorder.packs import RegionTable, observe_packs
 from autogradviz.recorder.reentrant import observe_reentrant
+from autogradviz.recorder.registrations import observe_hooks
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
 from autogradviz.recorder.stacks import StackTable
@@ -90,6 +92,7 @@ class Recorder:
         self.versions = VersionTable(self)
         self.saves = SaveTable(self)
         self.nodes = NodeTable(self)
+        self.hooks = HookTable(self)
         self.backwards = BackwardTable(self)
         self.regions = RegionTable(self)
         self.modules = ModuleTable(self)
@@ -123,6 +126,7 @@ class Recorder:
                 pending.enter_context(observe_packs(self))
                 pending.enter_context(observe_custom_saves(self))
                 pending.enter_context(observe_reentrant(self))
+                pending.enter_context(observe_hooks(self))
                 pending.enter_context(observe_backward(self))
                 pending.enter_context(observe_modules(self))
                 pending.enter_context(observe_increments(self))

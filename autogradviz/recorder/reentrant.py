@@ -17,7 +17,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.packs import function_name
+from autogradviz.recorder.frames import function_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,27 @@
+"""What a checkpoint frame knows of its region."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def held_by(frame: Any) -> dict[str, Any]:
+    """Return what the function that runs a region again holds: fn, kwargs, preserve_rng_state."""
+    recompute = getattr(frame, "recompute_fn", None)
+    names = getattr(getattr(recompute, "__code__", None), "co_freevars", ())
+    held = {}
+    for name, cell in zip(names, getattr(recompute, "__closure__", None) or (), strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return held
+
+
+def function_name(function: Any) -> str:
+    """Return what is checkpointed, by name."""
+    if isinstance(function, torch.nn.Module):
+        return f"{type(function).__name__}.forward"
+    return str(getattr(function, "__qualname__", type(function).__name__))

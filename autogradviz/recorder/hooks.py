@@ -1,0 +1,229 @@
+"""The hook seam: what users registered, and every time that backward called it.
+
+NOTE [ Whose hook is it? ]
+PyTorch keeps hooks in dicts: a tensor's, a leaf's, a node's. The dicts hold what users put in,
+before and after every backward; while the engine runs, each hook in a dict that we know stands
+behind a ``WatchedHook``, in its own place, so that order, handles and removal are the user's.
+Modules' hooks are copied to lists when the module is called, and are watched there.
+
+Dicts are known from the registration, and leaves' also from the leaf. Hooks that were put on
+other tensors or on nodes before the recording are not seen, and ``retain_grad`` is a hook of
+C++: its registration is all that can be told.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.autograd.graph
+import torch.utils.hooks
+
+from autogradviz.events import HookKind, HookRan, HookRegistered
+from autogradviz.recorder.dynamo import transparent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.recorder.recorder import Gate, Recorder
+
+_current_node = torch._C._current_autograd_node  # noqa: SLF001
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_OF_TORCH: Final = frozenset({torch.autograd.graph.__file__, torch.utils.hooks.__file__})
+"""Hooks from these files call the user's: multi-grad hooks and modules' are watched as such."""
+
+_GIVEN: Final = {"module_backward_pre": 1, "module_backward": 1}
+"""Which argument a hook's result replaces, where that is not the first."""
+
+_NOTHING: Final = frozenset({"post_accumulate_grad", "multi_grad"})
+"""Kinds whose result PyTorch does not look at."""
+
+
+class OwnHook(partial[Any]):
+    """A hook of the recorder's own, which nobody else has to hear of."""
+
+
+class WatchedHook:
+    """A hook that does what the original does, and tells of it."""
+
+    __slots__ = ("_gate", "_hook_id", "_kind", "hook")
+
+    def __init__(self, gate: Gate, hook: Any, hook_id: int, kind: HookKind) -> None:
+        self._gate = gate
+        self.hook = hook
+        self._hook_id = hook_id
+        self._kind = kind
+
+    @transparent
+    def __call__(self, *args: Any) -> Any:
+        """Call the original."""
+        recorder = self._gate.recorder
+        if recorder is None:
+            return self.hook(*args)
+        began = perf_counter_ns()
+        try:
+            result = self.hook(*args)
+        except BaseException:
+            recorder.guarded("hooks", self._tell, recorder, began, args, None, failed=True)
+            raise
+        recorder.guarded("hooks", self._tell, recorder, began, args, result, failed=False)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.hook, name)
+
+    def __repr__(self) -> str:
+        return repr(self.hook)
+
+    def _tell(
+        self, recorder: Recorder, began: int, args: tuple[Any, ...], result: Any, *, failed: bool
+    ) -> None:
+        kind: HookKind = self._kind
+        if kind == "node":
+            kind = "node_pre" if len(args) == 1 else "node_post"
+        given = args[_GIVEN.get(kind, 0)] if args else None
+        changed = result is not None and kind not in _NOTHING and not _is_same(result, given)
+        node = _current_node()
+        tag = None if node is None else node.metadata.get(recorder.gate)
+        state = recorder.threads.state()
+        entry = recorder.backwards.entry_of(state)
+        recorder.emit(
+            HookRan, self._hook_id, kind, None if entry is None else entry.backward_id,
+            None if tag is None else tag.node_id, changed, failed, perf_counter_ns() - began,
+            thread=state.number,
+        )  # fmt: skip
+
+
+def _is_same(result: Any, given: Any) -> bool:
+    if isinstance(result, tuple) and isinstance(given, tuple):
+        same = [a is b for a, b in zip(result, given, strict=False)]
+        return len(result) == len(given) and all(same)
+    return result is given
+
+
+class HookTable:
+    """Numbers hooks, and stands in for them while the engine runs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._count = 0
+        self._lock = threading.RLock()
+        self._open = 0  # engine entries
+        self._numbers: dict[int, int] = {}  # handle → hook
+        self._dicts: dict[int, tuple[weakref.ref[Any], HookKind, int | None]] = {}
+
+    def new(
+        self,
+        kind: HookKind,
+        hook: Any,
+        *,
+        tensor_id: int | None = None,
+        module_id: int | None = None,
+        early: bool = False,
+    ) -> int:
+        """Record that a hook was registered, or ``early`` that it had been before."""
+        recorder = self._recorder
+        hook_id = self._count
+        self._count += 1
+        with_stack = recorder.with_stacks and not early
+        recorder.emit(
+            HookRegistered, hook_id, kind, hook_name(hook), tensor_id, module_id, early,
+            stack_id=recorder.stacks.capture(4) if with_stack else None,
+        )  # fmt: skip
+        return hook_id
+
+    def watch(
+        self, hooks: Any, kind: HookKind, tensor_id: int | None, *, early: bool = False
+    ) -> None:
+        """Know a dict of hooks, and number what is new in it."""
+        with self._lock:
+            self._dicts[id(hooks)] = (weakref.ref(hooks), kind, tensor_id)
+            for handle_id, hook in list(hooks.items()):
+                if handle_id in self._numbers or isinstance(hook, (WatchedHook, OwnHook)):
+                    continue
+                if not _is_of_torch(hook):
+                    self._numbers[handle_id] = self.new(
+                        kind, hook, tensor_id=tensor_id, early=early
+                    )
+            if self._open:
+                self._stand_in(hooks, kind)
+
+    def watch_leaf(self, leaf: torch.Tensor, tensor_id: int) -> None:
+        """Know the hooks of a leaf, those from before the recording too."""
+        with _NoFunctions():
+            for hooks, kind in _dicts_of(leaf):
+                if hooks:
+                    self.watch(hooks, kind, tensor_id, early=True)
+
+    def watched_list(self, module: Any, kind: HookKind, hooks: Any, known: Iterable[Any]) -> Any:
+        """Return a module's hooks, watched; ``known`` are the dicts that they come from."""
+        if not hooks:
+            return hooks
+        handles = {id(hook): handle for found in known for handle, hook in list(found.items())}
+        watched = []
+        for hook in hooks:
+            handle_id = handles.get(id(hook), -1)
+            hook_id = self._numbers.get(handle_id)
+            if hook_id is None:
+                module_id = self._recorder.modules.find(module)
+                hook_id = self.new(kind, hook, module_id=module_id, early=True)
+                self._numbers[handle_id] = hook_id
+            watched.append(WatchedHook(self._recorder.gate, hook, hook_id, kind))
+        return watched
+
+    def number(self, handle: Any, hook_id: int) -> None:
+        """Remember which hook a handle removes."""
+        self._numbers[handle.id] = hook_id
+
+    def begin(self) -> None:
+        """Stand in for every hook: the engine is about to run."""
+        with self._lock:
+            self._open += 1
+            for key, (reference, kind, _) in list(self._dicts.items()):
+                hooks = reference()
+                if hooks is None:
+                    del self._dicts[key]
+                else:
+                    self._stand_in(hooks, kind)
+
+    def end(self, *, last: bool = False) -> None:
+        """Give every hook its place back, when the last engine entry has ended."""
+        with self._lock:
+            self._open = 0 if last else max(self._open - 1, 0)
+            if self._open:
+                return
+            for reference, _, _ in list(self._dicts.values()):
+                hooks = reference()
+                for handle_id, hook in list((hooks or {}).items()):
+                    if isinstance(hook, WatchedHook):
+                        hooks[handle_id] = hook.hook
+
+    def _stand_in(self, hooks: Any, kind: HookKind) -> None:
+        gate = self._recorder.gate
+        for handle_id, hook in list(hooks.items()):
+            hook_id = self._numbers.get(handle_id)
+            if hook_id is not None and not isinstance(hook, WatchedHook):
+                hooks[handle_id] = WatchedHook(gate, hook, hook_id, kind)
+
+
+def _dicts_of(leaf: torch.Tensor) -> list[tuple[Any, HookKind]]:
+    return [
+        (leaf._backward_hooks, "tensor"),  # noqa: SLF001 - have no public names
+        (leaf._post_accumulate_grad_hooks, "post_accumulate_grad"),  # noqa: SLF001
+    ]
+
+
+def _is_of_torch(hook: Any) -> bool:
+    return getattr(getattr(hook, "__code__", None), "co_filename", "") in _OF_TORCH
+
+
+def hook_name(hook: Any) -> str:
+    """Return what a hook is called in its source."""
+    while isinstance(hook, partial):
+        hook = hook.func
+    name = getattr(hook, "__qualname__", None)
+    return str(name) if isinstance(name, str) else f"{type(hook).__qualname__}.__call__"
