@@ -13,7 +13,7 @@ from autogradviz.recorder.tensors import version_of
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Gate, Recorder
 
-_SavedTensor = torch._C._autograd.SavedTensor  # noqa: SLF001
+_SavedTensor: Any = torch._C._autograd.SavedTensor  # noqa: SLF001
 
 
 class ArgumentTable:

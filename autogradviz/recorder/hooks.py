@@ -132,14 +132,14 @@ class HookTable:
         with_stack = recorder.with_stacks and not early
         recorder.emit(
             HookRegistered, hook_id, kind, hook_name(hook), tensor_id, module_id, early,
-            stack_id=recorder.stacks.capture(4) if with_stack else None,
+            stack_id=recorder.stacks.capture(3) if with_stack else None,
         )  # fmt: skip
         return hook_id
 
     def watch(
-        self, hooks: Any, kind: HookKind, tensor_id: int | None, *, early: bool = False
+        self, hooks: Any, kind: HookKind, tensor_id: int | None, fresh: int | None = None
     ) -> None:
-        """Know a dict of hooks, and number what is new in it."""
+        """Know a dict of hooks, and number what is new in it; ``fresh`` is added just now."""
         with self._lock:
             self._dicts[id(hooks)] = (weakref.ref(hooks), kind, tensor_id)
             for handle_id, hook in list(hooks.items()):
@@ -147,7 +147,7 @@ class HookTable:
                     continue
                 if not _is_of_torch(hook):
                     self._numbers[handle_id] = self.new(
-                        kind, hook, tensor_id=tensor_id, early=early
+                        kind, hook, tensor_id=tensor_id, early=handle_id != fresh
                     )
             if self._open:
                 self._stand_in(hooks, kind)
@@ -157,7 +157,7 @@ class HookTable:
         with _NoFunctions():
             for hooks, kind in _dicts_of(leaf):
                 if hooks:
-                    self.watch(hooks, kind, tensor_id, early=True)
+                    self.watch(hooks, kind, tensor_id)
 
     def watched_list(self, module: Any, kind: HookKind, hooks: Any, known: Iterable[Any]) -> Any:
         """Return a module's hooks, watched; ``known`` are the dicts that they come from."""

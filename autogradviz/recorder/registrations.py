@@ -52,7 +52,7 @@ def _observe_tensor(recorder: Recorder, name: str, kind: HookKind) -> Iterator[N
         if isinstance(handle, RemovableHandle):
             with _NoFunctions():
                 tensor_id = recorder.tensors.number(tensor)
-                recorder.hooks.watch(getattr(tensor, slot), kind, tensor_id)
+                recorder.hooks.watch(getattr(tensor, slot), kind, tensor_id, handle.id)
 
     @transparent
     def register(self: torch.Tensor, hook: Any) -> Any:
@@ -99,7 +99,7 @@ def _observe_nodes(recorder: Recorder) -> Iterator[None]:
     def register(backward_hooks: Any, hook: Any) -> Any:
         result = original(backward_hooks, hook)
         if type(hook) is not OwnHook:
-            recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None)
+            recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None, result[1].id)
         return result
 
     with _replaced(_HookMixin, "_register_hook", staticmethod(register)):
