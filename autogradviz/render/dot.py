@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render.svg_theme import LIGHT, mix
-from autogradviz.scene.words import chip_words, plural
+from autogradviz.scene.words import chip_words, plural, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -144,7 +144,7 @@ class _Drawing:
         if node.compact:
             dot.node(f"n{node.index}", "+", shape="circle", fillcolor=fill, color=colour)
             return
-        tooltip = _escape(f"{node.module} {node.filename}:{node.lineno}".strip())
+        tooltip = _escape(f"{node.module} {short_path(node.filename)}:{node.lineno}".strip())
         words = _escape("\n".join(lines))
         dot.node(f"n{node.index}", words, fillcolor=fill, color=colour, tooltip=tooltip)
 

@@ -14,7 +14,7 @@ from autogradviz.render.svg_theme import Theme, mix
 from autogradviz.scene.boxes import CHIP_GAP, TAG_GAP, TAG_SIZE
 from autogradviz.scene.measure import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.widths import text_width
-from autogradviz.scene.words import chip_words
+from autogradviz.scene.words import chip_words, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _node_tooltip(node: SceneNode) -> str:
     if node.module:
         lines.append(node.module)
     if node.filename:
-        lines.append(f"{node.filename}:{node.lineno}")
+        lines.append(f"{short_path(node.filename)}:{node.lineno}")
     if node.shape:
         lines.append(f"output {node.shape}")
     states = {"not_run": "not reached by backward", "failed": "failed", "ran": "ran"}
