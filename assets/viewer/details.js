@@ -95,6 +95,10 @@ function nodeParts(store, index) {
     const mark = { line: node.lineno, kind: /** @type {const} */ ("here"), tag: "", text: "" };
     parts.push(section("Source", place, excerpt(atlas, node.filename, [mark])));
   }
+  if (node.hooks.length) {
+    const lines = node.hooks.map((text) => h("p", { class: "agv-text", text }));
+    parts.push(section("Hooks", String(lines.length), h("div", {}, ...lines)));
+  }
   parts.push(...savedParts(atlas.chips[index]), ...parameterParts(atlas.pennants[index]));
   parts.push(...neighbourParts(store, index));
   return parts;

@@ -94,6 +94,7 @@ const ENTRIES = [
     "checkpoint, reruns",
   ],
   [glyphSketch("failed", "mutation"), "failed here"],
+  [(ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2), "hook"],
   [
     (ctx, palette) => {
       ctx.strokeStyle = ctx.fillStyle = palette.path;

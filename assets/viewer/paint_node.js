@@ -53,6 +53,10 @@ export function paintNode(pen, box, node, atlas) {
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
     paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
   }
+  if (node.hooks.length) {
+    const { palette } = pen;
+    paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
+  }
 }
 
 /**

@@ -36,6 +36,7 @@ function nodeLines(node) {
     [node.module, place].filter((part) => part).join(" · "),
     [node.shape, ran].filter((part) => part).join(" · "),
     node.writes ? "wrote into a saved tensor" : "",
+    ...node.hooks,
   ];
 }
 

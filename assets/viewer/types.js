@@ -44,6 +44,7 @@
  * @property {number} lineno
  * @property {"not_run" | "ran" | "failed"} state
  * @property {boolean} error
+ * @property {string[]} hooks one line for each
  * @property {boolean} writes
  * @property {number} recomputes
  * @property {number} runs

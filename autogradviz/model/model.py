@@ -24,6 +24,7 @@ from autogradviz.model.definitions import (
 )
 from autogradviz.model.graph import GraphParts, build_graph
 from autogradviz.model.histories import build_histories
+from autogradviz.model.hooks import build_hooks
 from autogradviz.model.link import Links, link_ops
 from autogradviz.model.memory import build_memory
 from autogradviz.model.ops import build_ops
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from autogradviz.log import Log
     from autogradviz.model.types import (
         Graph,
+        Hook,
         MemoryCurve,
         Module,
         Op,
@@ -142,6 +144,11 @@ class Model:
             self.ops,
             self.saved.values(),
         )
+
+    @cached_property
+    def hooks(self) -> tuple[Hook, ...]:
+        """All hooks of the user's, in the order in which they were registered."""
+        return build_hooks(self.log, self.ops, self.modules, self._stacks)
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from autogradviz.events import Outcome, PackedBy, Phase
+    from autogradviz.events import HookKind, Outcome, PackedBy, Phase
 
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
@@ -69,6 +69,8 @@ class Op:
     input_versions: tuple[int, ...]
     outputs: tuple[Tensor, ...]
     written: tuple[Tensor, ...]
+    input_hashes: tuple[int, ...]  # of contents; empty unless values were recorded
+    output_hashes: tuple[int, ...]
     sequence_nr: int | None
     node_id: int | None  # the node that the op created, once one was seen
     backward_node_id: int | None  # the node whose backward called it
@@ -89,6 +91,8 @@ class Unpack:
     version: int | None  # when saved
     seen_version: int | None  # when taken back
     failed: bool
+    saved_hash: int | None = None  # of the content, where values were recorded
+    seen_hash: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +165,24 @@ class Node:
     runs: int  # how often it ran
     duration_ns: int  # of all runs together
     order: int  # creation order over the whole graph, unique
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One function that backward calls."""
+
+    hook_id: int
+    kind: HookKind
+    name: str  # qualified, "Trainer.clip"
+    tensor_id: int | None  # the tensor or parameter that it hangs on
+    module: str  # the module that it hangs on
+    early: bool  # registered before the recording
+    location: SourceLocation | None  # where it was registered
+    node_ids: tuple[int, ...]  # where it ran; else the node of its tensor
+    runs: int
+    changed: int  # how often it returned another gradient
+    failed: bool
+    duration_ns: int  # of all runs together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,11 @@ C++: its registration is all that can be told.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from functools import partial
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +37,9 @@ _current_node = torch._C._current_autograd_node  # noqa: SLF001
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _OF_TORCH: Final = frozenset({torch.autograd.graph.__file__, torch.utils.hooks.__file__})
 """Hooks from these files call the user's: multi-grad hooks and modules' are watched as such."""
+
+_COMPILERS: Final = str(Path(torch.__file__).parent / "_functorch") + os.sep
+"""Hooks from here only keep stack traces for ``torch.compile``."""
 
 _GIVEN: Final = {"module_backward_pre": 1, "module_backward": 1}
 """Which argument a hook's result replaces, where that is not the first."""
@@ -88,7 +93,8 @@ class WatchedHook:
         given = args[_GIVEN.get(kind, 0)] if args else None
         changed = result is not None and kind not in _NOTHING and not _is_same(result, given)
         node = _current_node()
-        tag = None if node is None else node.metadata.get(recorder.gate)
+        metadata: Any = None if node is None else node.metadata
+        tag = None if metadata is None else metadata.get(recorder.gate)
         state = recorder.threads.state()
         entry = recorder.backwards.entry_of(state)
         recorder.emit(
@@ -197,8 +203,8 @@ class HookTable:
             if self._open:
                 return
             for reference, _, _ in list(self._dicts.values()):
-                hooks = reference()
-                for handle_id, hook in list((hooks or {}).items()):
+                hooks = reference() or {}
+                for handle_id, hook in list(hooks.items()):
                     if isinstance(hook, WatchedHook):
                         hooks[handle_id] = hook.hook
 
@@ -218,7 +224,8 @@ def _dicts_of(leaf: torch.Tensor) -> list[tuple[Any, HookKind]]:
 
 
 def _is_of_torch(hook: Any) -> bool:
-    return getattr(getattr(hook, "__code__", None), "co_filename", "") in _OF_TORCH
+    filename: str = getattr(getattr(hook, "__code__", None), "co_filename", "")
+    return filename in _OF_TORCH or filename.startswith(_COMPILERS)
 
 
 def hook_name(hook: Any) -> str:

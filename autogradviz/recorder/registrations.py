@@ -83,7 +83,7 @@ def _observe_retain_grad(recorder: Recorder) -> Iterator[None]:
             recorder.guarded("hooks", known, self)
 
     # The original is inherited from the C class: ours shadows it and is deleted again.
-    torch.Tensor.retain_grad = functools.wraps(original)(retain_grad)  # type: ignore[method-assign]
+    setattr(torch.Tensor, "retain_grad", functools.wraps(original)(retain_grad))  # noqa: B010
     try:
         yield
     finally:

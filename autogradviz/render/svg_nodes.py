@@ -36,13 +36,21 @@ class _Look(NamedTuple):
     ran: bool
     red: bool  # it failed, or a finding's victim
     writes: bool
+    hooked: bool
 
 
 def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
     """Return a node's box and its tooltip."""
     red = node.error or node.state == "failed"
     look = _Look(
-        node.op, node.name, node.op_width, box.width, node.state == "ran", red, node.writes
+        node.op,
+        node.name,
+        node.op_width,
+        box.width,
+        node.state == "ran",
+        red,
+        node.writes,
+        bool(node.hooks),
     )
     body = _compact(look, theme) if node.compact else _two_parts(look, theme)
     return (
@@ -62,6 +70,7 @@ def _node_tooltip(node: SceneNode) -> str:
     states = {"not_run": "not reached by backward", "failed": "failed", "ran": "ran"}
     times = f" {node.runs} times" if node.runs > 1 else ""
     lines.append(states[node.state] + times)
+    lines += node.hooks
     return "\n".join(lines)
 
 
@@ -84,6 +93,7 @@ def _compact(look: _Look, theme: Theme) -> str:
             pen.round_stroke(line, 1.5),
         )
         + pen.text(2 * r + TAG_GAP, y + 4, look.name, fill=theme.text2, size=TAG_SIZE)
+        + (pen.hook_disc(0, 0, theme.text2, theme.page) if look.hooked else "")
     )
 
 
@@ -110,6 +120,8 @@ def _two_parts(look: _Look, theme: Theme) -> str:
     parts.append(pen.text(centre, base, look.name, fill=colour, weight=600, anchor="middle"))
     if look.red:
         parts.append(pen.fail_disc(width, 0, theme.mutation, theme.page))
+    if look.hooked:
+        parts.append(pen.hook_disc(0, 0, theme.text2, theme.page))
     return "".join(parts)
 
 

@@ -125,6 +125,14 @@ def fail_disc(x: float, y: float, colour: str, cross: str) -> str:
     return disc + path(d, round_stroke(cross, 1.6))
 
 
+def hook_disc(x: float, y: float, colour: str, page: str) -> str:
+    """Return the circled hook of a function that backward calls."""
+    disc = f'<circle cx="{num(x)}" cy="{num(y)}" r="6.5" {stroke(colour, 1.2, fill=page)}/>'
+    return disc + path(
+        f"M{num(x + 1.6)} {num(y - 3.2)}v4.2q0 2 -2 2t-2 -2", round_stroke(colour, 1.3)
+    )
+
+
 def pencil(x: float, y: float, colour: str) -> str:
     """Return the pencil of an in-place write, its lower left tip at x, y."""
     body = f"M{num(x)} {num(y)}l0.8 -3.2l6.2 -6.2l2.4 2.4l-6.2 6.2Z"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.scene.fold import leaf_label
 from autogradviz.scene.schema import Chip, Pennant, SceneNode
 from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import chip_words, format_shape, plain_op
+from autogradviz.scene.words import chip_words, format_shape, hook_words, plain_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.diagnose.finding import Finding
     from autogradviz.model import Model
-    from autogradviz.model.types import Node, Region, SavedTensor
+    from autogradviz.model.types import Hook, Node, Region, SavedTensor
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.levels import Seat
     from autogradviz.scene.schema import ChipState, GradState
@@ -72,6 +72,10 @@ class _Drawing:
             if region.reentrant
             for again in region.recomputations
         }
+        self._hooks: dict[int, list[Hook]] = {}
+        for hook in model.hooks:
+            for node_id in hook.node_ids:
+                self._hooks.setdefault(node_id, []).append(hook)
         self._backward_ran = any(node.runs for node in model.graph.nodes.values())
         tensors = [model.tensors[tensor_id] for tensor_id in model.parameters]
         self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
@@ -133,7 +137,14 @@ class _Drawing:
             name_width=name_width,
             left_width=_tags_width([pennant.width for pennant in pennants]),
             right_width=TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips),
+            hooks=self._hooks_of(index),
         )
+
+    def _hooks_of(self, index: int) -> tuple[str, ...]:
+        """Return words for the hooks of a node, and of the leaves beside it."""
+        node_ids = [self._folded.nodes[index], *self._folded.leaves[index]]
+        found = [hook for node in node_ids for hook in self._hooks.get(node.node_id, ())]
+        return tuple(dict.fromkeys(map(hook_words, found)))
 
     def _is_culprit(self, node: Node) -> bool:
         """Return whether a node's op is the write that a finding accuses."""

@@ -41,7 +41,8 @@ def build_scene(
             them. By default as many groups are open as make a readable picture.
     """
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
-    folded = fold_graph(model.graph, keep)
+    hooked = {node_id for hook in model.hooks for node_id in hook.node_ids}
+    folded = fold_graph(model.graph, keep | hooked)
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
     levels = list_levels(build_tree(folded, model.regions, victims))
     layouts = lay_out_levels(levels, folded)

@@ -88,6 +88,7 @@ class SceneNode:
     name_width: float  # right part of the box
     left_width: float  # pennants, 0 without
     right_width: float  # chips (and the compact node's name), 0 without
+    hooks: tuple[str, ...] = ()  # one line for each: "tensor hook clip, train.py:31, ran 2×"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

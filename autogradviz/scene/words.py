@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autogradviz.events import HookKind
+    from autogradviz.model.types import Hook
+
+_HOOK_KINDS: Final[dict[HookKind, str]] = {
+    "tensor": "tensor hook",
+    "retain_grad": "retain_grad()",
+    "post_accumulate_grad": "post-accumulate-grad hook",
+    "multi_grad": "multi-grad hook",
+    "node": "node hook",
+    "node_pre": "node pre-hook",
+    "node_post": "node hook",
+    "module_backward_pre": "module full backward pre-hook",
+    "module_backward": "module full backward hook",
+}
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -58,3 +72,21 @@ def chip_words(
         words = f"v{version} → v{seen_version}"
     separator = " · " if slot or words else ""
     return f"{slot} " if words and slot else slot, words, f"{separator}{format_bytes(nbytes)}"
+
+
+def hook_words(hook: Hook) -> str:
+    """Return what a hook is, where it was registered and what it did, in one line."""
+    words = [_HOOK_KINDS[hook.kind]]
+    if hook.kind != "retain_grad":
+        words[0] += f" {hook.name}"
+    if hook.location is not None:
+        words.append(f"{short_path(hook.location.filename)}:{hook.location.lineno}")
+    elif hook.early:
+        words.append("registered before the recording")
+    if hook.kind != "retain_grad":
+        words.append(f"ran {hook.runs}×")
+    if hook.changed:
+        words.append("changed the gradient")
+    if hook.failed:
+        words.append("raised")
+    return " · ".join(words)

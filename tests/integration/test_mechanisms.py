@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from programs import Block, stack
+from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import autogradviz
+from autogradviz.events import HookRan, HookRegistered
 
 
 def line_of(text):
@@ -58,7 +61,7 @@ def test_reentrant_regions_are_drawn(reentrant):
     assert [(box.op, box.recomputes) for box in boxes] == [("checkpoint", 1)] * 2
     assert [(r.reentrant, r.outcome) for r in scene.regions] == [(True, "completed")] * 2
     assert {row.status for row in scene.diffs} == {"same"}
-    assert [s.label for s in scene.spans if s.kind == "recompute"] == ["Block.forward"] * 2
+    assert [s.label for s in scene.spans if s.kind == "recompute"] == ["1", "0"]
     words = words_of(reentrant)
     assert words.count("checkpoint") == words.count("CheckpointFunctionBackward") == 2
 
@@ -127,3 +130,156 @@ def test_a_reentrant_region_that_runs_otherwise_shows_where():
     (again,) = region.recomputations
     assert [p.status for p in again.pairs] == ["same", "added", "same"]
     assert again.pairs[again.first_difference].recompute.location.lineno == line_of("extra")
+
+
+# --- hooks ------------------------------------------------------------------------------------
+
+
+def double(gradient):
+    return gradient * 2
+
+
+def look(*_):
+    return None
+
+
+def renew(inputs, _):
+    return tuple(gradient * 1 for gradient in inputs)
+
+
+def hooks_of(trace):
+    return [(h.kind, h.name, h.runs, h.changed) for h in trace.model.hooks]
+
+
+def hooked(trace):
+    """Return the drawn boxes with hooks, by name."""
+    return {node.name: node.hooks for node in trace.scene.nodes if node.hooks}
+
+
+def here(mark):
+    return f"integration/test_mechanisms.py:{line_of(mark)}"
+
+
+def test_tensor_hooks_are_recorded_and_drawn():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a.exp()
+        b.register_hook(double)  # <tensor hook>
+        b.register_hook(look)  # <second hook>
+        b.retain_grad()  # <retain>
+        b.sum().backward()
+    assert hooks_of(trace) == [
+        ("tensor", "double", 1, 1),
+        ("tensor", "look", 1, 0),
+        ("retain_grad", "TensorBase.retain_grad", 0, 0),
+    ]
+    assert hooked(trace) == {
+        "ExpBackward0": (
+            f"tensor hook double · {here('tensor hook')} · ran 1× · changed the gradient",
+            f"tensor hook look · {here('second hook')} · ran 1×",
+            f"retain_grad() · {here('retain')}",
+        )
+    }
+    svg = trace.graph().svg()
+    assert f"tensor hook double · {here('tensor hook')}" in svg
+    assert svg.count('r="6.5"') == 1
+
+
+def test_hooks_on_leaves_are_drawn_beside_them():
+    a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        a.register_hook(look)
+        b.register_post_accumulate_grad_hook(look)
+        register_multi_grad_hook([a, b], look)
+        register_multi_grad_hook([a, b], double, mode="any")
+        (a * b).sum().backward()
+    assert sorted(hooks_of(trace)) == [
+        ("multi_grad", "double", 1, 0),
+        ("multi_grad", "look", 1, 0),
+        ("post_accumulate_grad", "look", 1, 0),
+        ("tensor", "look", 1, 0),
+    ]
+    assert len(hooked(trace)["MulBackward0"]) == 4
+
+
+def test_node_hooks_say_whether_they_ran_before_or_after():
+    a = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        b = a.exp()
+        b.grad_fn.register_prehook(look)
+        b.grad_fn.register_hook(renew)
+        b.sum().backward()
+    assert hooks_of(trace) == [("node_pre", "look", 1, 0), ("node_post", "renew", 1, 1)]
+    assert [words.split(" · ")[0] for words in hooked(trace)["ExpBackward0"]] == [
+        "node pre-hook look",
+        "node hook renew",
+    ]
+
+
+def test_module_hooks_are_recorded_and_drawn():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    net[0].register_full_backward_hook(look)  # from before the recording
+    with autogradviz.record(net) as trace:
+        net[1].register_full_backward_pre_hook(look)
+        net(torch.rand(2, 3, requires_grad=True)).sum().backward()
+    found = [(h.kind, h.module, h.early, h.runs) for h in trace.model.hooks]
+    assert found == [("module_backward_pre", "1", False, 1), ("module_backward", "0", True, 1)]
+    words = sorted(line for node in trace.scene.nodes for line in node.hooks)
+    assert [line.split(" · ")[0] for line in words] == [
+        "module full backward hook look",
+        "module full backward pre-hook look",
+    ]
+    assert "registered before the recording" in words[0]
+
+
+def test_a_leafs_hooks_from_before_the_recording_are_seen():
+    a = torch.rand(3, requires_grad=True)
+    a.register_hook(double)
+    a.register_post_accumulate_grad_hook(look)
+    with autogradviz.record() as trace:
+        a.exp().sum().backward()
+    assert [(h.kind, h.name, h.early, h.runs) for h in trace.model.hooks] == [
+        ("tensor", "double", True, 1),
+        ("post_accumulate_grad", "look", True, 1),
+    ]
+
+
+def test_a_hook_that_raises_is_told():
+    message = "no"
+
+    def fail(_):
+        raise ValueError(message)
+
+    with autogradviz.record() as trace, pytest.raises(ValueError, match="no"):
+        b = torch.rand(3, requires_grad=True).exp()
+        b.register_hook(fail)
+        b.sum().backward()
+    (ran,) = trace.log.of(HookRan)
+    assert (ran.hook_kind, ran.failed, ran.changed) == ("tensor", True, False)
+    assert any(line.endswith("raised") for line in hooked(trace)["ExpBackward0"])
+
+
+def test_users_hooks_stay_theirs():
+    a, seen = torch.rand(3, requires_grad=True), []
+    with autogradviz.record() as trace:
+        b = a.exp()
+        first = b.register_hook(seen.append)
+        second = b.register_hook(look)
+        assert list(b._backward_hooks.values()) == [seen.append, look]
+        b.sum().backward(retain_graph=True)
+        assert list(b._backward_hooks.items()) == [(first.id, seen.append), (second.id, look)]
+        first.remove()
+        b.sum().backward()
+    assert len(seen) == 1
+    assert [h.runs for h in trace.model.hooks] == [1, 2]
+    assert list(b._backward_hooks.values()) == [look]
+
+
+def test_a_hook_that_never_ran_stands_at_its_tensors_node():
+    with autogradviz.record() as trace:
+        b = torch.rand(3, requires_grad=True).exp()
+        b.register_hook(look)
+    assert trace.log.of(HookRan) == ()
+    (registered,) = trace.log.of(HookRegistered)
+    assert (registered.hook_kind, registered.early) == ("tensor", False)
+    assert "ran 0×" in hooked(trace)["ExpBackward0"][0]
