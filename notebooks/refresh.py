@@ -3,8 +3,9 @@
 
     python notebooks/refresh.py
 
-Outputs that need a kernel are left to it: saved are pictures and words. Paths of this machine are
-left out.
+Outputs that need a kernel are left to it: saved are pictures and words. Pictures are saved as PNG
+too: JupyterLab shows no SVG of a notebook that came from elsewhere. Paths of this machine are left
+out.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import nbformat
 import plotly.io
 from nbclient import NotebookClient
 from playwright.sync_api import sync_playwright
 
-from autogradviz.render.plots import plot_html
+from autogradviz.render.plots import CONFIG, plot_html
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ViewportSize
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.resolve()
 PLOT: Final = "application/vnd.plotly.v1+json"
-KEPT: Final = ("image/svg+xml", "image/png", PLOT, "text/plain")
+SVG: Final = "image/svg+xml"
+KEPT: Final = (SVG, "image/png", PLOT, "text/plain")
+WIDTH: Final = 900
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PLACES: Final = (
     (re.compile(re.escape(f"{ROOT}/")), ""),
@@ -60,11 +66,13 @@ def clean(output: Any) -> Any:
         output.data = {kind: output.data[kind] for kind in KEPT if kind in output.data}
         output.metadata = {}
         if PLOT in output.data:
-            output.data["image/png"] = photograph(output.data[PLOT])
-            output.data["text/plain"] = "<Figure>"
-        for kind in ("text/plain", "image/svg+xml"):
+            output.data[PLOT]["config"] = CONFIG
+            add_photograph(output, plot_page(output.data[PLOT]), ".main-svg", density=2)
+        for kind in ("text/plain", SVG):
             if kind in output.data:
                 output.data[kind] = without_places(output.data[kind])
+        if SVG in output.data:
+            add_photograph(output, output.data[SVG], "svg", density=1)
     elif "text" in output:
         output.text = without_places(output.text)
     return output
@@ -77,19 +85,27 @@ def without_places(text: str) -> str:
     return text
 
 
-def photograph(figure: dict[str, Any]) -> str:
-    """Return a figure as PNG in base64, taken by a browser, at twice the usual density."""
+def plot_page(figure: dict[str, Any]) -> str:
+    """Return a page that shows a figure as plotly saved it."""
     given = {part: figure[part] for part in ("data", "layout")}
-    page = plot_html(plotly.io.from_json(plotly.io.to_json(given, validate=False)))
+    return plot_html(plotly.io.from_json(plotly.io.to_json(given, validate=False)))
+
+
+def add_photograph(output: Any, page: str, selector: str, *, density: int) -> None:
+    """Add a PNG of one element of a page, and how large to show it."""
     with sync_playwright() as playwright:
         program = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        view = browser.new_page(viewport={"width": 900, "height": 380}, device_scale_factor=2)
+        size: ViewportSize = {"width": WIDTH, "height": 380}
+        view = browser.new_page(viewport=size, device_scale_factor=density)
         view.set_content(page)
-        view.wait_for_selector(".main-svg")
-        picture = view.screenshot(omit_background=True)
+        element = view.locator(selector).first
+        picture = element.screenshot(omit_background=True)
+        box = element.bounding_box()
         browser.close()
-    return base64.b64encode(picture).decode()
+    assert box is not None, "the picture has a place on the page"
+    output.data["image/png"] = base64.b64encode(picture).decode()
+    output.metadata["image/png"] = {"width": min(WIDTH, round(box["width"]))}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Law 1: observing changes nothing. Every program runs with and without recording."""
 
-
 import programs
 import pytest
 import torch

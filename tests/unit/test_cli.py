@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, how it refuses."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -225,7 +226,7 @@ def test_a_reader_that_stops_reading_ends_the_program_quietly(folder, arguments)
 def test_a_terminal_that_knows_only_ascii_is_no_error(folder):
     code = "import sys; from autogradviz.cli import main; sys.exit(main(sys.argv[1:]))"
     path = save(folder / "x.agv", m.raised("Error", "naïve ⚠"))
-    environment = {"PYTHONIOENCODING": "ascii", "PATH": ""}
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = python(code, "show", path, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"na\\xefve \\u26a0" in done.stdout
