@@ -164,6 +164,8 @@ class OpCalled(Event):
     outputs: tuple[int, ...]
     output_versions: tuple[int, ...]  # after the op; NO_ID where unknown
     written: tuple[int, ...]  # tensor ids that the op wrote in place
+    input_hashes: tuple[int, ...]  # contents before the op; empty unless values are recorded
+    output_hashes: tuple[int, ...]  # contents after the op; NO_ID where none can be had
     duration_ns: int
     sequence_nr: int | None  # of the autograd node that the op created on this thread
     node_id: int | None  # the node whose backward called the op
@@ -238,6 +240,8 @@ class TensorUnpacked(Event):
     version: int | None  # when saved
     seen_version: int | None  # now; None where only the hooks know
     failed: bool  # the unpack hook raised
+    saved_hash: int | None  # the content when saved; None unless values are recorded
+    seen_hash: int | None  # the content handed to backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +395,34 @@ class RecomputeStopped(Event):
     outcome: Outcome
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDecided(Event):
+    """The policy of a selectively checkpointed region decided what becomes of one op."""
+
+    op: str
+    decision: str  # "must_save", "prefer_recompute", as ``CheckpointPolicy`` names them
+    cached: bool  # what it gave is kept for the recomputation
+    region_id: int | None
+    op_seq: int | None  # the OpCalled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpServed(Event):
+    """An op of a recomputation was answered from what the policy had kept; it did not run."""
+
+    op: str
+    region_id: int | None
+    recompute_id: int | None
+    op_seq: int | None  # the OpCalled of the forward that is used again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksDisabled(Event):
+    """Saved-tensor hooks were switched off: who pushes a pair now is told ``message``."""
+
+    message: str
+
+
 # --- surroundings ---------------------------------------------------------------------------
 
 
@@ -469,6 +501,9 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     RegionExited,
     RecomputeStarted,
     RecomputeStopped,
+    PolicyDecided,
+    OpServed,
+    HooksDisabled,
     ModuleEntered,
     ModuleExited,
     StateChanged,

@@ -26,6 +26,9 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
     Args:
         model: gives names to modules and parameters. Optional: without it the outermost module
             that is called names them.
+        values: also fingerprint what tensors hold, so that values which differ silently are
+            found: recomputed ones, and saved ones written past the version counter. Reads every
+            tensor twice on its device and waits for it at each operator.
         ops: record every operator. Without it only graph, saves and backward are recorded,
             which costs less; lines and versions at save are then unknown.
         stacks: record the Python line of each event.
@@ -43,7 +46,12 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
     """
 
     def __init__(
-        self, model: torch.nn.Module | None = None, *, ops: bool = True, stacks: bool = True
+        self,
+        model: torch.nn.Module | None = None,
+        *,
+        values: bool = False,
+        ops: bool = True,
+        stacks: bool = True,
     ) -> None:
         import torch
 
@@ -54,6 +62,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         self._model = model
         self._ops = ops
         self._stacks = stacks
+        self._values = values
         self._trace = Trace()
         self._recorder: Recorder | None = None
         self._used = False
@@ -64,7 +73,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         if self._used:
             message = "this recording was used before; call autogradviz.record() again"
             raise RecordingStateError(message)
-        recorder = Recorder(ops=self._ops, stacks=self._stacks)
+        recorder = Recorder(ops=self._ops, stacks=self._stacks, values=self._values)
         recorder.start(self._model, id(sys._getframe(1)))  # noqa: SLF001
         self._used = True
         self._recorder = recorder

@@ -15,6 +15,7 @@ from autogradviz.diagnose.repeated import (
     find_unrestored_random,
 )
 from autogradviz.diagnose.silent import find_silent_writes
+from autogradviz.diagnose.values import find_different_values
 
 if TYPE_CHECKING:
     from autogradviz.model import Model
@@ -28,6 +29,7 @@ _FAMILIES: Final = (
     find_captured_mutations,
     find_unrestored_random,
     find_repeated_effects,
+    find_different_values,
     find_silent_writes,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}

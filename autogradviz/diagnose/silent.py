@@ -37,18 +37,30 @@ def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     computed = _computed_gradients(evidence)
     for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
+            if (saved.slot or "").startswith("running_"):
+                continue  # BatchNorm updates them in its own forward, and does not read them
             for unpack in saved.unpacks[:1]:
                 write = _bypassing_write(evidence, saved, unpack)
-                if write is not None and _needed(node, saved, computed):
+                changed = _changed(unpack)
+                if changed is None:
+                    changed = write is not None
+                if changed and saved.packed_by == "pytorch" and _needed(node, saved, computed):
                     yield _describe(evidence, node, saved, unpack, write)
                     return
+
+
+def _changed(unpack: Unpack) -> bool | None:
+    """Return whether the content differs from what was saved, None where nobody looked."""
+    if unpack.saved_hash is None or unpack.seen_hash is None:
+        return None
+    return unpack.saved_hash != unpack.seen_hash and unpack.version == unpack.seen_version
 
 
 def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
     """Return the op that wrote a saved tensor while its version stayed what it was."""
     if saved.packed_by != "pytorch" or unpack.version is None:
         return None
-    if unpack.seen_version != unpack.version or (saved.slot or "").startswith("running_"):
+    if unpack.seen_version != unpack.version:
         return None
     storage_id = saved.tensor.storage_id
     for op in evidence.writers.get(storage_id, ()) if storage_id is not None else ():
@@ -70,38 +82,48 @@ def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[int, ...]]
 
 
 def _describe(
-    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op
+    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op | None
 ) -> Finding:
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
     named = slot(saved, node.name)
     victim = saved.location or node.location
-    fused = "fused" in write.name
+    fused = write is not None and "fused" in write.name
+    culprit = write.location if write is not None else None
     return Finding(
         slug="silent-write",
         title=f"{name or named} was written before backward, past the version check",
-        culprit=write.location,
+        culprit=culprit,
         victim=victim,
         explanation=fit(
             [
                 f"{node.name}{where(node.module)} saved {name or 'a tensor'} as "
                 f'"{saved.slot}" at version {saved.version}:',
                 quoted(victim),
-                f"Then {write.name} at {short(write.location)} wrote the same memory:",
-                quoted(write.location),
-                "A fused optimizer does not raise the version counter,"
-                if fused
-                else "The write went through .data or another alias with a counter of its own,",
+                f"Then {write.name} at {short(culprit)} wrote the same memory:"
+                if write is not None
+                else "Its content is not what was saved, and no operator was seen writing it: a "
+                "kernel with a raw pointer, NumPy on shared memory, another thread.",
+                quoted(culprit),
+                _why(fused=fused, seen=write is not None),
                 f"so the counter still said {unpack.seen_version} when backward read the tensor: "
                 "the gradient was computed from the new values, and nothing was raised.",
             ]
         ),
         fix=(
             "# call step() only after every backward() that uses these weights"
-            if fused or evidence.in_optimizer(write)
+            if fused or (write is not None and evidence.in_optimizer(write))
             else "with torch.no_grad():\n    tensor.clamp_(...)  # not tensor.data: then PyTorch "
             "can tell\n# and move the write after backward()"
         ),
-        confidence="likely",
-        events=(saved.saved_seq, write.seq, unpack.seq),
+        confidence="certain" if _changed(unpack) and culprit is not None else "likely",
+        events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
     )
+
+
+def _why(*, fused: bool, seen: bool) -> str:
+    if fused:
+        return "A fused optimizer does not raise the version counter,"
+    if seen:
+        return "The write went through .data or another alias with a counter of its own,"
+    return "torch.autograd.graph.increment_version would have told PyTorch;"

@@ -48,7 +48,8 @@ def align(
 
 def first_difference(pairs: Sequence[OpPair]) -> int | None:
     """Return the index of the first row where the two runs differ."""
-    differences = (i for i, pair in enumerate(pairs) if pair.status not in ("same", "not_rerun"))
+    agree = ("same", "cached", "not_rerun")
+    differences = (i for i, pair in enumerate(pairs) if pair.status not in agree)
     return next(differences, None)
 
 
@@ -67,7 +68,8 @@ def _recompute_only(ops: Sequence[Op]) -> list[OpPair]:
 
 def _pair(forward: Op, recompute: Op) -> OpPair:
     same = _signature(forward) == _signature(recompute)
-    return OpPair(status="same" if same else "changed", forward=forward, recompute=recompute)
+    status: PairStatus = "cached" if recompute.cached else "same" if same else "changed"
+    return OpPair(status=status, forward=forward, recompute=recompute)
 
 
 def _signature(op: Op) -> tuple[str, list[tuple[tuple[int, ...], str]]]:

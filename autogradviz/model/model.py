@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.events import (
     ErrorRaised,
+    HooksDisabled,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
@@ -28,6 +29,7 @@ from autogradviz.model.hooks import build_hooks
 from autogradviz.model.link import Links, link_ops
 from autogradviz.model.memory import build_memory
 from autogradviz.model.ops import build_ops
+from autogradviz.model.policies import with_policies
 from autogradviz.model.regions import build_regions
 from autogradviz.model.runs import NodeRun, read_runs
 from autogradviz.model.saved import build_saved
@@ -136,12 +138,13 @@ class Model:
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """All checkpointed regions, in the order in which they were entered."""
+        ops = with_policies(self.log, self.ops, self._stacks)
         return build_regions(
             self.log,
             self._stacks,
             self.modules,
             self._call_modules,
-            self.ops,
+            ops,
             self.saved.values(),
         )
 
@@ -189,9 +192,18 @@ class Model:
             Notice(seam=event.seam, message=event.message, failure=False)
             for event in self.log.of(RecorderLimited)
         ]
+        notices += self._disabled_notices()
         if self.log.problem is not None:
             notices.append(Notice(seam="file", message=self.log.problem, failure=True))
         return tuple(notices)
+
+    def _disabled_notices(self) -> list[Notice]:
+        told = {
+            f"saved-tensor hooks were switched off at {self.location(event.stack_id) or '?'}: "
+            f"{event.message}": None
+            for event in self.log.of(HooksDisabled)
+        }
+        return [Notice(seam="saved tensors", message=words, failure=False) for words in told]
 
     @cached_property
     def _stacks(self) -> Stacks:

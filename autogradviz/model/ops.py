@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.events import OpCalled
+from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.model.link import Links, short_op_name
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Op
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from autogradviz.log import Log
     from autogradviz.model.definitions import Tensors
     from autogradviz.model.stacks import Stacks
+    from autogradviz.model.types import SourceLocation
 
 
 def build_ops(
@@ -22,7 +23,21 @@ def build_ops(
     links: Links,
     call_modules: dict[int | None, str],
 ) -> tuple[Op, ...]:
-    """Return all operator calls, oldest first."""
+    """Return all operator calls, oldest first.
+
+    An op that runs again below library code alone is on the line that called checkpoint, as it
+    was the first time, and not on the line of the backward.
+    """
+    regions = {event.region_id: event.stack_id for event in log.of(RegionEntered)}
+
+    def location(event: OpCalled) -> SourceLocation | None:
+        if event.recompute_id is None:
+            return stacks.location(event.stack_id)
+        inside = stacks.location_inside(event.stack_id)
+        if inside is not None or event.region_id is None:
+            return inside
+        return stacks.location(regions.get(event.region_id, event.stack_id))
+
     return tuple(
         Op(
             seq=event.seq,
@@ -36,6 +51,8 @@ def build_ops(
             input_versions=event.input_versions,
             outputs=tuple([tensors[i] for i in event.outputs]),
             written=tuple([tensors[i] for i in event.written]),
+            input_hashes=event.input_hashes,
+            output_hashes=event.output_hashes,
             sequence_nr=event.sequence_nr,
             node_id=links.node_of_op.get(event.seq),
             backward_node_id=event.node_id,
@@ -43,7 +60,7 @@ def build_ops(
             region_id=event.region_id,
             recompute_id=event.recompute_id,
             failed=event.failed,
-            location=stacks.location(event.stack_id),
+            location=location(event),
             stack_id=event.stack_id,
         )
         for event in rows_of(log, OpCalled)

@@ -85,6 +85,8 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
                     version=event.version,
                     seen_version=event.seen_version,
                     failed=event.failed,
+                    saved_hash=event.saved_hash,
+                    seen_hash=event.seen_hash,
                 )
             )
     return unpacks

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from autogradviz.log import Log
 
 
+_CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _COMPILE_SHIM: Final = re.compile(r"torch/(_compile\.py|_dynamo/.*)$")
 
 
@@ -46,6 +47,19 @@ class Stacks:
             innermost = next(own, next(iter(frame_ids), None))
             self._of_stack[stack_id] = None if innermost is None else self._locations[innermost]
         return self._of_stack[stack_id]
+
+    def location_inside(self, stack_id: int | None) -> SourceLocation | None:
+        """Return the innermost line of the user's own code that a checkpointed region runs.
+
+        What called checkpoint, or backward when the region runs again, stands outside; None
+        where the region runs library code alone.
+        """
+        for frame_id in self._frame_ids.get(stack_id, ()):
+            if self._locations[frame_id].filename.replace("\\", "/").endswith(_CHECKPOINT):
+                return None
+            if frame_id not in self._library:
+                return self._locations[frame_id]
+        return None
 
     def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return all lines of a stack, innermost first."""

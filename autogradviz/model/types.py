@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
-PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun"]
+PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
 SpanKind: TypeAlias = Literal["forward", "backward", "recompute", "module", "node"]
 
 
@@ -80,6 +80,8 @@ class Op:
     failed: bool
     location: SourceLocation | None  # innermost frame of the user's own code
     stack_id: int | None
+    policy: str = ""  # what selective checkpointing decided, "must_save"
+    cached: bool = False  # answered from what the policy kept: it did not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

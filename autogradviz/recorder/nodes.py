@@ -39,6 +39,7 @@ class Slot(NamedTuple):
     attribute: str  # "" for a save that went through hooks
     place: int | None  # in a slot that holds a list
     version: int | None
+    saved_hash: int | None
 
 
 class NodeTag:
@@ -212,14 +213,14 @@ class NodeTable:
         if slot.unpack_hook is not None:
             save = saves.slot_found(kept, tag.node_id, label)
             if save is not None:
-                tag.saved.append(Slot(save.saved_id, "", None, save.version))
+                tag.saved.append(Slot(save.saved_id, "", None, save.version, None))
             else:  # packed before the recording, or by hooks put on this one slot
                 known = kept if isinstance(kept, torch.Tensor) else None
                 saved_id, _ = saves.new(
                     known, packed_by="user", node_id=tag.node_id, sequence_nr=sequence_nr,
                     slot=label,
                 )  # fmt: skip
-                tag.saved.append(Slot(saved_id, "", None, None))
+                tag.saved.append(Slot(saved_id, "", None, None, None))
             return
         if not isinstance(kept, torch.Tensor):
             return
@@ -236,11 +237,12 @@ class NodeTable:
             slot=label, version=version,
             stack_id=None if sequence_nr is None else saves.custom.get(sequence_nr),
         )  # fmt: skip
-        tag.saved.append(Slot(saved_id, attribute, index, version))
+        saved_hash = None if sequence_nr is None else saves.hash_saved(sequence_nr, tensor_id)
+        tag.saved.append(Slot(saved_id, attribute, index, version, saved_hash))
 
     def read_versions(self, node: Any, tag: NodeTag) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        for saved_id, attribute, place, version in tag.saved:
+        for saved_id, attribute, place, version, saved_hash in tag.saved:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
@@ -249,7 +251,8 @@ class NodeTable:
                 seen = version_of(kept)
                 self._recorder.emit(
                     TensorUnpacked, saved_id, tag.node_id, version,
-                    None if seen == NO_ID else seen, False,
+                    None if seen == NO_ID else seen, False, saved_hash,
+                    None if saved_hash is None else self._recorder.hash_of(kept),
                 )  # fmt: skip
 
     def release(self, tag: NodeTag) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils._python_dispatch import (
@@ -30,8 +30,9 @@ from torch.utils._python_dispatch import (
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
-from autogradviz.recorder.signatures import Signature, read_schema
+from autogradviz.recorder.signatures import Arguments, OpResults, Signature, read_schema
 from autogradviz.recorder.tensors import version_of
+from autogradviz.recorder.values import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,17 +58,6 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
         for item in value:
             if isinstance(item, torch.Tensor):
                 yield item
-
-
-class Arguments(NamedTuple):
-    """The tensors that one call took, before it ran."""
-
-    requires_grad: bool
-    inside: int | None  # the custom Function whose first op this is, by sequence number
-
-    ids: tuple[int, ...]
-    versions: tuple[int, ...]
-    written: tuple[tuple[int, torch.Tensor, int], ...]  # tensor id, tensor, version before
 
 
 def _bump_unbumped(arguments: Arguments) -> None:
@@ -156,8 +146,9 @@ class OpMode(TorchDispatchMode):
         self, signature: Signature, args: Any, kwargs: Any, inside: int | None
     ) -> Arguments:
         number = self._recorder.tensors.number
-        ids, versions, written = [], [], []
+        ids, versions, written, hashes = [], [], [], []
         requires_grad = False
+        recorder = self._recorder
         given = len(args)
         for position, keyword, writes in signature.places:
             value = args[position] if position < given else kwargs.get(keyword)
@@ -169,10 +160,14 @@ class OpMode(TorchDispatchMode):
                 ids.append(tensor_id)
                 versions.append(version)
                 requires_grad = requires_grad or tensor.requires_grad
+                if recorder.with_values:
+                    hashes.append(fingerprint(recorder, tensor))
                 if writes:
                     written.append((tensor_id, tensor, version))
         self._recorder.versions.seen(ids, versions)
-        return Arguments(requires_grad, inside, tuple(ids), tuple(versions), tuple(written))
+        return Arguments(
+            requires_grad, inside, tuple(ids), tuple(versions), tuple(written), tuple(hashes)
+        )
 
     def _finish(
         self,
@@ -187,7 +182,7 @@ class OpMode(TorchDispatchMode):
         try:
             signature, state, created, arguments = call
             with _NoFunctions():
-                outputs, versions = self._outputs(result, signature, arguments)
+                outputs, versions, hashes = self._outputs(result, signature, arguments)
             stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
             region_id, recompute_id = state.region
             if recompute_id is not None:
@@ -200,6 +195,7 @@ class OpMode(TorchDispatchMode):
                     seq, started - recorder.began_ns, state.number, stack_id,
                     signature.name, phase, arguments.ids, arguments.versions,
                     outputs, versions, tuple([tensor_id for tensor_id, _, _ in arguments.written]),
+                    arguments.hashes, hashes,
                     ended - started, created,
                     state.running[-1][1] if state.running else None,
                     state.calls[-1] if state.calls else None,
@@ -207,7 +203,8 @@ class OpMode(TorchDispatchMode):
                 )
             )  # fmt: skip
             if created is not None:
-                recorder.saves.op_created(created, state.number, seq, arguments, outputs, versions)
+                results = OpResults(outputs, versions, hashes)
+                recorder.saves.op_created(created, state.number, seq, arguments, results)
                 if not failed:
                     recorder.remember(result)
             if arguments.inside is not None:
@@ -219,22 +216,23 @@ class OpMode(TorchDispatchMode):
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
 
-    def _outputs(
-        self, result: Any, signature: Signature, arguments: Arguments
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        number = self._recorder.tensors.number
+    def _outputs(self, result: Any, signature: Signature, arguments: Arguments) -> OpResults:
+        recorder = self._recorder
+        number = recorder.tensors.number
         written = {
             tensor_id: before
             for tensor_id, _, before in arguments.written
             if signature.bumps_later and before != NO_ID
         }
-        ids, versions = [], []
+        ids, versions, hashes = [], [], []
         for tensor in _tensors(result):
             tensor_id = number(tensor)
             before = written.get(tensor_id)
             ids.append(tensor_id)
             versions.append(version_of(tensor) if before is None else before + 1)
-        return tuple(ids), tuple(versions)
+            if recorder.with_values:
+                hashes.append(fingerprint(recorder, tensor))
+        return OpResults(tuple(ids), tuple(versions), tuple(hashes))
 
     def _bump(
         self,

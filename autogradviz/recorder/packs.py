@@ -106,12 +106,15 @@ class WatchedUnpack:
         try:
             result = self._hook(packed)
         except BaseException:
-            recorder.guarded("saved tensors", self._tell, recorder, packed, failed=True)
+            recorder.guarded("saved tensors", self._tell, recorder, packed, None)
             raise
-        recorder.guarded("saved tensors", self._tell, recorder, packed, failed=False)
+        recorder.guarded("saved tensors", self._tell, recorder, packed, result)
         return result
 
-    def _tell(self, recorder: Recorder, packed: Any, *, failed: bool) -> None:
+    def _tell(self, recorder: Recorder, packed: Any, result: Any) -> None:
+        failed = not isinstance(result, torch.Tensor)
+        with _NoFunctions():
+            seen_hash = None if failed else recorder.hash_of(result)
         state = recorder.threads.state()
         node_id = state.running[-1][1] if state.running else None
         save = recorder.saves.find(packed, node_id)
@@ -123,7 +126,7 @@ class WatchedUnpack:
         stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
         recorder.emit(
             TensorUnpacked, save.saved_id, node_id, save.version,
-            None if seen == NO_ID else seen, failed,
+            None if seen == NO_ID else seen, failed, save.saved_hash, seen_hash,
             stack_id=stack_id,
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ import autogradviz
 from autogradviz.errors import AlreadyRecordingError, AutogradvizWarning
 from autogradviz.events import (
     EVENT_TYPES,
+    NO_ID,
     ErrorRaised,
     Event,
     RecorderFailed,
@@ -43,10 +44,13 @@ from autogradviz.recorder.reentrant import observe_reentrant
 from autogradviz.recorder.registrations import observe_hooks
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
+from autogradviz.recorder.selective import observe_policies
 from autogradviz.recorder.stacks import StackTable
 from autogradviz.recorder.state import StateTable, observe_attributes
+from autogradviz.recorder.surroundings import observe_disabling
 from autogradviz.recorder.tensors import TensorTable
 from autogradviz.recorder.threads import ThreadTable
+from autogradviz.recorder.values import fingerprint
 from autogradviz.recorder.versions import VersionTable, observe_increments
 
 if TYPE_CHECKING:
@@ -73,11 +77,12 @@ class Gate:
 class Recorder:
     """Records PyTorch on eager CPU and CUDA into a log."""
 
-    def __init__(self, *, ops: bool = True, stacks: bool = True) -> None:
+    def __init__(self, *, ops: bool = True, stacks: bool = True, values: bool = False) -> None:
         self.log = Log()
         self.gate = Gate(None)
         self.with_ops = ops
         self.with_stacks = stacks
+        self.with_values = values
         self.began_ns = 0
         self.event_count = 0
         self.limited = False
@@ -127,6 +132,8 @@ class Recorder:
                 pending.enter_context(observe_custom_saves(self))
                 pending.enter_context(observe_reentrant(self))
                 pending.enter_context(observe_hooks(self))
+                pending.enter_context(observe_policies(self))
+                pending.enter_context(observe_disabling(self))
                 pending.enter_context(observe_backward(self))
                 pending.enter_context(observe_modules(self))
                 pending.enter_context(observe_increments(self))
@@ -143,7 +150,7 @@ class Recorder:
         self.gate.recorder = self
         self.stacks.outermost = outermost
         self.threads.state(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
-        options = [name for name in ("ops", "stacks") if getattr(self, f"with_{name}")]
+        options = [name for name in ("ops", "stacks", "values") if getattr(self, f"with_{name}")]
         self.emit(
             RecordingStarted,
             time.time_ns(),
@@ -252,6 +259,11 @@ class Recorder:
         told.append(message)
         if len(told) <= MAX_FAILURES:
             self.emit(RecorderFailed, seam, message)
+
+    def hash_of(self, tensor: torch.Tensor) -> int | None:
+        """Return a fingerprint of a tensor's content, None unless values are recorded."""
+        found = fingerprint(self, tensor) if self.with_values else NO_ID
+        return None if found == NO_ID else found
 
     def remember(self, result: Any) -> None:
         """Keep a weak reference to a result: its graph may still be there at the end."""

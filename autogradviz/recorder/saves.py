@@ -17,8 +17,8 @@ from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, Tensor
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.ops import Arguments
     from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.signatures import Arguments, OpResults
 
 WIDE: Final = 5_000
 """An op with more inputs than this is not looked behind: one look would touch them all."""
@@ -31,18 +31,35 @@ class OpTensors(NamedTuple):
     seq: int
     tensor_ids: tuple[int, ...]
     versions: tuple[int, ...]
+    hashes: tuple[int, ...]
 
 
 class Packed:
     """One save that went through hooks."""
 
-    __slots__ = ("node_id", "original", "saved_id", "tensor_id", "unpacked", "version")
+    __slots__ = (
+        "node_id",
+        "original",
+        "saved_hash",
+        "saved_id",
+        "tensor_id",
+        "unpacked",
+        "version",
+    )
 
-    def __init__(self, saved_id: int, tensor_id: int, version: int | None, original: Any) -> None:
+    def __init__(
+        self,
+        saved_id: int,
+        tensor_id: int,
+        version: int | None,
+        original: Any,
+        saved_hash: int | None,
+    ) -> None:
         self.saved_id = saved_id
         self.tensor_id = tensor_id
         self.version = version
         self.original = original  # weak, or None
+        self.saved_hash = saved_hash
         self.node_id: int | None = None
         self.unpacked = 0
 
@@ -61,28 +78,20 @@ class SaveTable:
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
 
     def op_created(
-        self,
-        sequence_nr: int,
-        thread: int,
-        seq: int,
-        arguments: Arguments,
-        outputs: tuple[int, ...],
-        output_versions: tuple[int, ...],
+        self, sequence_nr: int, thread: int, seq: int, arguments: Arguments, results: OpResults
     ) -> None:
         """Remember the op that created a node."""
         if len(arguments.ids) > WIDE:
             self.wide.add(sequence_nr)
         written = {tensor_id for tensor_id, _, _ in arguments.written}
-        inputs = [
-            pair
-            for pair in zip(arguments.ids, arguments.versions, strict=True)
-            if pair[0] not in written
-        ]
+        kept = [i for i, tensor_id in enumerate(arguments.ids) if tensor_id not in written]
+        hashes = arguments.hashes or (NO_ID,) * len(arguments.ids)
         tensors = OpTensors(
             thread,
             seq,
-            (*outputs, *[tensor_id for tensor_id, _ in inputs]),
-            (*output_versions, *[version for _, version in inputs]),
+            (*results.ids, *[arguments.ids[i] for i in kept]),
+            (*results.versions, *[arguments.versions[i] for i in kept]),
+            (*(results.hashes or (NO_ID,) * len(results.ids)), *[hashes[i] for i in kept]),
         )
         other = self._ops.get(sequence_nr)
         if other is None:
@@ -91,6 +100,15 @@ class SaveTable:
             other.append(tensors)
         else:  # two threads share the number
             self._ops[sequence_nr] = [other, tensors]
+
+    def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
+        """Return a tensor's fingerprint when a node saved it, None where none was taken."""
+        found = self._ops.get(sequence_nr)
+        for op in found if isinstance(found, list) else [found] if found else []:
+            if tensor_id in op.tensor_ids:
+                saved = op.hashes[op.tensor_ids.index(tensor_id)]
+                return None if saved == NO_ID else saved
+        return None
 
     def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return the version at which a node saved a tensor, None where nothing tells."""
@@ -164,7 +182,8 @@ class SaveTable:
         # A checkpoint's holders know nothing of the tensor; other pairs keep it or a copy, and
         # PyTorch's check is off for them, so its version is read again at unpack.
         watch = packed_by in {"user", "allow_mutation", "offload"}
-        return Packed(saved_id, tensor_id, version, weakref.ref(tensor) if watch else None)
+        original = weakref.ref(tensor) if watch else None
+        return Packed(saved_id, tensor_id, version, original, recorder.hash_of(tensor))
 
     def packed(self, save: Packed, result: Any) -> None:
         """Remember what the pack hook made of a save."""

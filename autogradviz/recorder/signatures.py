@@ -1,4 +1,4 @@
-"""What operators' schemas say of their tensor arguments, read once an operator."""
+"""What operators' schemas say of their tensor arguments, and what one call took and gave."""
 
 from __future__ import annotations
 
@@ -52,3 +52,23 @@ def _bumps_later(qualified: str) -> bool:
         return any(_has_kernel(qualified, key) for key in _BUMPING_KEYS)
     except RuntimeError:  # an operator of Python alone, without a registered schema
         return True
+
+
+class Arguments(NamedTuple):
+    """The tensors that one call took, before it ran."""
+
+    requires_grad: bool
+    inside: int | None  # the custom Function whose first op this is, by sequence number
+
+    ids: tuple[int, ...]
+    versions: tuple[int, ...]
+    written: tuple[tuple[int, torch.Tensor, int], ...]  # tensor id, tensor, version before
+    hashes: tuple[int, ...]
+
+
+class OpResults(NamedTuple):
+    """The tensors that one call gave."""
+
+    ids: tuple[int, ...]
+    versions: tuple[int, ...]
+    hashes: tuple[int, ...]

@@ -102,6 +102,7 @@ def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
                     recompute_shape=_op_shape(pair.recompute),
                     recompute_line=_op_line(pair.recompute),
                     filename=_op_file(pair.forward) or _op_file(pair.recompute),
+                    policy=pair.forward.policy.replace("_", " ") if pair.forward else "",
                 )
             )
     return tuple(rows)

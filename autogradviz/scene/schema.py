@@ -221,6 +221,7 @@ class SceneDiffRow:
     recompute_shape: str
     recompute_line: int
     filename: str
+    policy: str = ""  # of selective checkpointing, "must save"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,14 +33,17 @@ def same(a, b):
     return a == b
 
 
-def outcome(work, *, recorded):
+MODES = {"full": {}, "values": {"values": True}, "graph only": {"ops": False}}
+
+
+def outcome(work, *, recorded, **options):
     """Return everything about one run that a user could notice."""
     torch.manual_seed(0)
     result = error = None
     trace = None
     try:
         if recorded:
-            with autogradviz.record() as trace:
+            with autogradviz.record(**options) as trace:
                 result = work()
         else:
             result = work()
@@ -49,11 +52,12 @@ def outcome(work, *, recorded):
     return flat(result), error, torch.get_rng_state(), trace
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_recording_changes_nothing(name):
+def test_recording_changes_nothing(name, mode):
     work = programs.PROGRAMS[name]
     plain, plain_error, plain_rng, _ = outcome(work, recorded=False)
-    seen, seen_error, seen_rng, trace = outcome(work, recorded=True)
+    seen, seen_error, seen_rng, trace = outcome(work, recorded=True, **MODES[mode])
     assert seen_error == plain_error
     assert (plain_error is not None) == (name.endswith("raises") or plain_error is not None)
     assert same(seen, plain)

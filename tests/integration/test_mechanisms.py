@@ -7,11 +7,17 @@ import pytest
 import torch
 from programs import Block, stack
 from torch import nn
-from torch.autograd.graph import register_multi_grad_hook
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.autograd.graph import disable_saved_tensors_hooks, register_multi_grad_hook
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+    set_checkpoint_early_stop,
+)
 
 import autogradviz
-from autogradviz.events import HookRan, HookRegistered
+from autogradviz.events import HookRan, HookRegistered, HooksDisabled, OpServed, PolicyDecided
 
 
 def line_of(text):
@@ -283,3 +289,71 @@ def test_a_hook_that_never_ran_stands_at_its_tensors_node():
     (registered,) = trace.log.of(HookRegistered)
     assert (registered.hook_kind, registered.early) == ("tensor", False)
     assert "ran 0×" in hooked(trace)["ExpBackward0"][0]
+
+
+# --- selective checkpoint ---------------------------------------------------------------------
+
+
+def keep_exp(_, op, *args, **kwargs):
+    if op == torch.ops.aten.exp.default:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@pytest.fixture
+def selective():
+    def work(x):
+        return x.sin().exp().cos().exp()
+
+    with autogradviz.record() as trace, set_checkpoint_early_stop(False):
+        x = torch.rand(3, requires_grad=True)
+        checkpoint(
+            work,
+            x,
+            use_reentrant=False,
+            context_fn=lambda: create_selective_checkpoint_contexts(keep_exp),
+        ).sum().backward()
+    return trace
+
+
+def test_a_policys_decisions_are_recorded(selective):
+    told = [(e.op, e.decision, e.cached) for e in selective.log.of(PolicyDecided)]
+    assert told == [
+        ("aten.sin.default", "prefer_recompute", False),
+        ("aten.exp.default", "must_save", True),
+        ("aten.cos.default", "prefer_recompute", False),
+        ("aten.exp.default", "must_save", True),
+    ]
+    (region,) = selective.checkpoints()
+    decided = [e.op_seq for e in selective.log.of(PolicyDecided)]
+    assert [op.seq for op in region.ops if op.name != "detach"] == decided
+    served = [(e.op, e.op_seq, e.recompute_id) for e in selective.log.of(OpServed)]
+    assert served == [
+        ("aten.exp.default", decided[1], 0),
+        ("aten.exp.default", decided[3], 0),
+    ]
+
+
+def test_what_the_policy_kept_is_drawn_as_kept(selective):
+    (region,) = selective.checkpoints()
+    (again,) = region.recomputations
+    assert again.first_difference is None
+    rows = [r for r in selective.scene.diffs if r.forward_op != "detach"]
+    assert [(r.forward_op, r.recompute_op, r.status, r.policy) for r in rows] == [
+        ("sin", "sin", "same", "prefer recompute"),
+        ("exp", "exp", "cached", "must save"),
+        ("cos", "cos", "same", "prefer recompute"),
+        ("exp", "exp", "cached", "must save"),
+    ]
+
+
+# --- saved-tensor hooks switched off ----------------------------------------------------------
+
+
+def test_who_switched_saved_tensor_hooks_off_is_recorded_and_drawn():
+    with autogradviz.record() as trace, disable_saved_tensors_hooks("not here"):  # <disable>
+        torch.rand(3, requires_grad=True).exp().sum().backward()
+    (event,) = trace.log.of(HooksDisabled)
+    assert event.message == "not here"
+    assert trace.model.location(event.stack_id).lineno == line_of("disable")
+    assert any("saved-tensor hooks" in notice for notice in trace.scene.summary.notices)

@@ -275,3 +275,27 @@ def test_a_checkpointed_module_names_its_region():
         )
     )
     assert [region.module for region in model.regions] == ["h.0", ""]
+
+
+def test_a_region_of_library_code_alone_is_on_one_line_in_both_runs():
+    linear = "torch/nn/modules/linear.py:9"
+    again = (linear, "torch/utils/checkpoint.py:5", "train.py:80")
+    model = Model(
+        make_log(
+            entered(1, at="train.py:7"),
+            op(
+                "addmm",
+                (1,),
+                nr=0,
+                region=1,
+                at=(linear, "torch/utils/checkpoint.py:1", "train.py:7"),
+            ),
+            exited(1),
+            recompute(1, 1),
+            op("addmm", (2,), nr=1, region=1, recompute=1, at=again),
+            recomputed(1),
+        )
+    )
+    (pair,) = model.regions[0].recomputations[0].pairs
+    assert pair.status == "same"
+    assert [str(o.location) for o in (pair.forward, pair.recompute)] == ["train.py:7"] * 2
