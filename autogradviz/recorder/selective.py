@@ -109,7 +109,7 @@ def observe_policies(recorder: Recorder) -> Iterator[None]:
             recorder.guarded("selective checkpoint", _serve, recorder, known, func, nth, before)
         return result
 
-    _CachingTorchDispatchMode.__init__ = init  # type: ignore[method-assign]
+    _CachingTorchDispatchMode.__init__ = init  # type: ignore[method-assign, assignment]
     _CachedTorchDispatchMode.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
     try:
         yield

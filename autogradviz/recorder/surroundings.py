@@ -28,7 +28,7 @@ def observe_disabling(recorder: Recorder) -> Iterator[None]:
         recorder.guarded("saved tensors", _tell, recorder, message)
         return result
 
-    owner._saved_tensors_hooks_disable = disable  # noqa: SLF001
+    owner._saved_tensors_hooks_disable = disable  # type: ignore[assignment]  # noqa: SLF001
     try:
         yield
     finally:
