@@ -36,19 +36,17 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _first_other(again: Recomputation) -> OpPair | None:
-    for pair in again.pairs:
-        if pair.status in {"added", "removed", "changed"}:
-            return pair
-        if pair.forward is not None and pair.recompute is not None and _differ(pair):
-            return pair
-    return None
+    """Return the first operator that both runs called and that gave other values.
+
+    What only one of them called proves nothing: a selective policy recomputes less, debugging
+    and gradients inside the region add operators of their own.
+    """
+    return next((pair for pair in again.pairs if pair.status == "same" and _differ(pair)), None)
 
 
 def _differ(pair: OpPair) -> bool:
     first, second = pair.forward, pair.recompute
-    assert first is not None
-    assert second is not None
-    if first.name in _UNINITIALISED:
+    if first is None or second is None or first.name in _UNINITIALISED:
         return False
     return any(
         a != b

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
-_COMPILE_SHIM: Final = re.compile(r"torch/(_compile\.py|_dynamo/.*)$")
+_SHIM: Final = re.compile(
+    r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/selective\.py$"
+)
+_DISPATCH: Final = "__torch_dispatch__"
+"""Selective checkpointing's modes pass every op on: they stand between it and its caller."""
 
 
 class Stacks:
@@ -55,6 +59,8 @@ class Stacks:
         where the region runs library code alone.
         """
         for frame_id in self._frame_ids.get(stack_id, ()):
+            if self._locations[frame_id].function.endswith(_DISPATCH):
+                continue
             if self._locations[frame_id].filename.replace("\\", "/").endswith(_CHECKPOINT):
                 return None
             if frame_id not in self._library:
@@ -69,7 +75,11 @@ class Stacks:
         """Return the file, with forward slashes, that called; "" where unknown.
 
         It may be a library's. Frames that ``torch.compile`` puts around its own callbacks are
-        passed over.
+        passed over, and those of dispatch modes that pass an op on.
         """
-        filenames = (each.filename.replace("\\", "/") for each in self.stack(stack_id))
-        return next((name for name in filenames if not _COMPILE_SHIM.search(name)), "")
+        filenames = (
+            each.filename.replace("\\", "/")
+            for each in self.stack(stack_id)
+            if not each.function.endswith(_DISPATCH)
+        )
+        return next((name for name in filenames if not _SHIM.search(name)), "")

@@ -214,7 +214,7 @@ def einsum_and_broadcast():
 
 @program
 def scalar_loss_is_a_leaf():
-    a = leaf()
+    a = leaf(())
     a.backward()
     return a.grad
 

@@ -1,0 +1,107 @@
+"""record(values=True): what is silently wrong, and what is not."""
+
+import numpy as np
+import programs
+import pytest
+import torch
+from programs import Block, stack
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+
+# Programs that are silently wrong on purpose, and the finding that says so.
+WRONG = {
+    "data_write_is_silent": "silent-write",
+    "checkpoint_without_rng": "checkpoint-random-not-restored",
+}
+
+
+def surest(trace):
+    return [(f.slug, f.confidence) for f in trace.diagnose() if f.confidence != "hint"]
+
+
+@pytest.mark.parametrize("name", [n for n in programs.PROGRAMS if n not in WRONG])
+def test_a_correct_program_gives_no_finding(name):
+    torch.manual_seed(0)
+    try:
+        with autogradviz.record(values=True) as trace:
+            programs.PROGRAMS[name]()
+    except BaseException:
+        return  # what raises may well be explained
+    assert surest(trace) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_silently_wrong_program_is_told(name):
+    torch.manual_seed(0)
+    with autogradviz.record(values=True) as trace:
+        programs.PROGRAMS[name]()
+    assert surest(trace)[0] == (WRONG[name], "certain")
+
+
+def test_a_write_of_the_same_values_is_harmless():
+    w = nn.Parameter(torch.rand(3))
+    with autogradviz.record(values=True) as trace:
+        loss = (w * w).sum()
+        w.data.copy_(w.detach().clone())
+        loss.backward()
+    assert surest(trace) == []
+
+
+def test_a_write_through_numpy_is_noticed_though_nobody_was_seen():
+    a = torch.rand(4, requires_grad=True)
+    with autogradviz.record(values=True) as trace:
+        b = a * 1
+        loss = b.square().sum()
+        np.add(b.detach().numpy(), 1, out=b.detach().numpy())
+        loss.backward()
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.confidence, finding.culprit) == ("silent-write", "likely", None)
+
+
+def test_a_weight_written_through_data_that_backward_does_not_read_is_no_finding():
+    net = nn.Linear(3, 1)
+    with autogradviz.record(values=True) as trace:
+        loss = net(torch.rand(2, 3)).sum()
+        net.weight.data.clamp_(-0.01, 0.01)  # its own gradient needs the input only
+        loss.backward()
+    assert surest(trace) == []
+
+
+def test_a_counter_that_changes_values_silently_is_named():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = Block()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.block(x * self.calls)
+
+    net = Scaled()
+    with autogradviz.record(net, values=True) as trace:
+        checkpoint(net, torch.rand(2, 8), use_reentrant=False).sum().backward()
+    (finding,) = trace.diagnose()
+    assert finding.slug == "checkpoint-different-values"
+    assert finding.culprit.text == "self.calls += 1"
+    assert finding.confidence == "certain"
+
+
+def test_a_training_loop_gives_no_finding():
+    net = nn.Sequential(stack(2), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(net.parameters())
+    with autogradviz.record(net, values=True) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.rand(4, 8)).square().mean().backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+    assert trace.diagnose() == []
+
+
+def test_without_values_no_content_is_read():
+    with autogradviz.record() as trace:
+        torch.rand(3, requires_grad=True).exp().sum().backward()
+    assert {op.output_hashes for op in trace.model.ops} == {()}
