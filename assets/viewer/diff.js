@@ -10,6 +10,7 @@ export const WORDS = {
   changed: ["≠", "changed"],
   added: ["+", "only in recompute"],
   removed: ["−", "only in forward"],
+  cached: ["↻", "kept by the policy"],
   not_rerun: ["□", "not rerun"],
 };
 
@@ -18,7 +19,7 @@ export const WORDS = {
  * @returns {boolean}
  */
 export function differs(row) {
-  return row.status !== "same" && row.status !== "not_rerun";
+  return !["same", "cached", "not_rerun"].includes(row.status);
 }
 
 /**
@@ -82,7 +83,7 @@ function markOf(status, words) {
  */
 export function diffRow(row, first) {
   const leads = first && differs(row);
-  const words = leads ? "first difference" : WORDS[row.status][1];
+  const words = leads ? "first difference" : row.policy || WORDS[row.status][1];
   const [forwardShape, recomputeShape] = shapePair(row.forward_shape, row.recompute_shape);
   return h(
     "tr",

@@ -141,7 +141,7 @@
 /**
  * @typedef {object} SceneDiffRow
  * @property {number} region
- * @property {"same" | "changed" | "added" | "removed" | "not_rerun"} status
+ * @property {"same" | "changed" | "added" | "removed" | "not_rerun" | "cached"} status
  * @property {number} forward_nr
  * @property {string} forward_op
  * @property {string} forward_shape
@@ -151,6 +151,7 @@
  * @property {string} recompute_shape
  * @property {number} recompute_line
  * @property {string} filename
+ * @property {string} policy of selective checkpointing
  */
 
 /**
