@@ -13,7 +13,7 @@ NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lint-python lint-viewer lint-bundle format venv programs notebooks pictures bundle clean
+.PHONY: help demo test lint lint-python lint-viewer format venv programs notebooks pictures bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,7 @@ demo: $(VENV)/.installed ## train, record and break a small GPT; results in demo
 test: lint programs $(VENV)/.developing ## lint, then every test: unit, integration, browser
 	$(BIN)/python -m pytest
 
-lint: lint-python lint-viewer ## ruff, mypy; for the viewer tsc, prettier and its bundle
+lint: lint-python lint-viewer ## ruff, mypy; for the viewer tsc and prettier
 
 lint-python: $(VENV)/.developing
 	$(BIN)/ruff check .
@@ -33,14 +33,9 @@ lint-python: $(VENV)/.developing
 
 # Without npm, or without a registry, the viewer's source goes unchecked; never so in CI.
 lint-viewer:
-	@if $(NPM) install --no-package-lock; then $(NPM) run check && $(MAKE) lint-bundle; \
+	@if $(NPM) install --no-package-lock; then $(NPM) run check; \
 	elif [ "$$CI" = true ]; then echo "prettier cannot be had, and CI=true" >&2; exit 1; \
 	else printf '\n*** THE VIEWER WAS NOT CHECKED: install Node.js with npm ***\n\n' >&2; fi
-
-# The two files that users get are those that the source makes.
-lint-bundle:
-	@$(NPM) run build -- ../test-output/bundle
-	diff -rq test-output/bundle autogradviz/render/static
 
 format: $(VENV)/.developing ## put all source in its usual form
 	$(BIN)/ruff check --fix .
