@@ -365,6 +365,8 @@ class RegionEntered(Event):
     reentrant: bool
     early_stop: bool
     preserve_rng: bool  # torch's random state is restored for the recomputation
+    debug: bool  # both runs are logged, for a better message
+    determinism_check: str  # what is compared of saved tensors: "default", "none"
     function: str  # what is checkpointed, "Block.forward"
     module_id: int | None  # the module that is checkpointed, where it is one
 
@@ -385,6 +387,7 @@ class RecomputeStarted(Event):
     region_id: int | None
     backward_id: int | None
     node_id: int | None  # the node that asked for its saved tensor
+    exec_group: int | None  # the ``GraphExecGroup`` that it runs in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

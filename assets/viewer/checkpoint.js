@@ -171,6 +171,7 @@ function aboutRegion(region) {
       ["entered", place && h("code", { text: place })],
       ["variant", region.reentrant ? "reentrant" : "non-reentrant"],
       ["early stop", region.early_stop ? "on" : "off"],
+      ["options", region.options && h("code", { text: region.options })],
       ["saves", plural(region.saved, "tensor")],
       ["recomputed", `${region.recomputes}×`],
       ["last one", OUTCOMES[region.outcome] ?? region.outcome],

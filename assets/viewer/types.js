@@ -130,6 +130,7 @@
  * @property {string} module
  * @property {string} function
  * @property {boolean} reentrant
+ * @property {string} options
  * @property {boolean} early_stop
  * @property {string} filename
  * @property {number} lineno

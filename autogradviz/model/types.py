@@ -237,6 +237,7 @@ class Recomputation:
     region_id: int | None
     backward_id: int | None
     node_id: int | None  # who asked for it
+    exec_group: int | None  # the ``GraphExecGroup`` that it ran in
     outcome: Outcome | None  # None: it never stopped (torn trace)
     started_seq: int
     stopped_seq: int | None
@@ -258,6 +259,8 @@ class Region:
     reentrant: bool
     early_stop: bool
     preserve_rng: bool  # torch's random state is restored for the recomputation
+    debug: bool
+    determinism_check: str  # "default", "none"
     failed: bool
     location: SourceLocation | None  # who called checkpoint
     entered_seq: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 
 def held_by(frame: Any) -> dict[str, Any]:
@@ -18,6 +19,13 @@ def held_by(frame: Any) -> dict[str, Any]:
         except ValueError:  # not bound yet
             continue
     return held
+
+
+def determinism_check(frame: Any) -> str:
+    """Return what checkpoint compares of a region's saved tensors: "default" or "none"."""
+    checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns.items()  # noqa: SLF001
+    found = getattr(frame, "metadata_fn", None)
+    return next((name for name, check in checks if check is found), "default")
 
 
 def function_name(function: Any) -> str:

@@ -26,7 +26,7 @@ from autogradviz.events import (
     TensorUnpacked,
 )
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.frames import function_name, held_by
+from autogradviz.recorder.frames import determinism_check, function_name, held_by
 from autogradviz.recorder.state import plain_arguments
 from autogradviz.recorder.tensors import version_of
 
@@ -139,6 +139,7 @@ class RegionTable:
         self._regions = 0
         self._recomputes = 0
         self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def next_region(self) -> int:
         """Return a new region's number."""
@@ -149,6 +150,11 @@ class RegionTable:
         """Return a new recomputation's number."""
         self._recomputes += 1
         return self._recomputes - 1
+
+    def exec_group(self) -> int | None:
+        """Return the number of the ``GraphExecGroup`` that backward runs in."""
+        group = torch_checkpoint.GraphExecGroup._get_current_group()  # noqa: SLF001
+        return None if group is None else self._groups.setdefault(group, len(self._groups))
 
     def plan(self, hooks: saved_tensors_hooks) -> tuple[PackedBy, int | None, int | None]:
         """Return who packs with these hooks, and the region and recomputation that begin."""
@@ -182,8 +188,9 @@ class RegionTable:
             recorder.emit(
                 RegionEntered, region, state.region[0], state.calls[-1] if state.calls else None,
                 False, bool(getattr(frame, "early_stop", True)),
-                bool(held_by(frame).get("preserve_rng_state", True)), function_name(function),
-                self.module_id(function),
+                bool(held_by(frame).get("preserve_rng_state", True)),
+                getattr(frame, "unpack_error_cb", None) is not None, determinism_check(frame),
+                function_name(function), self.module_id(function),
                 stack_id=stack_id,
             )  # fmt: skip
             state.regions.append((region, state.region[1]))
@@ -194,8 +201,9 @@ class RegionTable:
         elif packed_by == "recompute":
             running = state.running[-1] if state.running else (None, None)
             recorder.emit(
-                RecomputeStarted, again, region, running[0], running[1], stack_id=stack_id
-            )
+                RecomputeStarted, again, region, running[0], running[1], self.exec_group(),
+                stack_id=stack_id,
+            )  # fmt: skip
             state.regions.append((region, again))
             target = getattr(hooks, _FRAME, lambda: None)()
             if region is not None and target is not None:

@@ -53,7 +53,7 @@ class ReentrantTable:
         region_id = self._region_of[ctx] = recorder.regions.next_region()
         recorder.emit(
             RegionEntered, region_id, state.region[0], state.calls[-1] if state.calls else None,
-            True, False, bool(preserve_rng), function_name(function),
+            True, False, bool(preserve_rng), False, "none", function_name(function),
             recorder.regions.module_id(function),
             stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
         )  # fmt: skip
@@ -80,6 +80,7 @@ class ReentrantTable:
         running = state.running[-1] if state.running else (None, None)
         recorder.emit(
             RecomputeStarted, recompute_id, region_id, running[0], running[1],
+            recorder.regions.exec_group(),
             stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
         )  # fmt: skip
         state.regions.append((region_id, recompute_id))

@@ -74,9 +74,20 @@ def draw_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
             saved=len(region.saved),
             recomputes=len(region.recomputations),
             outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
+            options=_options(region),
         )
         for i, region in enumerate(regions)
     )
+
+
+def _options(region: Region) -> str:
+    options = [] if region.preserve_rng else ["preserve_rng_state=False"]
+    options += ["debug=True"] if region.debug else []
+    if not region.reentrant and region.determinism_check != "default":
+        options.append(f'determinism_check="{region.determinism_check}"')
+    groups = {a.exec_group for a in region.recomputations if a.exec_group is not None}
+    options += [f"GraphExecGroup {group}" for group in sorted(groups)]
+    return ", ".join(options)
 
 
 def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:

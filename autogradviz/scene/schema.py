@@ -204,6 +204,7 @@ class SceneRegion:
     saved: int
     recomputes: int
     outcome: str  # of the last recomputation, "" before one
+    options: str = ""  # other than checkpoint's defaults, "debug=True, GraphExecGroup 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
