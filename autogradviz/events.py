@@ -283,6 +283,7 @@ class BackwardStarted(Event):
     backward_id: int
     parent_backward_id: int | None  # the backward that this one runs inside
     root_ids: tuple[int, ...]  # node ids
+    root_tensor_ids: tuple[int, ...]  # tensor ids; also of roots without a node
     input_ids: tuple[int, ...]  # node ids, when gradients of named inputs were asked for
     retain_graph: bool
     create_graph: bool

@@ -8,6 +8,7 @@ from autogradviz.diagnose.checkpoint import find_diverged
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
+from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.misuse import find_misuse
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
@@ -26,6 +27,7 @@ _FAMILIES: Final = (
     find_mutated,
     find_diverged,
     find_misuse,
+    find_lost_graph,
     find_captured_mutations,
     find_unrestored_random,
     find_repeated_effects,

@@ -61,6 +61,8 @@ def _executed(evidence: Evidence, region: Region) -> set[tuple[str, str]]:
 def _writer(evidence: Evidence, region: Region, change: StateChanged) -> SourceLocation | None:
     """Return the statement that writes what changed, by name, direction and place."""
     executed = _executed(evidence, region)
+    if _only_requires_grad(change):
+        return _toggle(evidence)
     wanted = _direction(change)
     candidates = [
         (filename, write)
@@ -81,12 +83,35 @@ def _writer(evidence: Evidence, region: Region, change: StateChanged) -> SourceL
         )
 
     filename, write = max(candidates, key=score)
-    if write.function.rpartition(".")[2] in _CONTEXT_FUNCTIONS and not change.in_forward:
-        owner = write.function.split(".")[0]
+    method = write.function.rpartition(".")[2]
+    generator = source.is_generator(filename, write.function)
+    if (method in _CONTEXT_FUNCTIONS or generator) and not change.in_forward:
+        owner = method if generator else write.function.split(".")[0]
         return _context(evidence, region, (owner,), "") or source.location(
             filename, write.lineno, write.function
         )
     return source.location(filename, write.lineno, write.function)
+
+
+def _only_requires_grad(change: StateChanged) -> bool:
+    flag = ", requires grad"
+    return change.before != change.after and (
+        change.before.removesuffix(flag) == change.after.removesuffix(flag)
+    )
+
+
+def _toggle(evidence: Evidence) -> SourceLocation | None:
+    """Return the first line that switches a tensor's requires_grad."""
+    for filename in evidence.user_files:
+        found = [
+            (lineno, function)
+            for lineno, function, _ in source.calls(filename, ("requires_grad_",))
+        ]
+        found += [(w.lineno, w.function) for w in source.writes(filename, "requires_grad")]
+        outside = [place for place in found if place[1].rpartition(".")[2] != "__init__"]
+        if outside:
+            return source.location(filename, *min(outside))
+    return None
 
 
 def _direction(change: StateChanged) -> source.Direction:

@@ -103,6 +103,16 @@ def names_in(filename: str, function: str) -> set[str]:
     return found
 
 
+def is_generator(filename: str, function: str) -> bool:
+    """Return whether a function yields, as those of ``contextlib.contextmanager`` do."""
+    return any(
+        isinstance(node, ast.Yield)
+        for name, owner in functions(filename)
+        if name == function and name
+        for node in own_nodes(owner)
+    )
+
+
 def writes(filename: str, name: str) -> list[Write]:
     """Return the statements of a file that write a variable or an attribute of that name."""
     found = [

@@ -80,6 +80,8 @@ class BackwardTable:
             with _NoFunctions():
                 roots = [node for node in map(_node_of, outputs) if node is not None]
                 inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
+                number = recorder.tensors.number
+                tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
             self._open[entry.backward_id] = entry
             recorder.nodes.walk(roots, partial(self._hook, entry))
             nodes = recorder.nodes
@@ -88,6 +90,7 @@ class BackwardTable:
                 entry.backward_id,
                 state.running[-1][0] if state.running else None,
                 tuple([nodes.tag(node).node_id for node in roots]),
+                tensors,
                 tuple([nodes.tag(node).node_id for node in inputs]),
                 options["retain_graph"],
                 options["create_graph"],

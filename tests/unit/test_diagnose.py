@@ -199,3 +199,38 @@ def test_explanations_keep_within_thirty_lines():
     (finding,) = diverged("A different number of tensors was saved", forward=many)
     assert len(finding.explanation.splitlines()) <= 30
     assert "and 46 more" in finding.explanation
+
+
+def lost(*facts):
+    return found(
+        parameter(1, "w"),
+        tensor(2),
+        facts,
+        backward(root_tensor_ids=(9,), at="t.py:8"),
+        raised("RuntimeError", "element 0 of tensors does not require grad and does not have a "
+               "grad_fn", at="t.py:8"),
+    )  # fmt: skip
+
+
+def test_a_detach_on_the_way_to_the_loss_is_where_the_graph_ended():
+    (finding,) = lost(
+        op("mul", (3,), inputs=(1, 2), nr=0, at="t.py:2"),
+        op("detach", (3,), inputs=(3,), at="t.py:3"),
+        op("sum", (9,), inputs=(3,), at="t.py:4"),
+    )
+    assert finding.slug == "graph-lost"
+    assert (str(finding.culprit), str(finding.victim)) == ("t.py:3", "t.py:8")
+
+
+def test_an_argmax_is_where_the_graph_ended():
+    (finding,) = lost(
+        op("mul", (3,), inputs=(1, 2), nr=0, at="t.py:2"),
+        op("argmax", (4,), inputs=(3,), at="t.py:3"),
+        op("sum", (9,), inputs=(4,), at="t.py:4"),
+    )
+    assert str(finding.culprit) == "t.py:3"
+    assert "step function" in finding.explanation
+
+
+def test_a_loss_of_nothing_that_requires_grad_has_no_finding():
+    assert lost(op("sum", (9,), inputs=(2,), at="t.py:4")) == ()
