@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Op
+    from autogradviz.model import Op, Tensor
 
 _MESSAGE: Final = "does not require grad and does not have a grad_fn"
 _INTEGER: Final = frozenset(
@@ -57,30 +57,29 @@ def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
 
 def _where_it_ended(evidence: Evidence, roots: list[int], before: int) -> Op | None:
     """Return the nearest op behind the roots that took a gradient and made no node."""
-    made: dict[int, Op] = {}
-    for op in evidence.model.ops:
-        if op.seq < before and op.phase == "forward":
-            for tensor in op.outputs:
-                if tensor.storage_id is not None:
-                    made[tensor.storage_id] = op
+    forward = [op for op in evidence.model.ops if op.seq < before and op.phase == "forward"]
+    made = {storage_id: op for op in forward for storage_id in _storages(op.outputs)}
     graded = _leaves(evidence)
-    for op in evidence.model.ops:
-        if op.seq < before and op.sequence_nr is not None:
-            graded.update(t.storage_id for t in op.outputs if t.storage_id is not None)
+    for op in forward:
+        if op.sequence_nr is not None:
+            graded |= _storages(op.outputs)
     queue, seen = deque(roots), set(roots)
     while queue:
         op_made = made.get(queue.popleft())
         if op_made is None:
             continue
-        takes = {tensor.storage_id for tensor in op_made.inputs if tensor.storage_id is not None}
+        takes = _storages(op_made.inputs)
         if op_made.sequence_nr is None and takes & graded:
             # detach() gives the same storage back: then it is what made the op's own input.
             inner = (made.get(storage_id) for storage_id in sorted(takes & graded))
             return next((op for op in inner if op is not None and op.name == "detach"), op_made)
-        for storage_id in takes - seen:
-            seen.add(storage_id)
-            queue.append(storage_id)
+        queue.extend(sorted(takes - seen))
+        seen |= takes
     return None
+
+
+def _storages(tensors: tuple[Tensor, ...]) -> set[int]:
+    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}
 
 
 def _leaves(evidence: Evidence) -> set[int]:

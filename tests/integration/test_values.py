@@ -14,6 +14,7 @@ import autogradviz
 WRONG = {
     "data_write_is_silent": "silent-write",
     "checkpoint_without_rng": "checkpoint-random-not-restored",
+    "reentrant_without_rng": "checkpoint-random-not-restored",
 }
 
 
