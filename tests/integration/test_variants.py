@@ -1,0 +1,43 @@
+"""Other bugs of the same families, each in this interpreter: which line is named."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import autogradviz
+
+VARIANTS = sorted((Path(__file__).parent.parent / "cases" / "variants").glob("*.py"))
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"variant_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def marked(path, mark):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [n for n, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
+
+
+@pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
+def test_a_variant_is_explained_by_its_line(path):
+    module = load(path)
+    try:
+        with autogradviz.record(values=True) as trace:
+            module.run()
+    except Exception as error:
+        assert len(error.__notes__) == 1
+    first = trace.diagnose()[0]
+    assert (first.culprit.filename, [first.culprit.lineno]) == (str(path), marked(path, "CULPRIT"))
+    assert first.victim.lineno in marked(path, "VICTIM")
+
+
+@pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
+def test_its_correct_twin_gives_no_finding(path):
+    module = load(path)
+    with autogradviz.record(values=True) as trace:
+        module.reference()
+    assert [f.slug for f in trace.diagnose() if f.confidence != "hint"] == []
