@@ -354,14 +354,14 @@ def test_what_the_policy_kept_is_drawn_as_kept(selective):
 def test_a_regions_options_are_recorded_and_drawn():
     x = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace, GraphExecGroup():
-        y = checkpoint(torch.sin, x, use_reentrant=False, debug=True, preserve_rng_state=False)
+        y = checkpoint(torch.sin, x, use_reentrant=False, preserve_rng_state=False)
         checkpoint(torch.exp, y, use_reentrant=False, determinism_check="none").sum().backward()
     told = [(r.debug, r.determinism_check, r.preserve_rng) for r in trace.checkpoints()]
-    assert told == [(True, "default", False), (False, "none", True)]
+    assert told == [(False, "default", False), (False, "none", True)]
     groups = [again.exec_group for r in trace.checkpoints() for again in r.recomputations]
     assert groups == [0, 0]
     assert [region.options for region in trace.scene.regions] == [
-        "preserve_rng_state=False, debug=True, GraphExecGroup 0",
+        "preserve_rng_state=False, GraphExecGroup 0",
         'determinism_check="none", GraphExecGroup 0',
     ]
 
