@@ -1,0 +1,96 @@
+"""``torch.compile`` compiles the same graphs, recorded or not."""
+
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+from torch._dynamo import utils as dynamo_utils
+
+import autogradviz
+from autogradviz.events import RecorderFailed
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def train(backend, *, recorded):
+    """Return losses and gradients of two steps with a graph break in them."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def loss_of(x):
+        y = net(x)
+        torch._dynamo.graph_break()
+        return (y * 2).sum()
+
+    compiled = torch.compile(loss_of, backend=backend)
+    x = torch.rand(3, 4)
+    losses = []
+    if recorded:
+        with autogradviz.record() as trace:
+            losses += [_step(compiled, x) for _ in range(2)]
+        assert trace.log.of(RecorderFailed) == ()
+    else:
+        losses += [_step(compiled, x) for _ in range(2)]
+    return losses, [p.grad for p in net.parameters()]
+
+
+def _step(compiled, x):
+    loss = compiled(x)
+    loss.backward()
+    return float(loss.detach())
+
+
+def graphs_of(*, recorded):
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph.code)
+        return graph
+
+    return train(backend, recorded=recorded), graphs
+
+
+def test_the_same_graphs_are_compiled():
+    (plain_losses, plain_grads), plain = graphs_of(recorded=False)
+    torch._dynamo.reset()
+    (losses, grads), seen = graphs_of(recorded=True)
+    assert seen == plain
+    assert len(plain) == 2
+    assert losses == plain_losses
+    assert all(torch.equal(a, b) for a, b in zip(grads, plain_grads, strict=True))
+
+
+def test_a_compiled_module_is_not_compiled_again():
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return graph
+
+    net = torch.compile(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), backend=backend)
+    x = torch.rand(3, 4)
+    net(x).sum().backward()
+    with autogradviz.record() as trace:
+        net(x).sum().backward()
+    net(x).sum().backward()
+    assert len(graphs) == 1
+    assert trace.log.of(RecorderFailed) == ()
+
+
+def test_dynamo_remembers_the_untouched_module_call():
+    with autogradviz.record():
+        assert dynamo_utils.unpatched_nn_module_call is nn.Module.__call__
+    assert dynamo_utils.unpatched_nn_module_call is nn.Module.__call__
+
+
+def test_an_aot_backend_runs_under_a_recording():
+    net = torch.compile(nn.Linear(3, 3), backend="aot_eager")
+    with autogradviz.record() as trace:
+        net(torch.rand(2, 3)).sum().backward()
+    assert {n.name for n in trace.model.graph.nodes.values()} >= {"CompiledFunctionBackward"}
+    assert trace.log.of(RecorderFailed) == ()
