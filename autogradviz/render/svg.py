@@ -69,7 +69,7 @@ def render_svg(
     label = pen.escape(f"{scene.summary.title}. {scene.summary.subtitle}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} role="img" aria-label="{label}"'
-        f' font-family="{pen.FONT}">\n'
+        f' style="max-width:100%;height:auto" font-family="{pen.FONT}">\n'
         f'<rect width="100%" height="100%" fill="{colours.page}"/>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
