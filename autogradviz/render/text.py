@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autogradviz.scene import Scene
 
 _WIDTH = 100
+NOTE_LINES = 30  # of a note on an exception
 
 _COMMANDS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
 del _COMMANDS[ord("\n")]
@@ -118,5 +119,11 @@ def as_text(renderable: RenderableType) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """Return one finding as the note that an exception carries: at most 40 short lines."""
-    return f"autogradviz: {finding.title}\n\n{finding.explanation}\n\nFix:\n{finding.fix}"
+    """Return one finding as the note that an exception carries: at most 30 lines."""
+    head = [f"autogradviz: {finding.title}", ""]
+    tail = ["", "Fix:", *finding.fix.splitlines()]
+    body = finding.explanation.splitlines()
+    room = NOTE_LINES - len(head) - len(tail)
+    if len(body) > room:
+        body = [*body[: room - 1], "…"]
+    return "\n".join([*head, *body, *tail])

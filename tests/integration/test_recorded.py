@@ -352,7 +352,7 @@ def test_the_failing_node_is_named():
     assert finding.confidence == "certain"
     assert "version 0" in finding.explanation
     (note,) = raised.value.__notes__
-    assert len(note.splitlines()) <= 40
+    assert len(note.splitlines()) <= 30
     assert f"test_recorded.py:{line_of('writes')}, in test_the_failing_node_is_named" in note
 
 

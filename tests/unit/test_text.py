@@ -97,3 +97,11 @@ def test_a_notebook_gets_text_too_and_no_output_of_its_own(monkeypatch, capsys):
 
 def test_marks_of_rich_are_plain_text():
     assert as_text(findings([finding(title="[bold]x[/bold] [/]")])).startswith("[bold]x[/bold] [/]")
+
+
+def test_a_note_keeps_within_thirty_lines_and_keeps_its_fix():
+    long = finding(explanation="\n".join(f"line {i}" for i in range(60)), fix="a\nb\nc")
+    note = finding_text(long).splitlines()
+    assert len(note) == 30
+    assert note[0] == "autogradviz: b was written"
+    assert note[-6:] == ["…", "", "Fix:", "a", "b", "c"]
