@@ -14,7 +14,7 @@ Ids are small integers counted by the recorder, one counter a family, and never 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 Phase: TypeAlias = Literal["forward", "backward", "recompute"]
 """When an op ran. Recomputation inside a backward is ``recompute``."""
@@ -513,8 +513,6 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     StateChanged,
     ErrorRaised,
 )
-
-PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 
 _FIELD_NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}

@@ -67,10 +67,6 @@ class Model:
         """Return all lines of a stack, innermost first."""
         return self._stacks.stack(stack_id)
 
-    def op_at(self, seq: int | None) -> Op | None:
-        """Return the op with an event number, where there is one."""
-        return None if seq is None else self._op_by_seq.get(seq)
-
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return what happened to one storage, where it was ever saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)

@@ -33,7 +33,7 @@ class ArgumentTable:
             tensor = held.data
             if isinstance(tensor, torch.Tensor):
                 version = version_of(tensor)
-                saved_id, _ = saves.new(
+                saved_id = saves.new(
                     tensor,
                     packed_by="checkpoint",
                     slot=f"args[{index}]",

@@ -102,7 +102,6 @@ class BackwardTable:
             self._open.pop(entry.backward_id, None)
             entry.remove_hooks()
             raise
-        state.backwards.append(entry.backward_id)
         return entry
 
     def _hook(self, entry: Entry, node: Any, tag: NodeTag) -> None:
@@ -131,8 +130,6 @@ class BackwardTable:
         del state.regions[entry.depths[1] :]
         del state.running[entry.depths[2] :]
         self._resume(state)
-        if entry.backward_id in state.backwards:
-            state.backwards.remove(entry.backward_id)
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
 
     def entry_of(self, state: ThreadState) -> Entry | None:

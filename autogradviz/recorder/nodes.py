@@ -216,7 +216,7 @@ class NodeTable:
                 tag.saved.append(Slot(save.saved_id, "", None, save.version, None))
             else:  # packed before the recording, or by hooks put on this one slot
                 known = kept if isinstance(kept, torch.Tensor) else None
-                saved_id, _ = saves.new(
+                saved_id = saves.new(
                     known, packed_by="user", node_id=tag.node_id, sequence_nr=sequence_nr,
                     slot=label,
                 )  # fmt: skip
@@ -232,7 +232,7 @@ class NodeTable:
         self._recorder.versions.seen((tensor_id,), (seen,))
         if version is None and seen != NO_ID:
             version = seen
-        saved_id, _ = saves.new(
+        saved_id = saves.new(
             kept, packed_by="pytorch", node_id=tag.node_id, sequence_nr=sequence_nr,
             slot=label, version=version,
             stack_id=None if sequence_nr is None else saves.custom.get(sequence_nr),

@@ -182,7 +182,7 @@ class OpMode(TorchDispatchMode):
         try:
             signature, state, created, arguments = call
             with _NoFunctions():
-                outputs, versions, hashes = self._outputs(result, signature, arguments)
+                results = self._outputs(result, signature, arguments)
             stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
             region_id, recompute_id = state.region
             if recompute_id is not None:
@@ -194,8 +194,9 @@ class OpMode(TorchDispatchMode):
                 (
                     seq, started - recorder.began_ns, state.number, stack_id,
                     signature.name, phase, arguments.ids, arguments.versions,
-                    outputs, versions, tuple([tensor_id for tensor_id, _, _ in arguments.written]),
-                    arguments.hashes, hashes,
+                    results.ids, results.versions,
+                    tuple([tensor_id for tensor_id, _, _ in arguments.written]),
+                    arguments.hashes, results.hashes,
                     ended - started, created,
                     state.running[-1][1] if state.running else None,
                     state.calls[-1] if state.calls else None,
@@ -203,8 +204,7 @@ class OpMode(TorchDispatchMode):
                 )
             )  # fmt: skip
             if created is not None:
-                results = OpResults(outputs, versions, hashes)
-                recorder.saves.op_created(created, state.number, seq, arguments, results)
+                recorder.saves.op_created(created, seq, arguments, results)
                 if not failed:
                     recorder.remember(result)
             if arguments.inside is not None:
@@ -212,7 +212,7 @@ class OpMode(TorchDispatchMode):
             if arguments.written and not failed:
                 self._bump(signature, arguments, seq, state.number, stack_id)
             if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-                self._cloned(arguments, outputs, seq, state.number, stack_id)
+                self._cloned(arguments, results.ids, seq, state.number, stack_id)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
 

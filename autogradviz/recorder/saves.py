@@ -27,7 +27,6 @@ WIDE: Final = 5_000
 class OpTensors(NamedTuple):
     """Which tensors an op took and gave, with their versions."""
 
-    thread: int
     seq: int
     tensor_ids: tuple[int, ...]
     versions: tuple[int, ...]
@@ -42,7 +41,6 @@ class Packed:
         "original",
         "saved_hash",
         "saved_id",
-        "tensor_id",
         "unpacked",
         "version",
     )
@@ -50,13 +48,11 @@ class Packed:
     def __init__(
         self,
         saved_id: int,
-        tensor_id: int,
         version: int | None,
         original: Any,
         saved_hash: int | None,
     ) -> None:
         self.saved_id = saved_id
-        self.tensor_id = tensor_id
         self.version = version
         self.original = original  # weak, or None
         self.saved_hash = saved_hash
@@ -78,7 +74,7 @@ class SaveTable:
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
 
     def op_created(
-        self, sequence_nr: int, thread: int, seq: int, arguments: Arguments, results: OpResults
+        self, sequence_nr: int, seq: int, arguments: Arguments, results: OpResults
     ) -> None:
         """Remember the op that created a node."""
         if len(arguments.ids) > WIDE:
@@ -87,7 +83,6 @@ class SaveTable:
         kept = [i for i, tensor_id in enumerate(arguments.ids) if tensor_id not in written]
         hashes = arguments.hashes or (NO_ID,) * len(arguments.ids)
         tensors = OpTensors(
-            thread,
             seq,
             (*results.ids, *[arguments.ids[i] for i in kept]),
             (*results.versions, *[arguments.versions[i] for i in kept]),
@@ -101,10 +96,16 @@ class SaveTable:
         else:  # two threads share the number
             self._ops[sequence_nr] = [other, tensors]
 
+    def _created(self, sequence_nr: int) -> list[OpTensors]:
+        """Return the ops that created a node of that number, one a thread."""
+        found = self._ops.get(sequence_nr)
+        if found is None:
+            return []
+        return found if isinstance(found, list) else [found]
+
     def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return a tensor's fingerprint when a node saved it, None where none was taken."""
-        found = self._ops.get(sequence_nr)
-        for op in found if isinstance(found, list) else [found] if found else []:
+        for op in self._created(sequence_nr):
             if tensor_id in op.tensor_ids:
                 saved = op.hashes[op.tensor_ids.index(tensor_id)]
                 return None if saved == NO_ID else saved
@@ -112,8 +113,7 @@ class SaveTable:
 
     def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return the version at which a node saved a tensor, None where nothing tells."""
-        found = self._ops.get(sequence_nr)
-        candidates = found if isinstance(found, list) else [found] if found else []
+        candidates = self._created(sequence_nr)
         storage_of = self._recorder.tensors.storage_id
         storage_id = storage_of(tensor_id)
         for op in candidates:
@@ -125,11 +125,8 @@ class SaveTable:
                     return version
         if candidates or not self._ops:
             return None
-        following = self._ops.get(sequence_nr + 1)
-        if following is None:
-            return None
-        after = following[0] if isinstance(following, list) else following
-        return self._recorder.versions.at(tensor_id, after.seq)
+        following = self._created(sequence_nr + 1)
+        return self._recorder.versions.at(tensor_id, following[0].seq) if following else None
 
     def new(
         self,
@@ -143,8 +140,8 @@ class SaveTable:
         region: tuple[int | None, int | None] = (None, None),
         position: int | None = None,
         stack_id: int | None = None,
-    ) -> tuple[int, int]:
-        """Record one save; return its number and its tensor's."""
+    ) -> int:
+        """Record one save; return its number."""
         tensor_id = NO_ID if tensor is None else self._recorder.tensors.number(tensor)
         saved_id = self._count
         self._count += 1
@@ -153,7 +150,7 @@ class SaveTable:
             region[0], region[1], position,
             stack_id=stack_id,
         )  # fmt: skip
-        return saved_id, tensor_id
+        return saved_id
 
     def packing(
         self,
@@ -170,7 +167,7 @@ class SaveTable:
             stack_id = recorder.stacks.capture(4)
         found = version_of(tensor)
         version = None if found == NO_ID else found
-        saved_id, tensor_id = self.new(
+        saved_id = self.new(
             tensor,
             packed_by=packed_by,
             sequence_nr=sequence_nr,
@@ -183,7 +180,7 @@ class SaveTable:
         # PyTorch's check is off for them, so its version is read again at unpack.
         watch = packed_by in {"user", "allow_mutation", "offload"}
         original = weakref.ref(tensor) if watch else None
-        return Packed(saved_id, tensor_id, version, original, recorder.hash_of(tensor))
+        return Packed(saved_id, version, original, recorder.hash_of(tensor))
 
     def packed(self, save: Packed, result: Any) -> None:
         """Remember what the pack hook made of a save."""
@@ -191,7 +188,7 @@ class SaveTable:
         self._address_of[save.saved_id] = id(result)
 
     def find(self, result: Any, node_id: int | None) -> Packed | None:
-        """Return the save that a hook packed as ``result``: this node's, least used, newest."""
+        """Return the save that a hook packed as ``result``: this node's, the least used."""
         candidates = self._packed.get(id(result), ())
         best = None
         for save in candidates:

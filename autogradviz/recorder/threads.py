@@ -13,7 +13,6 @@ class ThreadState:
     """Where one thread stands: which module, region, recomputation and node it is in."""
 
     __slots__ = (
-        "backwards",
         "calls",
         "modules",
         "number",
@@ -30,7 +29,6 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int]] = []  # (backward, node)
-        self.backwards: list[int] = []  # engine entries on this thread
         self.suspended = False  # the dispatch mode has stepped aside for the running node
 
     @property
