@@ -309,11 +309,10 @@ class NodeStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFinished(Event):
-    """A node ran."""
+    """A node ran; told when the next one starts on its thread, or the backward ends."""
 
     backward_id: int
     node_id: int
-    outputs: tuple[int, ...]  # tensor ids of the gradients going on, NO_ID for None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, quoted, short, slot, where
-from autogradviz.events import NO_ID, NodeFinished
+from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,16 +69,23 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
     return None
 
 
-def _computed_gradients(evidence: Evidence) -> dict[int, tuple[int, ...]]:
-    return {event.node_id: event.outputs for event in evidence.model.log.of(NodeFinished)}
+def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
+    """Return for each node that ran which of its gradients something took."""
+    log = evidence.model.log
+    took = {event.node_id for event in log.of(NodeStarted)}
+    took.update(node_id for event in log.of(BackwardStarted) for node_id in event.input_ids)
+    return {
+        event.node_id: tuple(child in took for child in event.next_node_ids)
+        for event in log.of(NodeSeen)
+    }
 
 
-def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[int, ...]]) -> bool:
-    outputs = computed.get(node.node_id)
-    if outputs is None:
+def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
+    gradients = computed.get(node.node_id)
+    if gradients is None:
         return False
     place = _NEEDED_FOR.get(node.name.rstrip("0123456789"), {}).get(saved.slot or "")
-    return place is None or place >= len(outputs) or outputs[place] != NO_ID
+    return place is None or place >= len(gradients) or gradients[place]
 
 
 def _describe(

@@ -1,8 +1,14 @@
 """The engine seam: every backward, nested ones too, and every node that runs in it.
 
-When the engine is entered the whole graph is walked, looked at and given a hook before and
-after each node, as PyTorch's own ``_register_logging_hooks_on_whole_graph`` does; when it is
-left they are all removed.
+When the engine is entered the whole graph is walked, looked at and given a hook before each
+node, as PyTorch's own ``_register_logging_hooks_on_whole_graph`` does; when it is left they are
+all removed.
+
+NOTE [ When a node has finished ]
+A hook after a node makes the engine keep the node's incoming gradients while it runs: more
+memory, other buffers reused, and post-hooks of the user's own would be handed gradients that
+are None otherwise. So a node has finished when its thread starts the next one of the same
+backward, when a user's hook runs for another one, or when the backward has ended well.
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ class Entry:
         self.keep_graph = keep_graph
         self.state = state
         self.handles: list[Any] = []
+        self.threads = {state.number: state}  # that nodes of this backward ran on
         # Where the thread stood: an exception leaves contexts open behind it.
         self.depths = (len(state.calls), len(state.regions), len(state.running))
 
@@ -79,19 +86,20 @@ class BackwardTable:
         try:
             with _NoFunctions():
                 roots = [node for node in map(_node_of, outputs) if node is not None]
-                inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
                 number = recorder.tensors.number
                 tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
             self._open[entry.backward_id] = entry
-            recorder.nodes.walk(roots, partial(self._hook, entry))
             nodes = recorder.nodes
+            nodes.walk(roots, partial(self._hook, entry))
+            with _NoFunctions():
+                inputs = self._input_nodes(options["inputs"])
             recorder.emit(
                 BackwardStarted,
                 entry.backward_id,
                 state.running[-1][0] if state.running else None,
                 tuple([nodes.tag(node).node_id for node in roots]),
                 tensors,
-                tuple([nodes.tag(node).node_id for node in inputs]),
+                inputs,
                 options["retain_graph"],
                 options["create_graph"],
                 options["accumulate_grad"],
@@ -104,12 +112,27 @@ class BackwardTable:
             raise
         return entry
 
+    def _input_nodes(self, inputs: Sequence[Any]) -> tuple[int, ...]:
+        """Return the nodes that ``inputs=`` names; of a leaf, the one that accumulates into it."""
+        recorder = self._recorder
+        if not inputs:
+            return ()
+        accumulating = {leaf: node_id for node_id, leaf in recorder.nodes.leaves.items()}
+        found = []
+        for given in inputs:
+            node = _node_of(given)
+            if node is not None:
+                found.append(recorder.nodes.tag(node).node_id)
+            elif isinstance(given, torch.Tensor):
+                leaf = recorder.tensors.number(given)
+                found.extend([accumulating[leaf]] if leaf in accumulating else [])
+        return tuple(found)
+
     def _hook(self, entry: Entry, node: Any, tag: NodeTag) -> None:
         if tag.hooked_by in self._open:
             return  # an outer backward's hooks hear this node already
         tag.hooked_by = entry.backward_id
         entry.handles.append(node.register_prehook(OwnHook(self._before_node, tag)))
-        entry.handles.append(node.register_hook(OwnHook(self._after_node, tag)))
         leaf = self._recorder.nodes.leaves.get(tag.node_id)
         if leaf is not None and tag.node_id not in self._leaves:
             self._leaves.add(tag.node_id)
@@ -123,13 +146,15 @@ class BackwardTable:
         for task in [task for task, open_ in self._by_task.items() if open_ is entry]:
             del self._by_task[task]
         state = entry.state
+        if not failed:
+            for other in entry.threads.values():
+                self.finish(other, entry)
         if failed and len(state.running) > entry.depths[2] and self.failed_node is None:
-            backward_id, node_id = state.running[-1]
+            backward_id, node_id, _ = state.running[-1]
             self.failed_node = (node_id, backward_id)
         del state.calls[entry.depths[0] :]
         del state.regions[entry.depths[1] :]
         del state.running[entry.depths[2] :]
-        self._resume(state)
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
 
     def entry_of(self, state: ThreadState) -> Entry | None:
@@ -150,17 +175,15 @@ class BackwardTable:
     def _before_node(self, tag: NodeTag, gradients: Any) -> None:
         self._recorder.guarded("backward", self._started, tag, gradients)
 
-    @hidden
-    def _after_node(self, tag: NodeTag, gradients: Any, _: Any) -> None:
-        self._recorder.guarded("backward", self._finished, tag, gradients)
-
     def _started(self, tag: NodeTag, gradients: Any) -> None:
         recorder = self._recorder
         state = recorder.threads.state()
         entry = self.entry_of(state)
         if entry is None:
             return
-        state.running.append((entry.backward_id, tag.node_id))
+        self.finish(state, entry)
+        state.running.append((entry.backward_id, tag.node_id, tag))
+        entry.threads[state.number] = state
         with _NoFunctions():
             incoming = self._numbers(gradients)
             recorder.emit(
@@ -168,33 +191,31 @@ class BackwardTable:
             )
             if tag.saved:
                 recorder.nodes.read_versions(_current_node(), tag)
-        if tag.mode_sensitive and recorder.mode is not None:
-            state.suspended = recorder.mode.suspend()
+        if recorder.mode is not None and (tag.mode_sensitive or _is_sparse(gradients)):
+            recorder.mode.suspend()  # the engine puts it back when it has run the node
 
-    def _finished(self, tag: NodeTag, gradients: Any) -> None:
-        recorder = self._recorder
-        state = recorder.threads.state()
-        entry = self.entry_of(state)
-        if entry is None:
+    def finish(self, state: ThreadState, entry: Entry) -> None:
+        """Record that the node of ``entry`` that ran last on a thread has finished."""
+        if not state.running or state.running[-1][0] != entry.backward_id:
             return
-        self._resume(state)
-        if state.running and state.running[-1][1] == tag.node_id:
-            state.running.pop()
-        with _NoFunctions():
-            outgoing = self._numbers(gradients)
-        recorder.emit(NodeFinished, entry.backward_id, tag.node_id, outgoing, thread=state.number)
-        leaf = recorder.nodes.leaves.get(tag.node_id)
+        backward_id, node_id, tag = state.running.pop()
+        recorder = self._recorder
+        recorder.emit(NodeFinished, backward_id, node_id, thread=state.number)
+        leaf = recorder.nodes.leaves.get(node_id)
         if leaf is not None:
-            recorder.emit(
-                GradAccumulated, entry.backward_id, tag.node_id, leaf, thread=state.number
-            )
+            recorder.emit(GradAccumulated, backward_id, node_id, leaf, thread=state.number)
         if not entry.keep_graph and tag.saved:
             recorder.nodes.release(tag)
 
-    def _resume(self, state: ThreadState) -> None:
-        if state.suspended and self._recorder.mode is not None:
-            state.suspended = False
-            self._recorder.mode.resume()
+    def entered(self, node: Any) -> None:
+        """Record that the engine has come to a node, when its first hook runs before ours."""
+        recorder = self._recorder
+        state = recorder.threads.state()
+        tag = None if node is None else node.metadata.get(recorder.gate)
+        if state.running and (tag is None or state.running[-1][1] != tag.node_id):
+            entry = self.entry_of(state)
+            if entry is not None:
+                self.finish(state, entry)
 
     def _numbers(self, gradients: Any) -> tuple[int, ...]:
         number = self._recorder.tensors.number
@@ -206,6 +227,16 @@ def _node_of(output: Any) -> Any:
     if isinstance(output, torch.autograd.graph.GradientEdge):
         return output.node
     return output.grad_fn if isinstance(output, torch.Tensor) else None
+
+
+def _is_sparse(gradients: Sequence[Any]) -> bool:
+    """Return whether a leaf is about to get a sparse gradient.
+
+    What a mode has seen of it, indices and values, has a Python object; then the leaf would be
+    given a copy and not the gradient itself.
+    """
+    first = gradients[0] if len(gradients) == 1 else None
+    return isinstance(first, torch.Tensor) and first.layout is not torch.strided
 
 
 def _engine_options(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:

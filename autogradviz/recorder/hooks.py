@@ -69,6 +69,7 @@ class WatchedHook:
         recorder = self._gate.recorder
         if recorder is None:
             return self.hook(*args)
+        recorder.guarded("hooks", recorder.backwards.entered, _current_node())
         began = perf_counter_ns()
         try:
             result = self.hook(*args)

@@ -11,7 +11,8 @@ when a mode called them. Unwatched they bump once, so we do it for them.
 NOTE [ Formulas that ask whether a mode is active ]
 PyTorch takes every tensor for a subclass while any dispatch mode is active, and a few backward
 formulas then compute the same gradient in another way, with another rounding. ``OpMode`` steps
-aside while those nodes run (``MODE_SENSITIVE``); the operators inside them are not recorded.
+aside while those nodes run (``MODE_SENSITIVE``), and where a sparse gradient reaches a leaf; the
+operators inside them are not recorded.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from torch.utils._python_dispatch import (
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.handed import decompose, wrap_numbers
 from autogradviz.recorder.signatures import Arguments, OpResults, Signature, read_schema
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import fingerprint
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _grad_enabled = torch.is_grad_enabled
+_inference_mode = torch.is_inference_mode_enabled
 _increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
@@ -106,8 +109,13 @@ class OpMode(TorchDispatchMode):
         call = self._begin(func, args, kwargs)
         started = perf_counter_ns()
         try:
+            if _inference_mode() and call is not None and call[0].composite:
+                return decompose(self, func, args, kwargs)
             result = func(*args, **kwargs)
-        except BaseException:
+        except BaseException as error:
+            wrapped = None if call is None else wrap_numbers(error, call[0], args)
+            if wrapped is not None:
+                return self.__torch_dispatch__(func, types, wrapped, kwargs)
             if call is not None:
                 self._finish(call, None, started, failed=True)
             raise

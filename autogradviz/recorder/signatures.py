@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 import torch
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-_BUMPING_KEYS: Final = ("ADInplaceOrView", "CompositeImplicitAutograd")
+_COMPOSITE: Final = "CompositeImplicitAutograd"
+_BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
 
 
 class Signature(NamedTuple):
@@ -18,6 +19,7 @@ class Signature(NamedTuple):
     bumps_later: bool  # a kernel above us bumps the counters of what is written
     foreach: bool
     clone: bool
+    composite: bool  # a view or a write that is put together from other operators
 
 
 def read_schema(func: Any) -> Signature:
@@ -31,27 +33,31 @@ def read_schema(func: Any) -> Signature:
             bumps_later=True,
             foreach=False,
             clone=False,
+            composite=False,
         )
     places = []
+    aliases = False
     for position, argument in enumerate(schema.arguments):
         if "Tensor" in str(argument.type):
+            aliases = aliases or argument.alias_info is not None
             written = argument.alias_info is not None and argument.alias_info.is_write
             places.append((position, argument.name, written))
     qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
     return Signature(
         str(func),
         tuple(places),
-        bumps_later=_bumps_later(qualified),
+        bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
+        composite=aliases and _has_any_kernel(qualified, (_COMPOSITE,)),
     )
 
 
-def _bumps_later(qualified: str) -> bool:
+def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = False) -> bool:
     try:
-        return any(_has_kernel(qualified, key) for key in _BUMPING_KEYS)
+        return any(_has_kernel(qualified, key) for key in keys)
     except RuntimeError:  # an operator of Python alone, without a registered schema
-        return True
+        return unknown
 
 
 class Arguments(NamedTuple):

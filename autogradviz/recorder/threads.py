@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from autogradviz.recorder.nodes import NodeTag
+
 
 class ThreadState:
     """Where one thread stands: which module, region, recomputation and node it is in."""
@@ -19,7 +21,6 @@ class ThreadState:
         "regions",
         "running",
         "sequence_nr",
-        "suspended",
     )
 
     def __init__(self, number: int, sequence_nr: int) -> None:
@@ -28,8 +29,7 @@ class ThreadState:
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
-        self.running: list[tuple[int, int]] = []  # (backward, node)
-        self.suspended = False  # the dispatch mode has stepped aside for the running node
+        self.running: list[tuple[int, int, NodeTag]] = []  # (backward, node, its tag)
 
     @property
     def region(self) -> tuple[int | None, int | None]:

@@ -1070,3 +1070,57 @@ def scaled_loss_with_autocast():
         scaler.step(optimizer)
         scaler.update()
     return dict(net.state_dict())
+
+
+# --- what a dispatch mode alone would change --------------------------------------------------
+
+
+@program
+def hook_added_while_unpacking():
+    a, seen = leaf(3, 3), []
+
+    def unpack(kept):
+        node = torch._C._current_autograd_node()
+        node.register_hook(lambda _, given: seen.append([g is None for g in given]))
+        return kept
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+        loss = torch.var_mean(a, dim=0)[0].sum()
+    loss.backward()
+    return a.grad, seen
+
+
+@program
+def view_from_inference_mode_written_raises():
+    a = leaf(1, 2, 3).clone()
+    with torch.inference_mode():
+        view = a.view_as(a)
+    view.add_(2)
+
+
+@program
+def traced_function():
+    a = leaf(3)
+    traced = torch.jit.trace(lambda x: x * 2, a)
+    traced(a).sum().backward()
+    return a.grad
+
+
+@program
+def sparse_gradient_is_handed_over():
+    place = []
+
+    class Handing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, table):
+            return table * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            place.append(g._values().data_ptr())
+            return g
+
+    table = leaf(6, 2)
+    words = torch.tensor([1, 2, 4, 5])
+    F.embedding_bag(words, Handing.apply(table), torch.tensor([0, 2]), sparse=True).sum().backward()
+    return table.grad.to_dense(), table.grad._values().data_ptr() == place[0]
