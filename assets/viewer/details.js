@@ -6,6 +6,7 @@ import { button, facts, h, section } from "./dom.js";
 import { excerpt, explanation } from "./excerpt.js";
 import { formatBytes, formatCount, formatDuration, formatPlace, plural } from "./format.js";
 import { icon } from "./icons.js";
+import { storyParts } from "./story.js";
 import { LONGEST, more, parameterParts, savedParts } from "./tables.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -25,7 +26,9 @@ export function makeDetails(store) {
         ? summaryParts(store)
         : selected.kind === "node"
           ? nodeParts(store, selected.index)
-          : groupParts(store, selected.index);
+          : selected.kind === "storage"
+            ? [h("section", { class: "agv-section" }, ...storyParts(store, selected.index))]
+            : groupParts(store, selected.index);
     panel.replaceChildren(...parts);
     panel.scrollTop = 0;
   };

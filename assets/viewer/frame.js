@@ -11,7 +11,8 @@ import { icon } from "./icons.js";
 /** @type {[name: ViewName, label: string][]} */
 const VIEWS = [
   ["graph", "Graph"],
-  ["memory", "Memory"],
+  ["timeline", "Timeline"],
+  ["tensors", "Tensors"],
   ["checkpoint", "Checkpoint"],
   ["findings", "Findings"],
   ["source", "Source"],

@@ -171,7 +171,7 @@ export class Graph {
     const ratio = window.devicePixelRatio || 1;
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     const { camera, placement, hovered, width, height } = this;
-    const { atlas, selected } = this.store;
+    const { atlas, selected, time } = this.store;
     const part = this.shifts.size ? (performance.now() - this.slideStart) / SLIDE_MS : 1;
     if (part >= 1) this.shifts.clear();
     const shifts = new Map();
@@ -182,7 +182,8 @@ export class Graph {
     this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
     const linesAlpha = clamp(part, 0, 1) ** 2;
-    paint(pen, { atlas, placement, camera, selected, hovered, shifts, linesAlpha, width, height });
+    const look = { atlas, placement, camera, selected, hovered, shifts, linesAlpha, time };
+    paint(pen, { ...look, width, height });
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
     this.minimap.mark(view, placement, pen.palette);
     if (this.shifts.size) this.schedule();

@@ -11,13 +11,15 @@ import { formatPlace } from "./format.js";
 import { makeNotices, makeRail, makeTopBar } from "./frame.js";
 import { Graph } from "./graph.js";
 import { Legend } from "./legend.js";
-import { Memory } from "./memory.js";
 import { Outline } from "./outline.js";
 import { listenToPointer } from "./pointer.js";
 import { Search } from "./search.js";
+import { Scrubber } from "./scrubber.js";
 import { makeSource } from "./source.js";
 import { Store } from "./store.js";
+import { Tensors } from "./tensors.js";
 import { PALETTES, hostTheme, watchTheme } from "./theme.js";
+import { Timeline } from "./timeline.js";
 
 /** @typedef {import("./types.js").HostModel} HostModel */
 
@@ -79,7 +81,7 @@ function mountScene(root, scene, model) {
   const restyle = () => {
     root.dataset.theme = hostTheme();
     views.graph.restyle();
-    views.memory.draw();
+    for (const view of views.drawn) view.draw();
     views.legend.draw(palette());
   };
   root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements));
@@ -96,7 +98,7 @@ function mountScene(root, scene, model) {
   return () => {
     stop();
     root.removeEventListener("keydown", views.press);
-    for (const view of [views.graph, views.memory, views.outline]) view.destroy();
+    for (const view of [views.graph, views.outline, ...views.drawn]) view.destroy();
   };
 }
 
@@ -109,7 +111,9 @@ function makeViews(store, palette) {
   const graph = new Graph(store, palette);
   const outline = new Outline(store);
   const legend = new Legend();
-  const memory = new Memory(store.scene, palette);
+  const timeline = new Timeline(store, palette);
+  const tensors = new Tensors(store, palette);
+  const scrubber = new Scrubber(store, palette);
   const checkpoint = new Checkpoint(store);
   const findings = new Findings(store);
   listenToPointer(graph, store);
@@ -119,14 +123,17 @@ function makeViews(store, palette) {
   const stage = h("div", { class: "agv-stage" }, notices, banner, graph.element);
   const panes = /** @type {const} */ ([
     ["graph", outline.element, stage, makeDetails(store)],
-    ["memory", memory.element],
+    ["timeline", timeline.element],
+    ["tensors", tensors.element],
     ["checkpoint", checkpoint.element],
     ["findings", findings.element],
     ["source", makeSource(store)],
   ]).map(([name, ...parts]) => h("div", { class: `agv-pane agv-pane-${name}` }, ...parts));
-  const elements = [makeTopBar(store, search.element), makeRail(store), ...panes];
+  const bar = makeTopBar(store, search.element);
+  const elements = [bar, makeRail(store), ...panes, scrubber.element];
   const press = makeKeys(store, { search, graph, checkpoint, findings });
-  return { elements, graph, memory, outline, legend, press };
+  const drawn = [timeline, tensors, scrubber];
+  return { elements, graph, drawn, outline, legend, press };
 }
 
 /**
@@ -176,6 +183,10 @@ function tellHost({ selected, scene }, model) {
     const { node_id, name, module, filename, lineno } = scene.nodes[selected.index];
     const location = filename && lineno ? `${filename}:${lineno}` : formatPlace(filename, lineno);
     told = { kind: "node", id: node_id, name, module, location };
+  } else if (selected?.kind === "storage") {
+    const { storage_id, name, module, filename, lineno } = scene.storages[selected.index];
+    const location = filename && lineno ? `${filename}:${lineno}` : "";
+    told = { kind: "tensor", id: storage_id, name, module, location };
   } else if (selected) {
     const { index, label, path } = scene.groups[selected.index];
     told = { kind: "group", id: index, name: label, module: path, location: "" };

@@ -41,13 +41,14 @@ export function paintNodeBar({ ctx, palette }, box, node) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {import("./atlas.js").Atlas} atlas
+ * @param {import("./types.js").Chip[]} chips
+ * @param {import("./types.js").Pennant[]} pennants
  */
-export function paintNode(pen, box, node, atlas) {
+export function paintNode(pen, box, node, chips, pennants) {
   if (node.compact) paintCompact(pen, box, node);
   else paintTwoParts(pen, box, node);
-  paintChips(pen, box, atlas.chips[node.index]);
-  paintPennants(pen, box, atlas.pennants[node.index]);
+  paintChips(pen, box, chips);
+  paintPennants(pen, box, pennants);
   if (node.state === "failed" || node.error) {
     const { palette } = pen;
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;

@@ -3,9 +3,9 @@
 
 import { groupsAround } from "./atlas.js";
 
-/** @typedef {{kind: "node" | "group", index: number}} Item */
-/** @typedef {"graph" | "memory" | "checkpoint" | "findings" | "source"} ViewName */
-/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal"} Change */
+/** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
+/** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
+/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time"} Change */
 
 /**
  * @param {Item | null} a
@@ -34,6 +34,8 @@ export class Store {
     this.view = "graph";
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = firstRegion(this.scene);
+    /** @type {number | null} nanoseconds; null shows how everything ended */
+    this.time = null;
   }
 
   /** @param {(change: Change) => void} listener */
@@ -76,6 +78,7 @@ export class Store {
   #selectVisible(group) {
     if (!this.selected) return;
     const { kind, index } = this.selected;
+    if (kind === "storage") return;
     const inside = kind === "node" ? this.scene.nodes[index].group : index;
     if (index === group && kind === "group") return;
     if (inside === group || groupsAround(this.atlas, inside).includes(group)) {
@@ -89,6 +92,12 @@ export class Store {
    * @param {Item} item
    */
   reveal(item) {
+    if (item.kind === "storage") {
+      this.show("tensors");
+      this.select(item);
+      this.#tell("reveal");
+      return;
+    }
     const group = item.kind === "node" ? this.scene.nodes[item.index].group : item.index;
     const way = groupsAround(this.atlas, group);
     if (item.kind === "node" && group > 0) way.push(group);
@@ -99,6 +108,17 @@ export class Store {
     this.show("graph");
     this.select(item);
     this.#tell("reveal");
+  }
+
+  /**
+   * Show how everything stood at a time.
+   *
+   * @param {number | null} time null: at the end
+   */
+  setTime(time) {
+    if (time === this.time) return;
+    this.time = time;
+    this.#tell("time");
   }
 
   /** @param {ViewName} view */
