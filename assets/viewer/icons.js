@@ -50,6 +50,7 @@ export const GLYPHS = {
   copy: { stroke: "M5.500 5.500h8v8h-8ZM10.500 5.500v-3h-8v8h3" },
   export: { stroke: "M8 10V2.500M5 5l3-3 3 3M3 8.500v5h10v-5" },
   path: { stroke: "M3 13V9.500h10V3M10.500 5.500 13 3l2.500 2.500" },
+  zero: { stroke: "M11 8c0 3-1.200 4.800-3 4.800S5 11 5 8s1.200-4.800 3-4.800S11 5 11 8Z" },
   nan: { fill: "M8 1.500 15 14H1Z", stroke: "M8 6v3.500M8 11.500v.2" },
   check: { stroke: "M3.500 8.500 6.500 11.500 12.500 4.500" },
   none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.500 12.500l9-9" },
@@ -102,7 +103,11 @@ export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
  */
 function pathOf(shape) {
   let path = paths.get(shape);
-  if (!path) paths.set(shape, (path = new Path2D(shape)));
+  if (!path) {
+    // With its words, for a context that writes SVG.
+    path = Object.assign(new Path2D(shape), { shape });
+    paths.set(shape, path);
+  }
   return path;
 }
 

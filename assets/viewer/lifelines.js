@@ -83,9 +83,13 @@ export class Lifelines {
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing) return;
-    const { pen, width, height } = drawing;
     if (!this.seen) this.#lookAtBroken();
     this.seen = true;
+    this.paint(drawing);
+  }
+
+  /** @param {{pen: Pen, width: number, height: number}} drawing */
+  paint({ pen, width, height }) {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);
     const bottom = height - AXIS;

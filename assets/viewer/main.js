@@ -6,6 +6,7 @@ import { Checkpoint } from "./checkpoint.js";
 import { decodePayload } from "./decode.js";
 import { makeDetails } from "./details.js";
 import { h } from "./dom.js";
+import { exportView } from "./export.js";
 import { Findings, makeBanner } from "./findings.js";
 import { formatPlace } from "./format.js";
 import { makeNotices, makeRail, makeTopBar } from "./frame.js";
@@ -14,6 +15,7 @@ import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";
 import { listenToPointer } from "./pointer.js";
 import { Search } from "./search.js";
+import { routeTo } from "./route.js";
 import { Scrubber } from "./scrubber.js";
 import { makeSource } from "./source.js";
 import { Store } from "./store.js";
@@ -129,7 +131,8 @@ function makeViews(store, palette) {
     ["findings", findings.element],
     ["source", makeSource(store)],
   ]).map(([name, ...parts]) => h("div", { class: `agv-pane agv-pane-${name}` }, ...parts));
-  const bar = makeTopBar(store, search.element);
+  const views = { graph, timeline, tensors };
+  const bar = makeTopBar(store, search.element, (kind) => exportView(store, views, kind));
   const elements = [bar, makeRail(store), ...panes, scrubber.element];
   const press = makeKeys(store, { search, graph, checkpoint, findings });
   const drawn = [timeline, tensors, scrubber];
@@ -154,7 +157,8 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
     "/": () => search.focus(),
     f: onGraph(() => graph.fit()),
     n: () => (store.view === "checkpoint" ? checkpoint : findings).next(),
-    Escape: () => search.clear() || store.select(null),
+    p: () => store.selected && store.showRoute(routeTo(store.atlas, store.selected)),
+    Escape: () => search.clear() || store.showRoute(null) || store.select(null),
     ArrowUp: onCanvas(() => graph.step("up")),
     ArrowDown: onCanvas(() => graph.step("down")),
     ArrowLeft: onCanvas(() => graph.step("left")),

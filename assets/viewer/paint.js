@@ -25,6 +25,9 @@ const BAR_BELOW = 8;
  * @property {Item | null} hovered lights its neighbours and dims the rest
  * @property {Map<string, {x: number, y: number}>} shifts how far boxes still are from their places
  * @property {number} linesAlpha lines come last while boxes slide
+ * @property {import("./colours.js").Tints | null} tints what fills say; kinds where null
+ * @property {import("./store.js").Half} half
+ * @property {import("./route.js").Route | null} route
  * @property {number | null} time replayed; null shows how everything ended
  * @property {number} width of the canvas, in screen units
  * @property {number} height
@@ -116,15 +119,24 @@ function paintBox(pen, look, box) {
   if (running) paintGlow(pen, box);
   if (box.kind === "group") {
     const group = atlas.scene.groups[box.ref];
-    return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time));
+    const tint = look.tints?.group(box.ref) ?? null;
+    return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time), tint);
   }
   const node = atlas.scene.nodes[box.ref];
   const shown = time === null ? node : nodeAt(node, time);
-  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, shown);
+  const tint = look.tints?.node(box.ref) ?? null;
+  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, shown, tint);
   const chips = atlas.chips[box.ref];
   const held = time === null ? chips : chips.filter((chip) => isHeldAt(chip, time));
   const pennants = atlas.pennants[box.ref];
-  return paintNode(pen, box, shown, held, shown.state === "ran" ? pennants : unfilled(pennants));
+  const parameters = shown.state === "ran" ? pennants : unfilled(pennants);
+  return paintNode(pen, box, shown, {
+    chips: held,
+    pennants: time === null ? pennants : parameters,
+    tint,
+    half: look.half,
+    cloned: atlas.cloned.has(box.ref),
+  });
 }
 
 /**
@@ -202,7 +214,8 @@ function paintLines(pen, look, seen, lit) {
     const to = points[points.length - 1][1];
     if (Math.min(from, to) > seen.bottom + 60 || Math.max(from, to) < seen.top - 60) continue;
     const link = scene.groups[line.group].links[line.link];
-    const onPath = link.edges.some((edge) => scene.edges[edge].on_path);
+    const { route } = look;
+    const onPath = link.edges.some((e) => (route ? route.edges.has(e) : scene.edges[e].on_path));
     const touches = touchesItem(look, link.edges);
     drawn.push({ line, link, style: lineStyle(pen, onPath, touches), rank: touches ? 2 : +onPath });
   }

@@ -5,7 +5,8 @@ import { groupsAround } from "./atlas.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
-/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time"} Change */
+/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time" | "look" | "path"} Change */
+/** @typedef {"both" | "forward" | "backward"} Half */
 
 /**
  * @param {Item | null} a
@@ -36,6 +37,12 @@ export class Store {
     this.region = firstRegion(this.scene);
     /** @type {number | null} nanoseconds; null shows how everything ended */
     this.time = null;
+    /** @type {import("./colours.js").Colour} */
+    this.colour = "kind";
+    /** @type {Half} which halves of the nodes show */
+    this.half = "both";
+    /** @type {import("./route.js").Route | null} the way from the loss that is lit */
+    this.route = null;
   }
 
   /** @param {(change: Change) => void} listener */
@@ -119,6 +126,33 @@ export class Store {
     if (time === this.time) return;
     this.time = time;
     this.#tell("time");
+  }
+
+  /** @param {import("./colours.js").Colour} colour */
+  colourBy(colour) {
+    if (colour === this.colour) return;
+    this.colour = colour;
+    this.#tell("look");
+  }
+
+  /** @param {Half} half */
+  showHalf(half) {
+    if (half === this.half) return;
+    this.half = half;
+    this.#tell("look");
+  }
+
+  /**
+   * Light a way through the graph.
+   *
+   * @param {import("./route.js").Route | null} route
+   * @returns {boolean} whether anything changed
+   */
+  showRoute(route) {
+    if (!route && !this.route) return false;
+    this.route = route;
+    this.#tell("path");
+    return true;
   }
 
   /** @param {ViewName} view */

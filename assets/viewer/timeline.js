@@ -97,7 +97,11 @@ export class Timeline {
   draw() {
     this.frame = 0;
     const drawing = startDrawing(this.canvas, this.palette());
-    if (!drawing) return;
+    if (drawing) this.paint(drawing);
+  }
+
+  /** @param {{pen: import("./paint_text.js").Pen, width: number, height: number}} drawing */
+  paint(drawing) {
     paintTracks(drawing, this.store, this.tracks, this.view, this.chosen);
   }
 

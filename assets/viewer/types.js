@@ -28,9 +28,10 @@
  * @property {string} name
  * @property {string} label
  * @property {string} shape
- * @property {"ok" | "none" | "unknown"} grad
+ * @property {"ok" | "none" | "unknown" | "zero" | "nan"} grad
  * @property {number} shared
  * @property {number} width
+ * @property {number | null} norm of the gradient
  */
 
 /**
@@ -87,7 +88,7 @@
  * @typedef {object} SceneGroup
  * @property {number} index
  * @property {number} parent
- * @property {"root" | "module" | "region" | "repeat"} kind
+ * @property {"root" | "module" | "region" | "repeat" | "page"} kind
  * @property {string} label
  * @property {string} type_name
  * @property {string} path

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
-GradState: TypeAlias = Literal["ok", "none", "unknown"]
+GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 StorageState: TypeAlias = Literal["held", "released", "broken"]
 MomentKind: TypeAlias = Literal["saved", "recomputed", "written", "unpacked", "cloned", "released"]
@@ -65,6 +65,7 @@ class Pennant:
     grad: GradState
     shared: int  # how many nodes use it
     width: float
+    norm: float | None = None  # L2, of the gradient; None where it was not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneGroup:
-    """A module, a checkpoint region or a run of identical blocks."""
+    """A module, a checkpoint region, a run of identical blocks or a page of a long list."""
 
     index: int
     parent: int  # -1 for the root, which is group 0
