@@ -12,7 +12,7 @@ import { paint } from "./paint.js";
 import { place } from "./place.js";
 import { shiftsBetween } from "./slide.js";
 import { motionReduced } from "./theme.js";
-import { tooltipFor } from "./tooltip.js";
+import { placeTooltip, tooltipFor } from "./tooltip.js";
 import { boxOf, rectOf, stepFrom } from "./walk.js";
 
 /** @typedef {import("./store.js").Item} Item */
@@ -37,6 +37,8 @@ export class Graph {
     this.slideStart = 0;
     /** @type {import("./colours.js").Tints | null} */
     this.tints = null;
+    /** @type {import("./camera.js").Rect | null} what to look at next */
+    this.aim = null;
     /** Whether the reader moved the view; until then it follows its size. */
     this.touched = false;
     this.frame = 0;
@@ -101,6 +103,7 @@ export class Graph {
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
     if (!this.touched) this.camera = firstCamera(this);
+    this.#takeAim();
     // At once: a canvas that was just resized is blank until it is drawn.
     this.#draw();
   }
@@ -187,18 +190,24 @@ export class Graph {
    */
   lookAtGroup(group) {
     const box = boxOf(this.placement, { kind: "group", index: group });
-    if (!box || !this.width) return;
+    const { width, height } = this.placement;
     this.touched = true;
-    this.camera = fitTo(rectOf(box), this.width, this.height);
+    this.aim = box ? rectOf(box) : { x: 0, y: 0, w: width, h: height };
+    this.#resize();
+    if (this.width) this.#takeAim();
+  }
+
+  /** Look at what was asked for, once the size of the view is known. */
+  #takeAim() {
+    if (!this.aim) return;
+    this.camera = fitTo(this.aim, this.width, this.height);
+    this.aim = null;
     this.schedule();
   }
 
   /** The whole graph in view. */
   fit() {
-    this.touched = true;
-    const all = { x: 0, y: 0, w: this.placement.width, h: this.placement.height };
-    this.camera = fitTo(all, this.width, this.height);
-    this.schedule();
+    this.lookAtGroup(0);
   }
 
   /**
@@ -274,9 +283,7 @@ export class Graph {
     this.tooltip.hidden = !item;
     if (item) {
       this.tooltip.replaceChildren(...tooltipFor(this.store.atlas, item));
-      this.tooltip.style.left = `${clamp(x + 14, 4, this.width - this.tooltip.offsetWidth - 4)}px`;
-      const below = y + 18 + this.tooltip.offsetHeight < this.height;
-      this.tooltip.style.top = `${below ? y + 18 : y - this.tooltip.offsetHeight - 10}px`;
+      placeTooltip(this.tooltip, x, y, this.width, this.height);
     }
     this.schedule();
   }

@@ -8,6 +8,7 @@ import { momentWords, paintBreak, paintMoment } from "./moments.js";
 import { roundRect, widthOf, write } from "./paint_text.js";
 import { sameItem } from "./store.js";
 import { mix } from "./theme.js";
+import { placeTooltip } from "./tooltip.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */
 /** @typedef {import("./types.js").SceneStorage} SceneStorage */
@@ -271,10 +272,7 @@ export class Lifelines {
     );
     const y = event.offsetY - this.scroller.scrollTop + HEAD;
     const { clientWidth, clientHeight } = this.element;
-    const right = clientWidth - this.tooltip.offsetWidth - 6;
-    this.tooltip.style.left = `${Math.max(4, Math.min(event.offsetX + 14, right))}px`;
-    const below = y + 16 + this.tooltip.offsetHeight < clientHeight;
-    this.tooltip.style.top = `${below ? y + 16 : y - this.tooltip.offsetHeight - 10}px`;
+    placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
   }
 
   #follow() {

@@ -8,9 +8,9 @@ import { makeDetails } from "./details.js";
 import { h } from "./dom.js";
 import { exportView } from "./export.js";
 import { Findings, makeBanner } from "./findings.js";
-import { formatPlace } from "./format.js";
 import { makeNotices, makeRail, makeTopBar } from "./frame.js";
 import { Graph } from "./graph.js";
+import { connectHost } from "./host.js";
 import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";
 import { listenToPointer } from "./pointer.js";
@@ -89,16 +89,18 @@ function mountScene(root, scene, model) {
   root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements));
   root.addEventListener("keydown", views.press);
   store.subscribe((change) => {
-    if (change === "selected") tellHost(store, model);
     if (change === "view") root.dataset.view = store.view;
   });
+  const disconnect = connectHost(store, views.graph, model);
   root.dataset.view = store.view;
   views.legend.draw(palette());
   const victim = scene.findings[0]?.nodes[0];
-  if (victim !== undefined) store.reveal({ kind: "node", index: victim });
+  const asked = Object.keys(model.get("selected") ?? {}).length > 0;
+  if (victim !== undefined && !asked) store.reveal({ kind: "node", index: victim });
   const stop = watchTheme(restyle);
   return () => {
     stop();
+    disconnect();
     root.removeEventListener("keydown", views.press);
     for (const view of [views.graph, views.outline, ...views.drawn]) view.destroy();
   };
@@ -173,30 +175,6 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
     event.preventDefault();
     event.stopPropagation();
   };
-}
-
-/**
- * Say in Python what is selected.
- *
- * @param {Store} store
- * @param {HostModel} model
- */
-function tellHost({ selected, scene }, model) {
-  let told = {};
-  if (selected?.kind === "node") {
-    const { node_id, name, module, filename, lineno } = scene.nodes[selected.index];
-    const location = filename && lineno ? `${filename}:${lineno}` : formatPlace(filename, lineno);
-    told = { kind: "node", id: node_id, name, module, location };
-  } else if (selected?.kind === "storage") {
-    const { storage_id, name, module, filename, lineno } = scene.storages[selected.index];
-    const location = filename && lineno ? `${filename}:${lineno}` : "";
-    told = { kind: "tensor", id: storage_id, name, module, location };
-  } else if (selected) {
-    const { index, label, path } = scene.groups[selected.index];
-    told = { kind: "group", id: index, name: label, module: path, location: "" };
-  }
-  model.set("selected", told);
-  model.save_changes();
 }
 
 /**

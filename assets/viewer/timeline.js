@@ -8,6 +8,7 @@ import { Sums } from "./sum_panel.js";
 import { keptAt } from "./sums.js";
 import { LEFT, RIGHT, barAt, heightOf, paintTracks } from "./timeline_paint.js";
 import { tracksOf } from "./timeline_rows.js";
+import { placeTooltip } from "./tooltip.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {[start: number, end: number]} Stretch */
@@ -164,9 +165,9 @@ export class Timeline {
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
     );
-    const right = this.element.clientWidth - this.tooltip.offsetWidth - 6;
-    this.tooltip.style.left = `${Math.min(event.offsetX + 14, right)}px`;
-    this.tooltip.style.top = `${event.offsetY - this.scroller.scrollTop + 50}px`;
+    const { clientWidth, clientHeight } = this.element;
+    const y = event.offsetY - this.scroller.scrollTop + 36;
+    placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
   }
 
   /** @param {KeyboardEvent} event */

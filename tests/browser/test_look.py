@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from xml.etree import ElementTree
+import itertools
+from xml.etree import ElementTree as ET
 
 import pytest
 import recordings
@@ -131,7 +132,7 @@ def test_the_way_is_the_shortest_and_whole(ask):
     root = next(iter(sources - {edge.target for edge in scene.edges}))
     assert (nodes[0], nodes[-1]) == (root, target)
     pairs = {(scene.edges[e].source, scene.edges[e].target) for e in edges}
-    assert pairs == set(zip(nodes, nodes[1:], strict=False))
+    assert pairs == set(itertools.pairwise(nodes))
 
 
 def test_either_half_of_the_nodes_can_be_hidden(open_page, picture):
@@ -227,7 +228,7 @@ def test_each_view_can_be_saved_as_a_picture(open_page, tmp_path, view):
     stage.settle()
     svg = export(stage, "svg", tmp_path)
     assert svg.name == f"{scene.summary.title}-{view}.svg"
-    tree = ElementTree.parse(svg)
+    tree = ET.parse(svg)
     words = " ".join(tree.getroot().itertext())
     assert {"graph": "SoftmaxBackward0", "timeline": "forward", "tensors": "v0"}[view] in words
     png = export(stage, "png", tmp_path)
@@ -240,7 +241,7 @@ def test_each_view_can_be_saved_as_a_picture(open_page, tmp_path, view):
 def test_hostile_names_stay_text_in_an_exported_picture(open_page, tmp_path):
     stage = Stage(open_page(), hostile_scene())
     path = export(stage, "svg", tmp_path)
-    tree = ElementTree.parse(path)
+    tree = ET.parse(path)
     kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
     assert kinds <= {"svg", "path", "text", "clipPath"}
     assert any(text[:6] in HOSTILE for text in tree.getroot().itertext() if text[:2] == "</")
