@@ -1,6 +1,8 @@
 // @ts-check
 /** What can be looked up about a scene, worked out once. */
 
+import { lifeOf } from "./replay.js";
+
 /**
  * @typedef {object} Atlas
  * @property {import("./types.js").Scene} scene
@@ -12,6 +14,11 @@
  * @property {number[][]} members nodes directly in a group
  * @property {number[][]} children groups directly in a group
  * @property {Map<string, Map<number, string>>} source text by file and line
+ * @property {import("./types.js").SceneMoment[][]} moments by storage
+ * @property {Map<number, number>} storageOf index by storage id
+ * @property {Map<number, ReturnType<typeof lifeOf>>} lives of groups, worked out when asked
+ * @property {Set<number>} cloned nodes whose saved tensors were copied before a write
+ * @property {number} end of the recording, in nanoseconds, never 0
  */
 
 /**
@@ -31,8 +38,17 @@ export function makeAtlas(scene) {
     members: lists(scene.groups),
     children: lists(scene.groups),
     source: new Map(),
+    lives: new Map(),
+    cloned: new Set(),
+    moments: lists(scene.storages),
+    storageOf: new Map(scene.storages.map((each) => [each.storage_id, each.index])),
+    end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
   for (const chip of scene.chips) atlas.chips[chip.node].push(chip);
+  for (const moment of scene.moments) atlas.moments[moment.storage].push(moment);
+  for (const { kind, storage } of scene.moments) {
+    if (kind === "cloned") atlas.cloned.add(scene.storages[storage].node);
+  }
   for (const pennant of scene.pennants) atlas.pennants[pennant.node].push(pennant);
   scene.findings.forEach((finding, at) =>
     new Set(finding.nodes).forEach((n) => atlas.findings[n].push(at)),
@@ -96,4 +112,20 @@ export function visibleFor(atlas, open, node) {
   const { group } = atlas.scene.nodes[node];
   const closed = [...groupsAround(atlas, group), group].find((g) => g > 0 && !open.has(g));
   return closed === undefined ? { kind: "node", index: node } : { kind: "group", index: closed };
+}
+
+/**
+ * When the nodes of a group are made and run.
+ *
+ * @param {Atlas} atlas
+ * @param {number} group
+ * @returns {ReturnType<typeof lifeOf>}
+ */
+export function lifeOfGroup(atlas, group) {
+  let life = atlas.lives.get(group);
+  if (!life) {
+    life = lifeOf(nodesWithin(atlas, group).map((index) => atlas.scene.nodes[index]));
+    atlas.lives.set(group, life);
+  }
+  return life;
 }

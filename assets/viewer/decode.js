@@ -15,6 +15,9 @@ const TABLES = /** @type {const} */ ([
   "spans",
   "memory",
   "lines",
+  "storages",
+  "moments",
+  "modules",
 ]);
 
 /**

@@ -79,3 +79,29 @@ export function facts(pairs) {
   }
   return list;
 }
+
+/**
+ * Buttons of which one is on.
+ *
+ * @param {string[]} names
+ * @param {string} first
+ * @param {(name: string) => void} choose
+ * @returns {HTMLElement}
+ */
+export function choice(names, first, choose) {
+  const group = h("span", { class: "agv-choice", attrs: { role: "group" } });
+  const mark = (/** @type {string} */ name) => {
+    for (const child of group.children) {
+      child.setAttribute("aria-pressed", String(child.textContent === name));
+    }
+  };
+  for (const name of names) {
+    const press = () => {
+      mark(name);
+      choose(name);
+    };
+    group.append(button(name, "", press, name));
+  }
+  mark(first);
+  return group;
+}

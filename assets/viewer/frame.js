@@ -1,17 +1,20 @@
 // @ts-check
 /** What stands around the views: the top bar and the rail. */
 
+import { COLOURS } from "./colours.js";
 import { button, h } from "./dom.js";
 import { formatBytes, formatCount, formatDuration } from "./format.js";
 import { icon } from "./icons.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./store.js").ViewName} ViewName */
+/** @typedef {(kind: "svg" | "png") => void} Exporting saves the current view */
 
 /** @type {[name: ViewName, label: string][]} */
 const VIEWS = [
   ["graph", "Graph"],
-  ["memory", "Memory"],
+  ["timeline", "Timeline"],
+  ["tensors", "Tensors"],
   ["checkpoint", "Checkpoint"],
   ["findings", "Findings"],
   ["source", "Source"],
@@ -23,17 +26,20 @@ const KEYS = [
   ["↑ ↓ ← →", "towards inputs, towards loss, siblings"],
   ["wheel, drag", "zoom, pan"],
   ["f", "fit the whole graph"],
+  ["p", "path from the loss to the selection"],
   ["/", "search"],
   ["n", "next difference or finding"],
-  ["Esc", "clear search, then selection"],
+  ["W A S D", "zoom and pan the timeline"],
+  ["Esc", "clear search, then path, then selection"],
 ];
 
 /**
  * @param {Store} store
  * @param {HTMLElement} search
+ * @param {Exporting} exporting
  * @returns {HTMLElement}
  */
-export function makeTopBar(store, search) {
+export function makeTopBar(store, search, exporting) {
   const { summary } = store.scene;
   /** @type {[strong: string, rest: string][]} */
   const figures = [
@@ -60,8 +66,49 @@ export function makeTopBar(store, search) {
     ),
     h("div", { class: "agv-grow" }),
     search,
+    colourMenu(store),
+    exportMenu(exporting),
     keysHelp(),
   );
+}
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement}
+ */
+function colourMenu(store) {
+  const options = COLOURS.map((name) => h("option", { text: name, attrs: { value: name } }));
+  const select = h("select", { attrs: { "aria-label": "Colour nodes by" } }, ...options);
+  select.addEventListener("change", () =>
+    store.colourBy(/** @type {import("./colours.js").Colour} */ (select.value)),
+  );
+  store.subscribe((change) => change === "look" && (select.value = store.colour));
+  return h("label", { class: "agv-menu" }, h("span", { text: "Colour" }), select);
+}
+
+/**
+ * @param {Exporting} exporting
+ * @returns {HTMLElement}
+ */
+function exportMenu(exporting) {
+  const entry = (/** @type {"svg" | "png"} */ kind) => {
+    const save = () => {
+      menu.open = false;
+      exporting(kind);
+    };
+    return button(`Save this view as ${kind.toUpperCase()}`, "agv-item", save, kind.toUpperCase());
+  };
+  const summary = h(
+    "summary",
+    { title: "Export this view", attrs: { "aria-label": "Export this view" } },
+    icon("export", "agv-icon-16"),
+  );
+  const list = h("div", { class: "agv-export agv-float" }, entry("svg"), entry("png"));
+  const menu = h("details", { class: "agv-help" }, summary, list);
+  menu.addEventListener("focusout", (event) => {
+    if (!menu.contains(/** @type {Node | null} */ (event.relatedTarget))) menu.open = false;
+  });
+  return menu;
 }
 
 /** @returns {HTMLElement} */

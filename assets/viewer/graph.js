@@ -1,25 +1,23 @@
 // @ts-check
 /** The graph's canvas: what is placed where, and what part of it is in view. */
 
-import { groupsAround, visibleFor } from "./atlas.js";
+import { groupsAround } from "./atlas.js";
 import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
-import { button, h } from "./dom.js";
-import { icon } from "./icons.js";
+import { tintsOf } from "./colours.js";
+import { h } from "./dom.js";
+import { READABLE, firstCamera } from "./first_look.js";
+import { makeTools } from "./graph_tools.js";
 import { Minimap } from "./minimap.js";
 import { paint } from "./paint.js";
 import { place } from "./place.js";
 import { shiftsBetween } from "./slide.js";
 import { motionReduced } from "./theme.js";
-import { tooltipFor } from "./tooltip.js";
-import { axisOf, boxOf, rectOf, stepFrom } from "./walk.js";
+import { placeTooltip, tooltipFor } from "./tooltip.js";
+import { boxOf, rectOf, stepFrom } from "./walk.js";
 
 /** @typedef {import("./store.js").Item} Item */
 
 const SLIDE_MS = 160;
-/** Opening on a smaller scale would show words that nobody can read. */
-const READABLE = 0.6;
-/** The scale to open on instead. */
-const COMFORTABLE = 0.75;
 
 export class Graph {
   /**
@@ -37,6 +35,10 @@ export class Graph {
     /** @type {Map<string, {x: number, y: number}>} */
     this.shifts = new Map();
     this.slideStart = 0;
+    /** @type {import("./colours.js").Tints | null} */
+    this.tints = null;
+    /** @type {import("./camera.js").Rect | null} what to look at next */
+    this.aim = null;
     /** Whether the reader moved the view; until then it follows its size. */
     this.touched = false;
     this.frame = 0;
@@ -55,7 +57,7 @@ export class Graph {
       { class: "agv-graph" },
       this.canvas,
       this.minimap.element,
-      this.#tools(),
+      ...makeTools(this, store),
       this.tooltip,
       this.announcer,
     );
@@ -65,24 +67,13 @@ export class Graph {
     this.minimap.draw(store.scene, this.placement, palette());
   }
 
-  /** @returns {HTMLElement} */
-  #tools() {
-    const middle = () => /** @type {const} */ ([this.width / 2, this.height / 2]);
-    return h(
-      "div",
-      { class: "agv-tools agv-float" },
-      button("Zoom in", "agv-tool", () => this.zoom(1.25, ...middle()), icon("plus")),
-      button("Zoom out", "agv-tool", () => this.zoom(0.8, ...middle()), icon("minus")),
-      button("Fit the whole graph (f)", "agv-tool", () => this.fit(), icon("fit")),
-    );
-  }
-
   /** @param {import("./store.js").Change} change */
   #follow(change) {
     if (change === "open") this.#replace();
     if (change === "selected") this.#announce();
     if (change === "reveal") this.#bringIntoView(this.store.selected, true);
     if (change === "view") this.#resize();
+    if (change === "look") this.tints = tintsOf(this.store.atlas, this.store.colour);
     this.schedule();
   }
 
@@ -111,28 +102,10 @@ export class Graph {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
-    if (!this.touched) this.#lookAtFirst();
+    if (!this.touched) this.camera = firstCamera(this);
+    this.#takeAim();
     // At once: a canvas that was just resized is blank until it is drawn.
     this.#draw();
-  }
-
-  /** Look at what fails; else at everything, or at the top where that would be too small. */
-  #lookAtFirst() {
-    const { placement, store } = this;
-    const all = { x: 0, y: 0, w: placement.width, h: placement.height };
-    this.camera = fitTo(all, this.width, this.height);
-    if (this.camera.scale >= READABLE) return;
-    const victim = store.scene.findings[0]?.nodes[0];
-    const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
-    const box = boxOf(placement, item);
-    const scale = clamp((this.width - 48) / placement.width, COMFORTABLE, 1);
-    if (box) {
-      this.camera = centred(rectOf(box), this.width, this.height, scale);
-      return;
-    }
-    this.camera = centred(all, this.width, this.height, scale);
-    this.camera.x = axisOf(placement) - this.width / 2 / scale;
-    if (all.h * scale > this.height) this.camera.y = -24 / scale;
   }
 
   /** Groups opened or closed: the one that the reader touched keeps its place on screen. */
@@ -170,22 +143,33 @@ export class Graph {
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     const ratio = window.devicePixelRatio || 1;
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const { camera, placement, hovered, width, height } = this;
-    const { atlas, selected } = this.store;
+    const { camera, placement, width, height } = this;
     const part = this.shifts.size ? (performance.now() - this.slideStart) / SLIDE_MS : 1;
     if (part >= 1) this.shifts.clear();
-    const shifts = new Map();
-    const left = (1 - clamp(part, 0, 1)) ** 3;
-    for (const [key, { x, y }] of this.shifts) shifts.set(key, { x: x * left, y: y * left });
-    const family = getComputedStyle(this.canvas).fontFamily;
     // Where the view is, for whoever drives the page by machine.
     this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
+    const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
-    const linesAlpha = clamp(part, 0, 1) ** 2;
-    paint(pen, { atlas, placement, camera, selected, hovered, shifts, linesAlpha, width, height });
+    paint(pen, this.look(clamp(part, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
     this.minimap.mark(view, placement, pen.palette);
     if (this.shifts.size) this.schedule();
+  }
+
+  /**
+   * Everything that a picture of the view depends on.
+   *
+   * @param {number} part of a slide that is done, from 0 to 1
+   * @returns {import("./paint.js").Look}
+   */
+  look(part) {
+    const { atlas, selected, time, half, route } = this.store;
+    const { camera, placement, hovered, tints, width, height } = this;
+    const left = (1 - part) ** 3;
+    const shifts = new Map();
+    for (const [key, { x, y }] of this.shifts) shifts.set(key, { x: x * left, y: y * left });
+    const chosen = { selected, hovered, time, half, route, tints };
+    return { atlas, placement, camera, ...chosen, shifts, linesAlpha: part ** 2, width, height };
   }
 
   /**
@@ -199,12 +183,31 @@ export class Graph {
     this.schedule();
   }
 
+  /**
+   * A group's contents in view.
+   *
+   * @param {number} group
+   */
+  lookAtGroup(group) {
+    const box = boxOf(this.placement, { kind: "group", index: group });
+    const { width, height } = this.placement;
+    this.touched = true;
+    this.aim = box ? rectOf(box) : { x: 0, y: 0, w: width, h: height };
+    this.#resize();
+    if (this.width) this.#takeAim();
+  }
+
+  /** Look at what was asked for, once the size of the view is known. */
+  #takeAim() {
+    if (!this.aim) return;
+    this.camera = fitTo(this.aim, this.width, this.height);
+    this.aim = null;
+    this.schedule();
+  }
+
   /** The whole graph in view. */
   fit() {
-    this.touched = true;
-    const all = { x: 0, y: 0, w: this.placement.width, h: this.placement.height };
-    this.camera = fitTo(all, this.width, this.height);
-    this.schedule();
+    this.lookAtGroup(0);
   }
 
   /**
@@ -280,9 +283,7 @@ export class Graph {
     this.tooltip.hidden = !item;
     if (item) {
       this.tooltip.replaceChildren(...tooltipFor(this.store.atlas, item));
-      this.tooltip.style.left = `${clamp(x + 14, 4, this.width - this.tooltip.offsetWidth - 4)}px`;
-      const below = y + 18 + this.tooltip.offsetHeight < this.height;
-      this.tooltip.style.top = `${below ? y + 18 : y - this.tooltip.offsetHeight - 10}px`;
+      placeTooltip(this.tooltip, x, y, this.width, this.height);
     }
     this.schedule();
   }

@@ -13,7 +13,6 @@ export const GLYPHS = {
     stroke:
       "M5.500 1.500h5v4h-5ZM1.500 10.500h5v4h-5ZM9.500 10.500h5v4h-5ZM8 5.500V8M4 10.500V8h8v2.500",
   },
-  memory: { stroke: "M1.500 13.500h13M2.500 11 6 5.500l3 2.500 4.500-5.500" },
   checkpoint: { stroke: "M12.800 9.200A5 5 0 1 1 12 5M12.600 2v3.300H9.300" },
   findings: { stroke: "M8 2.200 14.300 13.300H1.700ZM8 6.500v3.200M8 11.400v.2" },
   source: { stroke: "M5.500 4 2 8l3.500 4M10.500 4 14 8l-3.500 4" },
@@ -38,6 +37,21 @@ export const GLYPHS = {
     stroke:
       "M14.500 8a6.500 6.500 0 1 1-13 0 6.500 6.500 0 0 1 13 0ZM9.800 4.500v4.700a2.200 2.200 0 0 1-4.400 0",
   },
+  timeline: { stroke: "M2 3.500h6M5 8h6M9 12.500h5" },
+  tensors: { stroke: "M2 4h12M2 8h12M2 12h12M5 2.500v3M10.500 6.500v3M7 10.500v3" },
+  clone: { stroke: "M2.500 2.500h7.500v7.500h-7.500ZM6 10v3.500h7.500V6H10" },
+  pack: { fill: "M6.500 2.500h3v11h-3Z" },
+  release: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0Z" },
+  sorted: { stroke: "M8 3v10M4.500 9.500 8 13l3.500-3.500" },
+  play: { fill: "M4.500 2.500 13 8l-8.500 5.500Z" },
+  pause: { fill: "M4 3h3v10H4ZM9 3h3v10H9Z" },
+  start: { stroke: "M3.500 3.500v9M12.500 3.500 6 8l6.500 4.500Z" },
+  end: { stroke: "M12.500 3.500v9M3.500 3.500 10 8l-6.500 4.500Z" },
+  copy: { stroke: "M5.500 5.500h8v8h-8ZM10.500 5.500v-3h-8v8h3" },
+  export: { stroke: "M8 10V2.500M5 5l3-3 3 3M3 8.500v5h10v-5" },
+  path: { stroke: "M3 13V9.500h10V3M10.500 5.500 13 3l2.500 2.500" },
+  zero: { stroke: "M11 8c0 3-1.200 4.800-3 4.800S5 11 5 8s1.200-4.800 3-4.800S11 5 11 8Z" },
+  nan: { fill: "M8 1.500 15 14H1Z", stroke: "M8 6v3.500M8 11.500v.2" },
   check: { stroke: "M3.500 8.500 6.500 11.500 12.500 4.500" },
   none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.500 12.500l9-9" },
   failed: {
@@ -89,7 +103,11 @@ export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
  */
 function pathOf(shape) {
   let path = paths.get(shape);
-  if (!path) paths.set(shape, (path = new Path2D(shape)));
+  if (!path) {
+    // With its words, for a context that writes SVG.
+    path = Object.assign(new Path2D(shape), { shape });
+    paths.set(shape, path);
+  }
   return path;
 }
 

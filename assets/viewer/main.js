@@ -6,18 +6,22 @@ import { Checkpoint } from "./checkpoint.js";
 import { decodePayload } from "./decode.js";
 import { makeDetails } from "./details.js";
 import { h } from "./dom.js";
+import { exportView } from "./export.js";
 import { Findings, makeBanner } from "./findings.js";
-import { formatPlace } from "./format.js";
 import { makeNotices, makeRail, makeTopBar } from "./frame.js";
 import { Graph } from "./graph.js";
+import { connectHost } from "./host.js";
 import { Legend } from "./legend.js";
-import { Memory } from "./memory.js";
 import { Outline } from "./outline.js";
 import { listenToPointer } from "./pointer.js";
 import { Search } from "./search.js";
+import { routeTo } from "./route.js";
+import { Scrubber } from "./scrubber.js";
 import { makeSource } from "./source.js";
 import { Store } from "./store.js";
+import { Tensors } from "./tensors.js";
 import { PALETTES, hostTheme, watchTheme } from "./theme.js";
+import { Timeline } from "./timeline.js";
 
 /** @typedef {import("./types.js").HostModel} HostModel */
 
@@ -79,24 +83,26 @@ function mountScene(root, scene, model) {
   const restyle = () => {
     root.dataset.theme = hostTheme();
     views.graph.restyle();
-    views.memory.draw();
+    for (const view of views.drawn) view.draw();
     views.legend.draw(palette());
   };
   root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements));
   root.addEventListener("keydown", views.press);
   store.subscribe((change) => {
-    if (change === "selected") tellHost(store, model);
     if (change === "view") root.dataset.view = store.view;
   });
+  const disconnect = connectHost(store, views.graph, model);
   root.dataset.view = store.view;
   views.legend.draw(palette());
   const victim = scene.findings[0]?.nodes[0];
-  if (victim !== undefined) store.reveal({ kind: "node", index: victim });
+  const asked = Object.keys(model.get("selected") ?? {}).length > 0;
+  if (victim !== undefined && !asked) store.reveal({ kind: "node", index: victim });
   const stop = watchTheme(restyle);
   return () => {
     stop();
+    disconnect();
     root.removeEventListener("keydown", views.press);
-    for (const view of [views.graph, views.memory, views.outline]) view.destroy();
+    for (const view of [views.graph, views.outline, ...views.drawn]) view.destroy();
   };
 }
 
@@ -109,7 +115,9 @@ function makeViews(store, palette) {
   const graph = new Graph(store, palette);
   const outline = new Outline(store);
   const legend = new Legend();
-  const memory = new Memory(store.scene, palette);
+  const timeline = new Timeline(store, palette);
+  const tensors = new Tensors(store, palette);
+  const scrubber = new Scrubber(store, palette);
   const checkpoint = new Checkpoint(store);
   const findings = new Findings(store);
   listenToPointer(graph, store);
@@ -119,14 +127,18 @@ function makeViews(store, palette) {
   const stage = h("div", { class: "agv-stage" }, notices, banner, graph.element);
   const panes = /** @type {const} */ ([
     ["graph", outline.element, stage, makeDetails(store)],
-    ["memory", memory.element],
+    ["timeline", timeline.element],
+    ["tensors", tensors.element],
     ["checkpoint", checkpoint.element],
     ["findings", findings.element],
     ["source", makeSource(store)],
   ]).map(([name, ...parts]) => h("div", { class: `agv-pane agv-pane-${name}` }, ...parts));
-  const elements = [makeTopBar(store, search.element), makeRail(store), ...panes];
+  const views = { graph, timeline, tensors };
+  const bar = makeTopBar(store, search.element, (kind) => exportView(store, views, kind));
+  const elements = [bar, makeRail(store), ...panes, scrubber.element];
   const press = makeKeys(store, { search, graph, checkpoint, findings });
-  return { elements, graph, memory, outline, legend, press };
+  const drawn = [timeline, tensors, scrubber];
+  return { elements, graph, drawn, outline, legend, press };
 }
 
 /**
@@ -147,7 +159,8 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
     "/": () => search.focus(),
     f: onGraph(() => graph.fit()),
     n: () => (store.view === "checkpoint" ? checkpoint : findings).next(),
-    Escape: () => search.clear() || store.select(null),
+    p: () => store.selected && store.showRoute(routeTo(store.atlas, store.selected)),
+    Escape: () => search.clear() || store.showRoute(null) || store.select(null),
     ArrowUp: onCanvas(() => graph.step("up")),
     ArrowDown: onCanvas(() => graph.step("down")),
     ArrowLeft: onCanvas(() => graph.step("left")),
@@ -162,26 +175,6 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
     event.preventDefault();
     event.stopPropagation();
   };
-}
-
-/**
- * Say in Python what is selected.
- *
- * @param {Store} store
- * @param {HostModel} model
- */
-function tellHost({ selected, scene }, model) {
-  let told = {};
-  if (selected?.kind === "node") {
-    const { node_id, name, module, filename, lineno } = scene.nodes[selected.index];
-    const location = filename && lineno ? `${filename}:${lineno}` : formatPlace(filename, lineno);
-    told = { kind: "node", id: node_id, name, module, location };
-  } else if (selected) {
-    const { index, label, path } = scene.groups[selected.index];
-    told = { kind: "group", id: index, name: label, module: path, location: "" };
-  }
-  model.set("selected", told);
-  model.save_changes();
 }
 
 /**

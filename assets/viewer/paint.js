@@ -1,10 +1,12 @@
 // @ts-check
 /** One picture of the graph. */
 
+import { lifeOfGroup } from "./atlas.js";
 import { frameFill, paintClosed, paintFrame } from "./paint_group.js";
 import { lineStyle, paintLine, paintViews } from "./paint_line.js";
 import { paintNode, paintNodeBar } from "./paint_node.js";
 import { roundRect } from "./paint_text.js";
+import { isHeldAt, nodeAt, phaseOf, phaseOfLife } from "./replay.js";
 import { sameItem } from "./store.js";
 
 /** @typedef {import("./paint_text.js").Pen} Pen */
@@ -23,6 +25,10 @@ const BAR_BELOW = 8;
  * @property {Item | null} hovered lights its neighbours and dims the rest
  * @property {Map<string, {x: number, y: number}>} shifts how far boxes still are from their places
  * @property {number} linesAlpha lines come last while boxes slide
+ * @property {import("./colours.js").Tints | null} tints what fills say; kinds where null
+ * @property {import("./store.js").Half} half
+ * @property {import("./route.js").Route | null} route
+ * @property {number | null} time replayed; null shows how everything ended
  * @property {number} width of the canvas, in screen units
  * @property {number} height
  */
@@ -71,7 +77,7 @@ export function paint(pen, look) {
   if (chosen) paintRing(pen, chosen);
   for (const box of boxes) {
     if (box.kind === "frame") continue;
-    ctx.globalAlpha = lit && !lit.has(keyOf(itemOf(box))) ? 0.35 : 1;
+    ctx.globalAlpha = alphaOf(look, box, lit);
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = 1;
@@ -108,11 +114,88 @@ function inside(box, seen) {
  * @param {Box} box
  */
 function paintBox(pen, look, box) {
-  const { scene } = look.atlas;
-  if (box.kind === "group") return paintClosed(pen, box, scene.groups[box.ref]);
-  const node = scene.nodes[box.ref];
-  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, node);
-  return paintNode(pen, box, node, look.atlas);
+  const { atlas, time } = look;
+  const running = time !== null && phaseAt(look, box, time) === "running";
+  if (running) paintGlow(pen, box);
+  if (box.kind === "group") {
+    const group = atlas.scene.groups[box.ref];
+    const tint = look.tints?.group(box.ref) ?? null;
+    return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time), tint);
+  }
+  const node = atlas.scene.nodes[box.ref];
+  const shown = time === null ? node : nodeAt(node, time);
+  const tint = look.tints?.node(box.ref) ?? null;
+  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, shown, tint);
+  const chips = atlas.chips[box.ref];
+  const held = time === null ? chips : chips.filter((chip) => isHeldAt(chip, time));
+  const pennants = atlas.pennants[box.ref];
+  const parameters = shown.state === "ran" ? pennants : unfilled(pennants);
+  return paintNode(pen, box, shown, {
+    chips: held,
+    pennants: time === null ? pennants : parameters,
+    tint,
+    half: look.half,
+    cloned: atlas.cloned.has(box.ref),
+  });
+}
+
+/**
+ * Parameters before their node ran: whether they get a gradient is not said yet.
+ *
+ * @param {import("./types.js").Pennant[]} pennants
+ * @returns {import("./types.js").Pennant[]}
+ */
+function unfilled(pennants) {
+  return pennants.map((pennant) =>
+    pennant.grad === "ok" ? { ...pennant, grad: "unknown" } : pennant,
+  );
+}
+
+/**
+ * @param {Look} look
+ * @param {Box} box
+ * @param {Set<string> | null} lit
+ * @returns {number}
+ */
+function alphaOf(look, box, lit) {
+  if (lit && !lit.has(keyOf(itemOf(box)))) return 0.35;
+  return look.time !== null && phaseAt(look, box, look.time) === "later" ? 0.22 : 1;
+}
+
+/**
+ * @param {Look} look
+ * @param {Box} box
+ * @param {number} time
+ * @returns {import("./replay.js").Phase}
+ */
+function phaseAt({ atlas }, box, time) {
+  if (box.kind === "node") return phaseOf(atlas.scene.nodes[box.ref], time);
+  return phaseOfLife(lifeOfGroup(atlas, box.ref), time);
+}
+
+/**
+ * @param {Look} look
+ * @param {Box} box
+ * @param {import("./types.js").SceneGroup} group
+ * @param {number} time
+ * @returns {import("./types.js").SceneGroup}
+ */
+function groupAt(look, box, group, time) {
+  const phase = phaseAt(look, box, time);
+  const reached = phase === "running" || phase === "ran";
+  const state = reached ? group.state : "not_run";
+  return { ...group, state, error: reached ? group.error : false };
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ */
+function paintGlow({ ctx, palette, scale }, box) {
+  const out = Math.max(5, 2 / scale);
+  ctx.fillStyle = `${palette.path}66`;
+  roundRect(ctx, box.x - out, box.y - out, box.width + 2 * out, box.height + 2 * out, 6 + out);
+  ctx.fill();
 }
 
 /**
@@ -131,7 +214,8 @@ function paintLines(pen, look, seen, lit) {
     const to = points[points.length - 1][1];
     if (Math.min(from, to) > seen.bottom + 60 || Math.max(from, to) < seen.top - 60) continue;
     const link = scene.groups[line.group].links[line.link];
-    const onPath = link.edges.some((edge) => scene.edges[edge].on_path);
+    const { route } = look;
+    const onPath = link.edges.some((e) => (route ? route.edges.has(e) : scene.edges[e].on_path));
     const touches = touchesItem(look, link.edges);
     drawn.push({ line, link, style: lineStyle(pen, onPath, touches), rank: touches ? 2 : +onPath });
   }

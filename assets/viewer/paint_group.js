@@ -136,8 +136,9 @@ function paintPill({ ctx, palette }, x, middle, width, hue) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneGroup} group
+ * @param {import("./colours.js").Tint | null} tint
  */
-export function paintClosed(pen, box, group) {
+export function paintClosed(pen, box, group, tint) {
   const { ctx, palette } = pen;
   const stacked = group.repeat > 1;
   const height = box.height - (stacked ? STACK_HEIGHT : 0);
@@ -148,6 +149,7 @@ export function paintClosed(pen, box, group) {
   ctx.fillStyle = checkpointed
     ? mix(palette.recompute, palette.surface, palette.chipTint / 2)
     : palette.surface;
+  if (tint) ctx.fillStyle = mix(palette[tint.hue], palette.surface, tint.share * 0.5);
   for (const behind of stacked ? [2, 1, 0] : [0]) {
     ctx.strokeStyle = behind ? mix(border, palette.surface, 0.6) : border;
     if (checkpointed) ctx.setLineDash(DASHES);

@@ -29,8 +29,14 @@ function hueOf(palette, node) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
+ * @param {import("./colours.js").Tint | null} tint
  */
-export function paintNodeBar({ ctx, palette }, box, node) {
+export function paintNodeBar({ ctx, palette }, box, node, tint) {
+  if (tint && !node.error) {
+    ctx.fillStyle = mix(palette[tint.hue], palette.surface, 0.12 + tint.share);
+    ctx.fillRect(box.x, box.y, box.width, box.height);
+    return;
+  }
   const hue = hueOf(palette, node);
   const strong = node.error || node.state === "failed" ? 1 : node.state === "ran" ? 0.55 : 0.3;
   ctx.fillStyle = mix(hue, palette.surface, strong);
@@ -38,25 +44,47 @@ export function paintNodeBar({ ctx, palette }, box, node) {
 }
 
 /**
+ * @typedef {object} Dress what a node shows besides its names
+ * @property {import("./types.js").Chip[]} chips
+ * @property {import("./types.js").Pennant[]} pennants
+ * @property {import("./colours.js").Tint | null} tint
+ * @property {import("./store.js").Half} half
+ * @property {boolean} cloned a write made PyTorch copy what it saved
+ */
+
+/**
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {import("./atlas.js").Atlas} atlas
+ * @param {Dress} dress
  */
-export function paintNode(pen, box, node, atlas) {
-  if (node.compact) paintCompact(pen, box, node);
-  else paintTwoParts(pen, box, node);
-  paintChips(pen, box, atlas.chips[node.index]);
-  paintPennants(pen, box, atlas.pennants[node.index]);
+export function paintNode(pen, box, node, dress) {
+  if (node.compact) paintCompact(pen, box, node, dress);
+  else paintTwoParts(pen, box, node, dress);
+  paintChips(pen, box, dress.chips);
+  paintPennants(pen, box, dress.pennants);
+  const { palette } = pen;
   if (node.state === "failed" || node.error) {
-    const { palette } = pen;
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
     paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
   }
   if (node.hooks.length) {
-    const { palette } = pen;
     paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
   }
+  if (dress.cloned) paintClone(pen, box);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ */
+function paintClone({ ctx, palette }, box) {
+  const [x, y] = [box.x + box.width - 2, box.y + box.height];
+  ctx.fillStyle = palette.surface;
+  ctx.beginPath();
+  ctx.arc(x, y, 8, 0, 2 * Math.PI);
+  ctx.fill();
+  paintGlyph(ctx, "clone", x, y, 12, palette.recompute);
 }
 
 /**
@@ -65,8 +93,9 @@ export function paintNode(pen, box, node, atlas) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
+ * @param {Dress} dress
  */
-function paintTwoParts(pen, box, node) {
+function paintTwoParts(pen, box, node, { tint, half }) {
   const { ctx, palette } = pen;
   const { x, y, width, height } = box;
   const hue = hueOf(palette, node);
@@ -78,41 +107,39 @@ function paintTwoParts(pen, box, node) {
     roundRect(ctx, x - 3, y - 3, width + 6, height + 6, RADIUS + 3);
     ctx.fill();
   }
-  const split = x + node.op_width;
+  const whole = half === "both" || !node.op_width;
+  const split = whole ? x + node.op_width : half === "forward" ? x + width : x;
   ctx.fillStyle = palette.surface;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.fill();
-  if (ran) {
-    ctx.fillStyle = mix(hue, palette.surface, failed ? palette.nodeTint * 1.3 : palette.nodeTint);
+  const plain = failed ? palette.nodeTint * 1.3 : palette.nodeTint;
+  const fill = tint && !failed ? mix(palette[tint.hue], palette.surface, tint.share) : null;
+  if ((ran || fill) && split < x + width) {
+    ctx.fillStyle = fill ?? mix(hue, palette.surface, plain);
     ctx.beginPath();
-    ctx.roundRect(
-      split,
-      y,
-      node.name_width,
-      height,
-      node.op_width ? [0, RADIUS, RADIUS, 0] : RADIUS,
-    );
+    ctx.roundRect(split, y, x + width - split, height, split > x ? [0, RADIUS, RADIUS, 0] : RADIUS);
     ctx.fill();
   }
   ctx.lineWidth = failed ? 1.8 : 1.1;
   ctx.strokeStyle = border;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.stroke();
-  if (node.op_width) {
+  if (split > x && split < x + width) {
     ctx.strokeStyle = mix(border, palette.surface, 0.6);
     ctx.lineWidth = 1;
     ctx.beginPath();
     ctx.moveTo(split, y);
     ctx.lineTo(split, y + height);
     ctx.stroke();
-    paintOp(pen, box, node, ran);
   }
-  write(pen, node.name, split + node.name_width / 2, y + height / 2, {
+  if (split > x) paintOp(pen, { ...box, width: split - x }, node, ran);
+  if (split === x + width) return;
+  write(pen, node.name, (split + x + width) / 2, y + height / 2, {
     size: 12,
     weight: ran ? 600 : 400,
-    color: hue,
+    color: fill ? palette.text : hue,
     align: "center",
-    room: node.name_width - 8,
+    room: x + width - split - 8,
   });
 }
 
@@ -130,8 +157,8 @@ function paintOp(pen, box, node, ran) {
   const pencil = node.writes ? 15 : 0;
   const plain = ran ? palette.text : palette.text2;
   const color = node.writes ? palette.mutation : plain;
-  const middle = box.x + node.op_width / 2 + pencil / 2;
-  const room = node.op_width - 8 - pencil;
+  const middle = box.x + box.width / 2 + pencil / 2;
+  const room = box.width - 8 - pencil;
   const weight = node.writes ? 600 : 400;
   write(pen, node.op, middle, y, { size: 12, weight, color, align: "center", room });
   if (node.writes) {
@@ -146,14 +173,16 @@ function paintOp(pen, box, node, ran) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
+ * @param {Dress} dress
  */
-function paintCompact(pen, box, node) {
+function paintCompact(pen, box, node, { tint }) {
   const { ctx, palette } = pen;
   const hue = hueOf(palette, node);
   const x = box.x + box.width / 2;
   const y = box.y + box.height / 2;
   const ran = node.state !== "not_run";
-  ctx.fillStyle = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
+  const plain = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
+  ctx.fillStyle = tint ? mix(palette[tint.hue], palette.surface, tint.share) : plain;
   ctx.strokeStyle = ran ? hue : mix(hue, palette.surface, 0.45);
   ctx.lineWidth = 1.2;
   ctx.beginPath();

@@ -16,6 +16,14 @@ const CHIP_GAP = 5;
 
 const TAG_HEIGHT = 19;
 
+/** @type {Record<string, [import("./icons.js").GlyphName, "leaf" | "mutation"]>} */
+const GRADIENTS = {
+  ok: ["check", "leaf"],
+  none: ["none", "leaf"],
+  zero: ["zero", "mutation"],
+  nan: ["nan", "mutation"],
+};
+
 /**
  * @param {Pen} pen
  * @param {Box} box
@@ -123,7 +131,7 @@ function paintPennant(pen, pennant, x, y) {
     room: room - after,
   });
   if (glyph) {
-    const name = pennant.grad === "ok" ? "check" : "none";
-    paintGlyph(ctx, name, right - 15, middle, 11, palette.leaf);
+    const [name, hue] = GRADIENTS[pennant.grad];
+    paintGlyph(ctx, name, right - 15, middle, 11, palette[hue], palette.surface);
   }
 }

@@ -2,14 +2,16 @@
 /** Finds nodes and groups by op, module, place, tensor or parameter, and opens the way to them. */
 
 import { h } from "./dom.js";
-import { formatPlace, plural } from "./format.js";
 import { icon } from "./icons.js";
+import { entriesOf } from "./search_entries.js";
 
-/** @typedef {import("./store.js").Item} Item */
+/** @typedef {import("./search_entries.js").Entry} Entry */
 /** @typedef {import("./store.js").Store} Store */
-/** @typedef {{item: Item, title: string, aside: string, text: string}} Entry */
 
 const SHOWN = 12;
+
+/** @type {Record<string, string>} */
+const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
 
 export class Search {
   /** @param {Store} store */
@@ -74,6 +76,10 @@ export class Search {
     if (!words.length) return this.#hide();
     this.entries ??= entriesOf(this.store.atlas);
     this.found = this.entries.filter(({ text }) => words.every((word) => text.includes(word)));
+    // What begins with the words stands first; what stands for many things before each of them.
+    const whole = words.join(" ");
+    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(whole);
+    this.found.sort((a, b) => rank(a) - rank(b));
     this.active = 0;
     this.#show();
   }
@@ -86,10 +92,8 @@ export class Search {
           class: `agv-result ${at === this.active ? "agv-on" : ""}`,
           attrs: { role: "option", "data-at": at, "aria-selected": at === this.active },
         },
-        h("span", {
-          class: entry.item.kind === "node" ? "agv-backward" : "agv-strong",
-          text: entry.title,
-        }),
+        h("span", { class: "agv-result-kind", text: entry.kind }),
+        h("span", { class: CLASSES[entry.kind] ?? "agv-strong", text: entry.title }),
         h("span", { class: "agv-muted agv-end", text: entry.aside }),
       ),
     );
@@ -109,6 +113,9 @@ export class Search {
     const last = Math.min(this.found.length, SHOWN) - 1;
     if (event.key === "Escape") {
       if (!this.clear()) this.input.blur();
+    } else if (event.key === "Tab" && this.found[this.active]) {
+      event.preventDefault();
+      this.#complete(this.found[this.active].title);
     } else if (event.key === "Enter") {
       this.#go(this.active);
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -123,52 +130,22 @@ export class Search {
   #go(at) {
     const entry = this.found[at];
     if (!entry) return;
-    this.store.reveal(entry.item);
-    this.#hide();
+    if (entry.item) {
+      this.store.reveal(entry.item);
+      this.#hide();
+      return;
+    }
+    // What stands for many leads to the first of them, and lists the others.
+    this.#complete(entry.fill);
+    this.active = this.found.findIndex(({ item }) => item);
+    this.#show();
+    const first = this.found[this.active]?.item;
+    if (first) this.store.reveal(first);
   }
-}
 
-/**
- * @param {import("./atlas.js").Atlas} atlas
- * @returns {Entry[]}
- */
-function entriesOf(atlas) {
-  const groups = atlas.scene.groups
-    .slice(1)
-    .map((group) =>
-      entryOf("group", group.index, group.path || group.label, plural(group.node_count, "node"), [
-        group.label,
-        group.type_name,
-      ]),
-    );
-  const nodes = atlas.scene.nodes.map((node) => {
-    const place = formatPlace(node.filename, node.lineno);
-    const tensors = atlas.chips[node.index].map((chip) => `${chip.slot} ${chip.shape}`);
-    const parameters = atlas.pennants[node.index].map((pennant) => pennant.name);
-    const aside = [node.module, place].filter(Boolean).join(" · ");
-    return entryOf("node", node.index, node.name, aside, [
-      node.op,
-      node.shape,
-      ...tensors,
-      ...parameters,
-    ]);
-  });
-  return [...groups, ...nodes];
-}
-
-/**
- * @param {"node" | "group"} kind
- * @param {number} index
- * @param {string} title
- * @param {string} aside
- * @param {string[]} words
- * @returns {Entry}
- */
-function entryOf(kind, index, title, aside, words) {
-  return {
-    item: { kind, index },
-    title,
-    aside,
-    text: [title, aside, ...words].join(" ").toLowerCase(),
-  };
+  /** @param {string} words that stand in the field from now on */
+  #complete(words) {
+    this.input.value = words;
+    this.#search();
+  }
 }

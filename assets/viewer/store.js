@@ -3,9 +3,10 @@
 
 import { groupsAround } from "./atlas.js";
 
-/** @typedef {{kind: "node" | "group", index: number}} Item */
-/** @typedef {"graph" | "memory" | "checkpoint" | "findings" | "source"} ViewName */
-/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal"} Change */
+/** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
+/** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
+/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time" | "look" | "path"} Change */
+/** @typedef {"both" | "forward" | "backward"} Half */
 
 /**
  * @param {Item | null} a
@@ -34,6 +35,14 @@ export class Store {
     this.view = "graph";
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = firstRegion(this.scene);
+    /** @type {number | null} nanoseconds; null shows how everything ended */
+    this.time = null;
+    /** @type {import("./colours.js").Colour} */
+    this.colour = "kind";
+    /** @type {Half} which halves of the nodes show */
+    this.half = "both";
+    /** @type {import("./route.js").Route | null} the way from the loss that is lit */
+    this.route = null;
   }
 
   /** @param {(change: Change) => void} listener */
@@ -76,6 +85,7 @@ export class Store {
   #selectVisible(group) {
     if (!this.selected) return;
     const { kind, index } = this.selected;
+    if (kind === "storage") return;
     const inside = kind === "node" ? this.scene.nodes[index].group : index;
     if (index === group && kind === "group") return;
     if (inside === group || groupsAround(this.atlas, inside).includes(group)) {
@@ -89,6 +99,12 @@ export class Store {
    * @param {Item} item
    */
   reveal(item) {
+    if (item.kind === "storage") {
+      this.show("tensors");
+      this.select(item);
+      this.#tell("reveal");
+      return;
+    }
     const group = item.kind === "node" ? this.scene.nodes[item.index].group : item.index;
     const way = groupsAround(this.atlas, group);
     if (item.kind === "node" && group > 0) way.push(group);
@@ -99,6 +115,44 @@ export class Store {
     this.show("graph");
     this.select(item);
     this.#tell("reveal");
+  }
+
+  /**
+   * Show how everything stood at a time.
+   *
+   * @param {number | null} time null: at the end
+   */
+  setTime(time) {
+    if (time === this.time) return;
+    this.time = time;
+    this.#tell("time");
+  }
+
+  /** @param {import("./colours.js").Colour} colour */
+  colourBy(colour) {
+    if (colour === this.colour) return;
+    this.colour = colour;
+    this.#tell("look");
+  }
+
+  /** @param {Half} half */
+  showHalf(half) {
+    if (half === this.half) return;
+    this.half = half;
+    this.#tell("look");
+  }
+
+  /**
+   * Light a way through the graph.
+   *
+   * @param {import("./route.js").Route | null} route
+   * @returns {boolean} whether anything changed
+   */
+  showRoute(route) {
+    if (!route && !this.route) return false;
+    this.route = route;
+    this.#tell("path");
+    return true;
   }
 
   /** @param {ViewName} view */

@@ -1,14 +1,20 @@
 // @ts-check
 /** Tables of saved tensors and of parameters. */
 
-import { h, section } from "./dom.js";
+import { button, h, section } from "./dom.js";
 import { formatBytes, formatCount } from "./format.js";
 
 /** @typedef {import("./types.js").Chip} Chip */
 
 export const LONGEST = 12;
 
-const GRADIENTS = { ok: "has a gradient", none: "None", unknown: "no backward yet" };
+const GRADIENTS = {
+  ok: "has a gradient",
+  none: "None",
+  unknown: "no backward yet",
+  zero: "zero",
+  nan: "NaN or infinite",
+};
 
 const STATES = {
   held: "held",
@@ -18,10 +24,11 @@ const STATES = {
 };
 
 /**
+ * @param {import("./store.js").Store} store
  * @param {Chip[]} chips
  * @returns {HTMLElement[]}
  */
-export function savedParts(chips) {
+export function savedParts(store, chips) {
   if (!chips.length) return [];
   /** @type {Map<number | string, number>} */
   const storages = new Map();
@@ -33,7 +40,7 @@ export function savedParts(chips) {
     return h(
       "tr",
       { class: `agv-${chip.state}` },
-      h("td", { class: "agv-strong agv-wrap", text: chip.slot }),
+      h("td", { class: "agv-strong agv-wrap" }, slotOf(store, chip)),
       h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[chip.state]}`),
       h(
         "td",
@@ -63,7 +70,7 @@ export function parameterParts(pennants) {
         {},
         h("td", { class: "agv-leaf agv-wrap", text: pennant.name || pennant.label }),
         h("td", { class: "agv-mono", text: pennant.shape }),
-        h("td", { text: GRADIENTS[pennant.grad] }),
+        h("td", { text: gradientWords(pennant) }),
       ),
     );
   const head = ["name", "shape", "gradient"];
@@ -94,4 +101,26 @@ function table(head, rows) {
     { class: "agv-scroll" },
     h("table", { class: "agv-table" }, top, h("tbody", {}, ...rows)),
   );
+}
+
+/**
+ * @param {import("./types.js").Pennant} pennant
+ * @returns {string}
+ */
+function gradientWords({ grad, norm }) {
+  return grad === "ok" && norm !== null ? `norm ${norm.toPrecision(3)}` : GRADIENTS[grad];
+}
+
+/**
+ * A slot's name, which leads to its storage's life.
+ *
+ * @param {import("./store.js").Store} store
+ * @param {Chip} chip
+ * @returns {HTMLElement | string}
+ */
+function slotOf(store, chip) {
+  const index = store.atlas.storageOf.get(chip.storage_id ?? -1);
+  if (index === undefined) return chip.slot;
+  const go = () => store.reveal({ kind: "storage", index });
+  return button(`Why is ${chip.slot} kept?`, "agv-link agv-strong", go, chip.slot || "tensor");
 }

@@ -10,9 +10,12 @@ import { formatBytes, formatDuration, formatPlace, plural } from "./format.js";
  * @returns {HTMLElement[]}
  */
 export function tooltipFor(atlas, item) {
-  const { nodes, groups } = atlas.scene;
-  const lines =
-    item.kind === "node" ? nodeLines(nodes[item.index]) : groupLines(groups[item.index]);
+  const { nodes, groups, storages } = atlas.scene;
+  const lines = {
+    node: () => nodeLines(nodes[item.index]),
+    group: () => groupLines(groups[item.index]),
+    storage: () => storageLines(storages[item.index]),
+  }[item.kind]();
   const [title, ...rest] = lines.filter((line) => line);
   return [
     h("div", { class: "agv-strong", text: title }),
@@ -53,4 +56,28 @@ function groupLines(group) {
     group.repeat > 1 ? `${group.repeat} identical blocks` : "",
     group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
   ];
+}
+
+/**
+ * @param {import("./types.js").SceneStorage} storage
+ * @returns {string[]}
+ */
+function storageLines({ name, shape, dtype, nbytes, slots }) {
+  return [name, `${dtype} ${shape} · ${formatBytes(nbytes)}`, slots.join(", ")];
+}
+
+/**
+ * Put a tooltip beside a point, inside its holder.
+ *
+ * @param {HTMLElement} tooltip
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width of the holder
+ * @param {number} height
+ */
+export function placeTooltip(tooltip, x, y, width, height) {
+  const right = width - tooltip.offsetWidth - 4;
+  tooltip.style.left = `${Math.max(4, Math.min(x + 14, right))}px`;
+  const below = y + 18 + tooltip.offsetHeight < height;
+  tooltip.style.top = `${below ? y + 18 : Math.max(0, y - tooltip.offsetHeight - 10)}px`;
 }

@@ -18,6 +18,8 @@
  * @property {string} packed_by
  * @property {number | null} storage_id
  * @property {number} width
+ * @property {number} saved_ns -1 where unknown
+ * @property {number} released_ns -1 where it was not
  */
 
 /**
@@ -26,9 +28,10 @@
  * @property {string} name
  * @property {string} label
  * @property {string} shape
- * @property {"ok" | "none" | "unknown"} grad
+ * @property {"ok" | "none" | "unknown" | "zero" | "nan"} grad
  * @property {number} shared
  * @property {number} width
+ * @property {number | null} norm of the gradient
  */
 
 /**
@@ -55,6 +58,10 @@
  * @property {number} name_width
  * @property {number} left_width
  * @property {number} right_width
+ * @property {number} born_ns when its forward op ran, -1 where unknown
+ * @property {number[]} runs_ns start and end of each run; an end of -1 never came
+ * @property {number} forward_ns
+ * @property {number} region index, -1
  */
 
 /**
@@ -81,7 +88,7 @@
  * @typedef {object} SceneGroup
  * @property {number} index
  * @property {number} parent
- * @property {"root" | "module" | "region" | "repeat"} kind
+ * @property {"root" | "module" | "region" | "repeat" | "page"} kind
  * @property {string} label
  * @property {string} type_name
  * @property {string} path
@@ -163,6 +170,51 @@
  * @property {number} end_ns
  * @property {number} depth
  * @property {number} thread
+ * @property {number} ref a node, or a recomputation's region; -1
+ */
+
+/**
+ * @typedef {object} SceneStorage
+ * @property {number} index
+ * @property {number} storage_id
+ * @property {string} name
+ * @property {string[]} slots
+ * @property {number} nbytes
+ * @property {string} shape
+ * @property {string} dtype
+ * @property {string} module
+ * @property {number} node -1
+ * @property {string} filename
+ * @property {number} lineno
+ * @property {"held" | "released" | "broken"} state
+ * @property {number | null} version
+ * @property {number | null} seen_version
+ * @property {number[]} holds start and end of each; an end of -1 never came
+ * @property {string[]} keepers
+ */
+
+/**
+ * @typedef {object} SceneMoment
+ * @property {number} storage
+ * @property {number} time_ns
+ * @property {"saved" | "recomputed" | "written" | "unpacked" | "cloned" | "released"} kind
+ * @property {number | null} version
+ * @property {string} op
+ * @property {number} ok
+ * @property {string} filename
+ * @property {number} lineno
+ */
+
+/**
+ * @typedef {object} SceneModule
+ * @property {string} path
+ * @property {string} type_name
+ * @property {number} forward_ns
+ * @property {number} backward_ns
+ * @property {number} nbytes
+ * @property {number} checkpointed
+ * @property {number} frees_nbytes
+ * @property {number} costs_ns
  */
 
 /** @typedef {{time_ns: number, nbytes: number}} SceneMemory */
@@ -201,6 +253,9 @@
  * @property {SceneSpan[]} spans
  * @property {SceneMemory[]} memory
  * @property {SceneLine[]} lines
+ * @property {SceneStorage[]} storages
+ * @property {SceneMoment[]} moments
+ * @property {SceneModule[]} modules
  */
 
 /**

@@ -45,7 +45,7 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
     saved_of = _saved_of_nodes(parts.saved)
     finished = Counter(event.node_id for event in rows_of(log, NodeFinished))
     failed = find_failed_nodes(log, parts.runs)
-    durations = _total_durations(parts.runs)
+    runs = _runs_of_nodes(parts.runs)
     parameters = _leaf_parameters(log, parts)
     nodes: dict[int, Node] = {}
     for event in log.of(NodeSeen):
@@ -65,8 +65,9 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
             region_id=_region_id(op, saved),
             state=_state(node_id, finished, failed),
             runs=finished[node_id],
-            duration_ns=durations.get(node_id, 0),
+            duration_ns=sum(end - start for start, end in runs[node_id] if end is not None),
             order=order[node_id],
+            ran=tuple(runs[node_id]),
         )
     return Graph(nodes=nodes, edges=edges, roots=_find_roots(log, nodes, edges))
 
@@ -92,12 +93,12 @@ def _saved_of_nodes(saved: Iterable[SavedTensor]) -> dict[int, list[SavedTensor]
     return of_nodes
 
 
-def _total_durations(runs: list[NodeRun]) -> dict[int, int]:
-    durations: dict[int, int] = defaultdict(int)
+def _runs_of_nodes(runs: list[NodeRun]) -> dict[int, list[tuple[int, int | None]]]:
+    """Return when each node began and ended to run."""
+    of_nodes: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
     for run in runs:
-        if run.finished_ns is not None:
-            durations[run.node_id] += run.finished_ns - run.started_ns
-    return durations
+        of_nodes[run.node_id].append((run.started_ns, run.finished_ns))
+    return of_nodes
 
 
 def _leaf_parameters(log: Log, parts: GraphParts) -> dict[int, Parameter]:

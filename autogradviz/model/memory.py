@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.model.rows import rows_of
-from autogradviz.model.types import MemoryCurve, SavedTensor
+from autogradviz.model.types import Hold, MemoryCurve, SavedTensor
 
 if TYPE_CHECKING:
     from autogradviz.log import Log
@@ -45,6 +45,8 @@ def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTens
     """Return one point for each event that changes the sum."""
     holders: Counter[int | None] = Counter()
     points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
+    begun: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
+    holds: list[tuple[int, int, int | None]] = []  # saved tensor, start, end
     nbytes = 0
     for seq, change, time_ns, saved_id in changes:
         tensor = saved[saved_id].tensor
@@ -53,8 +55,30 @@ def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTens
         if before == 0 or before + change == 0:
             nbytes += change * tensor.storage_nbytes
             points[seq] = (time_ns, nbytes)
+            if before == 0:
+                begun[tensor.storage_id] = (saved_id, time_ns)
+            else:
+                holds.append((*begun.pop(tensor.storage_id), time_ns))
+    holds += [(saved_id, start_ns, None) for saved_id, start_ns in begun.values()]
     return MemoryCurve(
         seqs=tuple(points),
         times_ns=tuple(time_ns for time_ns, _ in points.values()),
         nbytes=tuple(total for _, total in points.values()),
+        holds=tuple(_hold(saved[i], start, end) for i, start, end in sorted(holds, key=_begin)),
+    )
+
+
+def _begin(hold: tuple[int, int, int | None]) -> tuple[int, int]:
+    saved_id, start_ns, _ = hold
+    return start_ns, saved_id
+
+
+def _hold(saved: SavedTensor, start_ns: int, end_ns: int | None) -> Hold:
+    assert saved.tensor.storage_id is not None
+    return Hold(
+        storage_id=saved.tensor.storage_id,
+        nbytes=saved.tensor.storage_nbytes,
+        saved_id=saved.saved_id,
+        start_ns=start_ns,
+        end_ns=end_ns,
     )

@@ -152,7 +152,9 @@ class Model:
     @cached_property
     def timeline(self) -> Timeline:
         """When what ran."""
-        return build_timeline(self.log, self.modules, self.ops, self.regions, self._runs)
+        return build_timeline(
+            self.log, self.modules, self.ops, self.regions, self._runs, self._stacks
+        )
 
     @cached_property
     def memory(self) -> MemoryCurve:

@@ -32,7 +32,7 @@ def build_saved(
     places: dict[int, tuple[int | None, str | None]] = {
         event.saved_id: (event.node_id, event.slot) for event in rows_of(log, SlotSeen)
     }
-    released = {event.saved_id: event.seq for event in rows_of(log, TensorReleased)}
+    released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
@@ -52,10 +52,12 @@ def build_saved(
             recompute_id=event.recompute_id,
             position=event.position,
             saved_seq=event.seq if op is None else op.seq,
-            released_seq=released.get(event.saved_id),
+            released_seq=released.get(event.saved_id, (None, None))[0],
             unpacks=tuple(unpacks.get(event.saved_id, ())),
             op=op,
             location=_location(event, op, stacks),
+            saved_ns=event.time_ns if op is None else op.time_ns,
+            released_ns=released.get(event.saved_id, (None, None))[1],
         )
     return _follow_twins(saved)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
+_OPTIMIZER: Final = re.compile(r"torch/(optim/|nn/utils/clip_grad\.py$)")
 _SHIM: Final = re.compile(
     r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/selective\.py$"
 )
@@ -23,7 +24,7 @@ _DISPATCH: Final = "__torch_dispatch__"
 class Stacks:
     """All stacks of one recording, looked up by id."""
 
-    __slots__ = ("_frame_ids", "_library", "_locations", "_of_stack")
+    __slots__ = ("_frame_ids", "_library", "_locations", "_of_stack", "_optimizing")
 
     def __init__(self, log: Log) -> None:
         frames = log.of(FrameSeen)
@@ -42,6 +43,11 @@ class Stacks:
             for event in log.of(StackSeen)
         }
         self._of_stack: dict[int | None, SourceLocation | None] = {None: None}
+        self._optimizing = {
+            frame.frame_id
+            for frame in frames
+            if _OPTIMIZER.search(frame.filename.replace("\\", "/"))
+        }
 
     def location(self, stack_id: int | None) -> SourceLocation | None:
         """Return the innermost line of the user's own code, or the innermost line of all."""
@@ -70,6 +76,10 @@ class Stacks:
     def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return all lines of a stack, innermost first."""
         return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
+
+    def in_optimizer(self, stack_id: int | None) -> bool:
+        """Return whether ``torch.optim`` or gradient clipping called."""
+        return not self._optimizing.isdisjoint(self._frame_ids.get(stack_id, ()))
 
     def calling_file(self, stack_id: int | None) -> str:
         """Return the file, with forward slashes, that called; "" where unknown.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from autogradviz.log import Log
     from autogradviz.model.runs import NodeRun
+    from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import Module, Region
 
 _TIME = field_names(OpCalled).index("time_ns")  # the same in every kind
@@ -47,14 +48,15 @@ def build_timeline(
     ops: Iterable[Op],
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
+    stacks: Stacks,
 ) -> Timeline:
-    """Return the bars of forwards, backwards, recomputations, module calls and nodes.
+    """Return the bars of forwards, backwards, recomputations, optimizers, modules and nodes.
 
     What never ended (a torn log) lasts until the recording's end.
     """
     end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
     bars: list[_Bar] = [
-        *_forwards(log, ops),
+        *_forwards(log, ops, stacks),
         *_backwards(log, end_ns),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
@@ -92,22 +94,30 @@ def _nest(bars: list[_Bar]) -> Iterator[Span]:
         around.append(end_ns)
 
 
-def _forwards(log: Log, ops: Iterable[Op]) -> Iterator[_Bar]:
-    """Yield one bar for each stretch of forward ops between two backwards of a thread."""
-    stretches: dict[int, tuple[int, int]] = {}  # thread -> start and end so far
+def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
+    """Yield one bar for each stretch of forward ops, and of an optimizer's, of a thread.
+
+    A backward ends a stretch, and so does the other kind of op.
+    """
+    stretches: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
     in_order: Iterator[Op | BackwardStarted] = heapq.merge(
         ops, log.of(BackwardStarted), key=attrgetter("seq")
     )
     for event in in_order:
         if isinstance(event, Op):
             if event.phase == "forward":
+                kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
                 end_ns = event.time_ns + event.duration_ns
-                start_ns, latest = stretches.get(event.thread, (event.time_ns, end_ns))
-                stretches[event.thread] = (start_ns, max(latest, end_ns))
+                was, start_ns, latest = stretches.get(event.thread, (kind, event.time_ns, end_ns))
+                if was != kind:
+                    yield _bar(was, event.thread, (start_ns, latest), was, None)
+                    start_ns, latest = event.time_ns, end_ns
+                stretches[event.thread] = (kind, start_ns, max(latest, end_ns))
         elif event.thread in stretches:
-            yield _bar("forward", event.thread, stretches.pop(event.thread), "forward", None)
-    for thread, stretch in stretches.items():
-        yield _bar("forward", thread, stretch, "forward", None)
+            kind, *stretch = stretches.pop(event.thread)
+            yield _bar(kind, event.thread, (stretch[0], stretch[1]), kind, None)
+    for thread, (kind, start_ns, latest) in stretches.items():
+        yield _bar(kind, thread, (start_ns, latest), kind, None)
 
 
 def _backwards(log: Log, end_ns: int) -> Iterator[_Bar]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
 PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
-SpanKind: TypeAlias = Literal["forward", "backward", "recompute", "module", "node"]
+SpanKind: TypeAlias = Literal["forward", "backward", "recompute", "module", "node", "optimizer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +115,8 @@ class SavedTensor:
     unpacks: tuple[Unpack, ...]
     op: Op | None  # the op that saved it
     location: SourceLocation | None
+    saved_ns: int | None = None
+    released_ns: int | None = None  # None of what a recomputation saved: nobody saw that
 
     @property
     def is_argument(self) -> bool:
@@ -167,6 +169,7 @@ class Node:
     runs: int  # how often it ran
     duration_ns: int  # of all runs together
     order: int  # creation order over the whole graph, unique
+    ran: tuple[tuple[int, int | None], ...] = ()  # start and end of each run; None: it never ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,12 +296,24 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One stretch of time in which backward keeps a storage."""
+
+    storage_id: int
+    nbytes: int
+    saved_id: int  # the saved tensor that began it
+    start_ns: int
+    end_ns: int | None  # None: it is kept to the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCurve:
     """Bytes of storage that backward keeps, over time; a storage counts once."""
 
     seqs: tuple[int, ...]
     times_ns: tuple[int, ...]
     nbytes: tuple[int, ...]  # after the event at the same index
+    holds: tuple[Hold, ...] = ()  # what adds up to the curve, in the order in which they began
 
     @property
     def peak(self) -> int:

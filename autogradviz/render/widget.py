@@ -10,10 +10,15 @@ import anywidget
 import traitlets
 
 from autogradviz.render.assets import read_script, read_style
+from autogradviz.render.shown import close_earlier
+from autogradviz.scene.find import find_group, find_item
 from autogradviz.scene.payload import to_payload
 
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
+
+COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
+"""What nodes can be coloured by; the first is the default."""
 
 HEIGHT: Final = 620
 """Pixels: fits a laptop's screen below JupyterLab's own bars."""
@@ -25,6 +30,8 @@ class TraceWidget(anywidget.AnyWidget):
     Example:
         >>> widget = TraceWidget(scene)
         >>> widget.observe(lambda change: print(change["new"]), names="selected")
+        >>> widget.select("Linear")  # doctest: +SKIP
+        >>> widget.color_by = "bytes"
     """
 
     _esm = read_script()
@@ -34,13 +41,48 @@ class TraceWidget(anywidget.AnyWidget):
     """The scene's columns as JSON, deflated."""
 
     selected = traitlets.Dict().tag(sync=True)
-    """What was clicked last: ``kind``, ``id``, ``name``, ``module``, ``location``; else empty."""
+    """What is selected: ``kind``, ``id``, ``name``, ``module``, ``location``; else empty.
+
+    Setting it selects, in every view of the widget; ``select`` finds the id for you.
+    """
+
+    color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
+    """What the fill of a node says: ``kind``, ``module``, ``bytes``, ``time``, ``gradient``."""
+
+    focused = traitlets.Dict().tag(sync=True)
+    """The group that was looked at last through ``focus``."""
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
     """In pixels."""
 
     def __init__(self, scene: Scene, **traits: Any) -> None:
         super().__init__(payload=pack(scene), **traits)
+        self._scene = scene
+
+    def select(self, what: str | int | None) -> None:
+        """Select something and bring it into view.
+
+        Args:
+            what: a node's number, or the name of a module, a parameter, a node or an op, or a
+                line as "train.py:12"; of several that are so called the first. None selects
+                nothing.
+
+        Raises:
+            ValueError: nothing is called so.
+        """
+        self.selected = {} if what is None else find_item(self._scene, what)
+
+    def focus(self, module: str) -> None:
+        """Open a module and look at it alone.
+
+        Args:
+            module: its qualified name, "h.3.attn"; "" is the whole graph.
+
+        Raises:
+            ValueError: no box stands for that module.
+        """
+        looks = self.focused.get("looks", 0) + 1
+        self.focused = {"group": find_group(self._scene, module), "module": module, "looks": looks}
 
 
 def pack(scene: Scene) -> bytes:
@@ -63,7 +105,9 @@ def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], 
     Returns:
         The bundle and its metadata, as ``_repr_mimebundle_`` returns them.
     """
-    shown = TraceWidget(scene)._repr_mimebundle_()
+    widget = TraceWidget(scene)
+    close_earlier(widget)
+    shown = widget._repr_mimebundle_()
     assert shown is not None, "the widget has no view"
     bundle, metadata = shown
     words = {"text/plain": text} if text else {}

@@ -66,6 +66,7 @@ class _Drawing:
         self._findings = findings
         self._victims = victims
         self._regions: dict[int | None, Region] = {r.region_id: r for r in model.regions}
+        self._region_index = {r.region_id: i for i, r in enumerate(model.regions)}
         self._reentrant: dict[int | None, Region] = {
             again.node_id: region
             for region in model.regions
@@ -138,6 +139,12 @@ class _Drawing:
             left_width=_tags_width([pennant.width for pennant in pennants]),
             right_width=TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips),
             hooks=self._hooks_of(index),
+            born_ns=op.time_ns if op else -1,
+            runs_ns=tuple(
+                t for start, end in node.ran for t in (start, -1 if end is None else end)
+            ),
+            forward_ns=op.duration_ns if op else 0,
+            region=self._region_index[region.region_id] if region else -1,
         )
 
     def _hooks_of(self, index: int) -> tuple[str, ...]:
@@ -181,6 +188,8 @@ class _Drawing:
             packed_by=saved.packed_by,
             storage_id=saved.tensor.storage_id,
             width=_chip_width(words) if drawn else 0.0,
+            saved_ns=-1 if saved.saved_ns is None else saved.saved_ns,
+            released_ns=-1 if saved.released_ns is None else saved.released_ns,
         )
 
     def _pennants(self, index: int, path: str) -> list[Pennant]:

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from autogradviz.scene.boxes import draw_boxes
+from autogradviz.scene.costs import draw_modules
 from autogradviz.scene.facts import (
     draw_diffs,
     draw_findings,
@@ -19,6 +20,7 @@ from autogradviz.scene.fold import FoldedGraph, fold_graph
 from autogradviz.scene.groups import draw_groups
 from autogradviz.scene.levels import find_alone, lay_out_levels, list_levels, seat_nodes
 from autogradviz.scene.schema import Scene, SceneEdge
+from autogradviz.scene.tensors import draw_storages
 from autogradviz.scene.tree import build_tree
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def build_scene(
     seats = seat_nodes(levels, alone, len(folded.nodes))
     boxes = draw_boxes(model, folded, findings, victims, seats)
     on_path = _path_to(victims, folded)
+    storages, moments = draw_storages(model, folded)
     edges = tuple(
         SceneEdge(source=source, target=target, views=views, on_path=(source, target) in on_path)
         for source, target, views in folded.edges
@@ -64,9 +67,12 @@ def build_scene(
         findings=draw_findings(findings, folded, model.regions),
         regions=draw_regions(model.regions),
         diffs=draw_diffs(model.regions),
-        spans=draw_spans(model),
+        spans=draw_spans(model, folded),
         memory=draw_memory(model),
         lines=draw_lines(model),
+        storages=storages,
+        moments=moments,
+        modules=draw_modules(model),
     )
 
 

@@ -135,8 +135,10 @@ def _op_file(op: Op | None) -> str:
     return op.location.filename if op and op.location else ""
 
 
-def draw_spans(model: Model) -> tuple[SceneSpan, ...]:
+def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
     """Return the bars of the timeline, in the order in which they began."""
+    region_of = {region.region_id: i for i, region in enumerate(model.regions)}
+    refs = {"node": folded.index_of, "recompute": region_of}
     spans = list(model.timeline.spans)
     if len(spans) > MAX_SPANS:
         spans.sort(key=lambda span: span.start_ns - span.end_ns)
@@ -149,6 +151,7 @@ def draw_spans(model: Model) -> tuple[SceneSpan, ...]:
             end_ns=span.end_ns,
             depth=span.depth,
             thread=span.thread,
+            ref=refs.get(span.kind, {}).get(-1 if span.ref is None else span.ref, -1),
         )
         for span in spans
     )

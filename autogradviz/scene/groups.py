@@ -92,6 +92,8 @@ def _names(tree: Tree, types: dict[str, str]) -> tuple[str, str]:
     type_name = types.get(tree.path, "")
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
+    if tree.kind == "page":
+        return tree.label, ""
     if tree.kind == "repeat":
         first, last = tree.groups[0].path, tree.groups[-1].path
         return elide(f"{last_part(first)} – {last_part(last)}", MAX_LABEL), type_name

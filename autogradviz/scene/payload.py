@@ -27,9 +27,12 @@ from autogradviz.scene.schema import (
     SceneGroup,
     SceneLine,
     SceneMemory,
+    SceneModule,
+    SceneMoment,
     SceneNode,
     SceneRegion,
     SceneSpan,
+    SceneStorage,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +53,9 @@ TABLES: Final[dict[str, type[Any]]] = {
     "spans": SceneSpan,
     "memory": SceneMemory,
     "lines": SceneLine,
+    "storages": SceneStorage,
+    "moments": SceneMoment,
+    "modules": SceneModule,
 }
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
-GradState: TypeAlias = Literal["ok", "none", "unknown"]
+GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
+StorageState: TypeAlias = Literal["held", "released", "broken"]
+MomentKind: TypeAlias = Literal["saved", "recomputed", "written", "unpacked", "cloned", "released"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Chip:
     packed_by: str
     storage_id: int | None
     width: float
+    saved_ns: int = -1  # when it was saved, -1 where unknown
+    released_ns: int = -1  # when it was let go, -1 where it was not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class Pennant:
     grad: GradState
     shared: int  # how many nodes use it
     width: float
+    norm: float | None = None  # L2, of the gradient; None where it was not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,10 @@ class SceneNode:
     left_width: float  # pennants, 0 without
     right_width: float  # chips (and the compact node's name), 0 without
     hooks: tuple[str, ...] = ()  # one line for each: "tensor hook clip, train.py:31, ran 2×"
+    born_ns: int = -1  # when its forward op ran, -1 where unknown
+    runs_ns: tuple[int, ...] = ()  # start and end of each run; an end of -1 never came
+    forward_ns: int = 0  # how long its forward op took
+    region: int = -1  # index into regions: the checkpoint that it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +143,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneGroup:
-    """A module, a checkpoint region or a run of identical blocks."""
+    """A module, a checkpoint region, a run of identical blocks or a page of a long list."""
 
     index: int
     parent: int  # -1 for the root, which is group 0
@@ -235,6 +244,57 @@ class SceneSpan:
     end_ns: int
     depth: int
     thread: int
+    ref: int = -1  # a node's index, a recomputation's region; -1 where neither is drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneStorage:
+    """One storage that backward kept: a row of the lifelines."""
+
+    index: int
+    storage_id: int
+    name: str  # "softmax out", "h.0.weight", "input"
+    slots: tuple[str, ...]  # who saved it as what, "SoftmaxBackward0.result"
+    nbytes: int
+    shape: str  # of the tensor saved first
+    dtype: str
+    module: str  # that saved it first
+    node: int  # index into nodes of the first that saved it, -1
+    filename: str
+    lineno: int  # 0 where unknown
+    state: StorageState
+    version: int | None  # when first saved
+    seen_version: int | None  # another one, where backward found that
+    holds: tuple[int, ...]  # start and end of each time that it is kept; an end of -1 never came
+    keepers: tuple[str, ...]  # what keeps it when the recording ends, one line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneMoment:
+    """One thing that happened to a storage; a storage's follow each other, the oldest first."""
+
+    storage: int  # index into storages
+    time_ns: int
+    kind: MomentKind
+    version: int | None  # after it
+    op: str
+    ok: bool  # False: backward found another version, or taking back failed
+    filename: str
+    lineno: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneModule:
+    """One module: what it took and keeps, and what checkpointing it frees and costs."""
+
+    path: str
+    type_name: str
+    forward_ns: int
+    backward_ns: int
+    nbytes: int  # kept by its own nodes and by no others
+    checkpointed: bool  # it is already: the next two are what that did, else what it would do
+    frees_nbytes: int
+    costs_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,3 +343,6 @@ class Scene:
     spans: tuple[SceneSpan, ...]
     memory: tuple[SceneMemory, ...]
     lines: tuple[SceneLine, ...]
+    storages: tuple[SceneStorage, ...] = ()
+    moments: tuple[SceneMoment, ...] = ()
+    modules: tuple[SceneModule, ...] = ()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MIN_RUN: Final = 2
 MIN_BLOCK_NODES: Final = 2
+PAGE: Final = 1_000
+"""Boxes in one group at most; where there are more, they come in pages."""
 
 Part: TypeAlias = "str | int"
 """One step of a way into groups: part of a module's name, or a region's id."""
@@ -29,6 +31,7 @@ class Tree:
     nodes: list[int] = field(default_factory=list)  # in creation order
     groups: list[Tree] = field(default_factory=list)
     by_part: dict[Part, Tree] = field(default_factory=dict)
+    label: str = ""  # of a page, "1–1,000 of 5,009"
 
     def all_nodes(self) -> list[int]:
         """Return the nodes in this group and in the groups in it."""
@@ -68,6 +71,7 @@ def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[
         root.kind = "root"
     _dissolve(root)
     _join_runs(root, folded, stays_apart)
+    _turn_pages(root)
     return root
 
 
@@ -216,6 +220,30 @@ def _as_group(run: list[Tree]) -> list[Tree]:
     if len(run) < MIN_RUN:
         return list(run)
     return [Tree("repeat", run[0].path, groups=list(run))]
+
+
+def _turn_pages(tree: Tree) -> None:
+    """Put what is in too long a group into groups of their own, in order of creation."""
+    for group in tree.groups:
+        _turn_pages(group)
+    count = len(tree.nodes) + len(tree.groups)
+    if count <= PAGE:
+        return
+    inside: list[tuple[int, Tree | None]] = [(node, None) for node in tree.nodes]
+    inside += [(group.oldest(), group) for group in tree.groups]
+    inside.sort(key=lambda each: each[0])
+    tree.nodes, tree.groups = [], []
+    for start in range(0, count, PAGE):
+        part = inside[start : start + PAGE]
+        tree.groups.append(
+            Tree(
+                "page",
+                tree.path,
+                nodes=[node for node, group in part if group is None],
+                groups=[group for _, group in part if group is not None],
+                label=f"{start + 1:,}–{start + len(part):,} of {count:,}",
+            )
+        )
 
 
 class _Shapes:

@@ -79,6 +79,19 @@ def checkpointed():
 
 
 @cache
+def reentrant():
+    model = nn.Sequential(Block(8), Block(8))
+
+    def step():
+        x = torch.ones(2, 8, requires_grad=True)
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=True)
+        x.sum().backward()
+
+    return record(model, step)
+
+
+@cache
 def failing():
     model = Stack(writes=True)
     return record(model, lambda: model(torch.ones(2, 8)).backward(), RuntimeError)

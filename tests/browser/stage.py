@@ -32,7 +32,7 @@ MOUNT = """
   window.listeners = listeners;
   window.change = (name, value) => {
     traits[name] = value;
-    listeners[`change:${name}`].forEach((callback) => callback());
+    (listeners[`change:${name}`] ?? []).forEach((callback) => callback());
   };
   window.unmount = autogradviz.default.render({ model, el: document.body });
 }

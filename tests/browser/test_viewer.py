@@ -197,13 +197,6 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         stage.page.screenshot(path=picture(f"checkpoint-{theme}"))
 
 
-def test_memory_says_the_peak(open_page, picture):
-    stage = Stage(open_page(), recordings.checkpointed())
-    stage.show("memory")
-    assert stage.page.get_attribute(".agv-memory canvas", "aria-label").startswith("peak ")
-    stage.page.screenshot(path=picture("memory-light"))
-
-
 def test_source_lines_lead_to_their_nodes(open_page, picture):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
@@ -276,7 +269,7 @@ def test_a_new_payload_replaces_the_old_and_unmounting_leaves_nothing(open_page)
     assert stage.page.locator(".agv-shell").count() == 1
     stage.page.evaluate("unmount()")
     assert stage.page.evaluate("document.body.childElementCount") == 0
-    assert stage.page.evaluate("Object.values(listeners).map((set) => set.size)") == [0, 0]
+    assert stage.page.evaluate("Object.values(listeners).map((set) => set.size)") == [0] * 5
 
 
 HOSTILE = '</script><img src=x onerror="hacked=1">\'`${hacked=1}\u202eevil\U0001f600<!--'
@@ -296,6 +289,7 @@ def hostile(value):
 def hostile_scene():
     scene = recordings.failing()
     tables = ("groups", "nodes", "chips", "pennants", "findings", "regions", "diffs", "spans")
+    tables += ("storages", "moments", "modules")
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
     summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,))
@@ -303,7 +297,7 @@ def hostile_scene():
 
 
 def visit_everything(page):
-    for view in ("memory", "checkpoint", "findings", "source", "graph"):
+    for view in ("timeline", "tensors", "checkpoint", "findings", "source", "graph"):
         page.click(f".agv-rail [data-view={view}]")
     page.focus(".agv-canvas")
     page.keyboard.press("/")

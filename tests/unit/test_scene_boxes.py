@@ -8,6 +8,7 @@ from make_scene import Box, scene_of, tower
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.model import SourceLocation
+from autogradviz.render.widget import pack
 from autogradviz.scene.payload import to_payload
 from autogradviz.scene.place import place
 from autogradviz.scene.widths import elide, text_width
@@ -134,4 +135,5 @@ def test_the_payload_holds_every_value_of_the_scene():
 def test_the_payload_is_small():
     scene = scene_of(*tower(300))
     size = len(json.dumps(to_payload(scene), separators=(",", ":")))
-    assert size / len(scene.nodes) < 300
+    assert size / len(scene.nodes) < 600
+    assert len(pack(scene)) / len(scene.nodes) < 100

@@ -141,3 +141,17 @@ def test_large_graphs_show_their_outermost_modules():
     for i in range(400):
         boxes += block(2 + 3 * i, f"part{i % 2}.m{i}", to=[1 + 3 * i])
     assert opened(scene_of(*boxes)) == [""]
+
+
+def test_a_group_of_more_than_a_thousand_comes_in_pages():
+    boxes = [Box(1, "exp")] + [Box(i, "exp", to=[i - 1]) for i in range(2, 2401)]
+    scene = scene_of(*boxes)
+    assert labels(scene)[1:] == [
+        "1–1,000 of 2,400",
+        "1,001–2,000 of 2,400",
+        "2,001–2,400 of 2,400",
+    ]
+    root, *pages = scene.groups
+    assert [page.kind for page in pages] == ["page"] * 3
+    assert [page.node_count for page in pages] == [1000, 1000, 400]
+    assert [cell.kind for cell in root.cells if cell.kind in {"node", "group"}] == ["group"] * 3

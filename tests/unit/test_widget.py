@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
+from pathlib import Path
 
 import pytest
+from ipywidgets.widgets.widget import _instances
+from make_scene import scene_of, tower
 from small_scene import small_scene
 from traitlets import TraitError
 
-from autogradviz.render.widget import HEIGHT, TraceWidget, mimebundle
+from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget, mimebundle
 from autogradviz.scene.payload import to_payload
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -49,3 +53,88 @@ def test_the_bundle_holds_widget_picture_and_words():
     assert list(bundle) == ["text/plain", WIDGET, "image/svg+xml"]
     assert (bundle["text/plain"], bundle["image/svg+xml"]) == ("in words", "<svg/>")
     assert metadata == {}
+
+
+def tower_widget():
+    return TraceWidget(scene_of(*tower(3, leaves=["h.0.w"])))
+
+
+def test_select_finds_what_people_call_things():
+    widget = tower_widget()
+    widget.select("relu")
+    assert (widget.selected["kind"], widget.selected["name"]) == ("node", "ReluBackward0")
+    first = widget.selected["id"]
+    widget.select(first)
+    assert widget.selected["id"] == first
+    widget.select("h.1")
+    assert (widget.selected["kind"], widget.selected["module"]) == ("group", "h.1")
+    widget.select("net.py:1")
+    assert widget.selected["name"] == "ExpBackward0"
+    widget.select("h.0.w")
+    assert widget.selected["module"] == "h.0"
+    widget.select(None)
+    assert widget.selected == {}
+
+
+def test_what_is_called_otherwise_is_told_with_what_comes_near():
+    with pytest.raises(ValueError, match="nothing in this scene is called 'rellu'.*'relu'"):
+        tower_widget().select("rellu")
+    with pytest.raises(ValueError, match="draws no node 999"):
+        tower_widget().select(999)
+    with pytest.raises(ValueError, match="nothing in this scene is called 'h.7'"):
+        tower_widget().focus("h.7")
+
+
+def test_focus_asks_anew_each_time():
+    widget = tower_widget()
+    seen = []
+    widget.observe(lambda change: seen.append(change["new"]["module"]), names="focused")
+    for module in ("h.1", "h.1", ""):
+        widget.focus(module)
+    assert seen == ["h.1", "h.1", ""]
+    assert widget.focused["group"] == 0
+
+
+def test_colours_are_those_that_the_viewer_knows():
+    widget = TraceWidget(small_scene())
+    assert widget.color_by == COLORS[0] == "kind"
+    widget.color_by = "bytes"
+    with pytest.raises(TraitError, match="color_by"):
+        widget.color_by = "rainbow"
+    source = Path(__file__).parents[2] / "assets" / "viewer" / "colours.js"
+    listed = re.search(r"COLOURS = .*?\[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
+    assert tuple(re.findall(r'"(\w+)"', listed[1])) == COLORS
+
+
+class Shell:
+    """As much of a notebook's shell as tells cells apart."""
+
+    def __init__(self):
+        self.cell, self.run = "a", 0
+
+    def get_parent(self):
+        return {"metadata": {"cellId": self.cell}, "header": {"msg_id": f"run {self.run}"}}
+
+
+def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
+    shell = Shell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    monkeypatch.setattr("autogradviz.render.shown._SHOWN", {})
+    before = set(_instances)
+
+    def show():
+        mimebundle(small_scene(), "<svg/>")
+
+    def alive():
+        made = set(_instances) - before
+        return sum(isinstance(_instances[key], TraceWidget) for key in made)
+
+    show()
+    show()  # twice in one run: both stay
+    assert alive() == 2
+    shell.run = 1
+    show()
+    assert alive() == 1
+    shell.cell = "b"
+    show()
+    assert alive() == 2

@@ -1,0 +1,146 @@
+"""The tensors view: lifelines, the table of saved tensors, who keeps how much."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+
+import pytest
+import recordings
+from stage import Stage, serve_sources
+
+from autogradviz.render.widget import pack
+
+ROW = 26
+
+
+def show_tensors(page, scene):
+    stage = Stage(page, scene)
+    stage.show("tensors")
+    stage.settle()
+    return stage
+
+
+def cells(stage, column):
+    """Return the words of one column of the table of saved tensors."""
+    rows = stage.page.locator(".agv-panel-table tbody tr")
+    return [row.locator("td").nth(column).text_content() for row in rows.all()]
+
+
+def nbytes(words):
+    number, unit = words.split()
+    return float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+
+def click_row(stage, index):
+    box = stage.page.locator(".agv-lives-scroll").bounding_box()
+    top = stage.page.evaluate("document.querySelector('.agv-lives-scroll').scrollTop")
+    y = box["y"] + (index + 0.5) * ROW - top
+    stage.page.mouse.click(box["x"] + 40, y)
+
+
+def test_a_lifeline_selects_its_storage_and_python_hears(open_page, picture):
+    scene = recordings.failing()
+    broken = next(each for each in scene.storages if each.state == "broken")
+    for theme in ("light", "dark"):
+        stage = show_tensors(open_page(color_scheme=theme), scene)
+        click_row(stage, broken.index)
+        assert stage.selected() == {
+            "kind": "tensor",
+            "id": broken.storage_id,
+            "name": broken.name,
+            "module": broken.module,
+            "location": f"{broken.filename}:{broken.lineno}",
+        }
+        story = stage.page.text_content(".agv-panel-memory .agv-story")
+        assert "Kept alive by" in story
+        assert "written by mul_ at v1" in story
+        assert "taken back at another version at v1" in story
+        stage.page.screenshot(path=picture(f"tensors-{theme}"))
+
+
+def test_the_lifelines_open_on_what_is_broken(open_page):
+    scene = recordings.failing()
+    broken = next(each for each in scene.storages if each.state == "broken")
+    stage = show_tensors(open_page(), scene)
+    scroller = stage.page.locator(".agv-lives-scroll")
+    top = scroller.evaluate("(element) => element.scrollTop")
+    height = scroller.evaluate("(element) => element.clientHeight")
+    assert top <= broken.index * ROW < top + height
+
+
+def test_arrow_keys_walk_the_lifelines(open_page):
+    scene = recordings.plain()
+    stage = show_tensors(open_page(), scene)
+    stage.page.focus(".agv-lives-scroll")
+    stage.page.keyboard.press("ArrowDown")
+    stage.page.keyboard.press("ArrowDown")
+    assert stage.selected()["id"] == scene.storages[1].storage_id
+    stage.page.keyboard.press("ArrowUp")
+    assert stage.selected()["id"] == scene.storages[0].storage_id
+
+
+def test_the_table_sorts_by_any_column(open_page):
+    stage = show_tensors(open_page(), recordings.plain())
+    sizes = [nbytes(words) for words in cells(stage, 6)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 1
+    stage.page.click("button:text('bytes')")
+    assert [nbytes(words) for words in cells(stage, 6)] == sorted(sizes)
+    stage.page.click("button:text('saved for')")
+    names = cells(stage, 1)
+    assert names == sorted(names, key=str.lower)
+    assert stage.page.get_attribute("th:has-text('saved for')", "aria-sort") == "ascending"
+
+
+def test_blocks_that_are_alike_fold_into_one_row(open_page):
+    scene = recordings.plain()
+    stage = show_tensors(open_page(), scene)
+    stage.page.click(".agv-panel-table .agv-choice >> text='all'")
+    assert len(cells(stage, 0)) == len(scene.storages)
+    stage.page.click(".agv-panel-table .agv-choice >> text='fold ×n'")
+    assert any("×3" in name for name in cells(stage, 0))
+    assert any(module.startswith("blocks.0–2") for module in cells(stage, 2))
+
+
+def test_checkpointing_is_weighed_module_by_module(open_page, picture):
+    scene = recordings.plain()
+    stage = show_tensors(open_page(), scene)
+    stage.page.click(".agv-panel-table .agv-choice >> text='checkpointing'")
+    frees = {module.path: module for module in scene.modules if module.frees_nbytes}
+    assert set(cells(stage, 0)) == set(frees)
+    assert set(cells(stage, 1)) == {"would"}
+    sizes = [nbytes(words) for words in cells(stage, 2)]
+    assert sizes == sorted(sizes, reverse=True)
+    stage.page.screenshot(path=picture("advice-light"))
+    stage.page.click(".agv-panel-table tbody tr >> nth=0")
+    assert stage.selected()["kind"] == "group"
+
+
+@pytest.mark.parametrize("grouping", ["module", "kind", "line"])
+def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
+
+    scene = recordings.checkpointed()
+    page = open_page()
+    serve_sources(page)
+
+    times = [point.time_ns for point in scene.memory]
+    sums = page.evaluate(
+        """async ([packed, times, grouping]) => {
+          const { decodePayload } = await import("http://viewer.test/decode.js");
+          const { layersOf } = await import("http://viewer.test/stacked.js");
+          const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+          const scene = await decodePayload(new DataView(bytes.buffer));
+          const layers = layersOf({ scene }, times, grouping);
+          return times.map((_, at) => layers.reduce((sum, each) => sum + each.values[at], 0));
+        }""",
+        [base64.b64encode(pack(scene)).decode(), times, grouping],
+    )
+    assert sums == [point.nbytes for point in scene.memory]
+
+
+def test_a_recording_without_saves_says_so(open_page):
+
+    scene = dataclasses.replace(recordings.plain(), storages=(), moments=())
+    stage = show_tensors(open_page(), scene)
+    assert "No tensor was saved" in stage.page.text_content(".agv-pane-tensors")
