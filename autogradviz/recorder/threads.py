@@ -14,6 +14,7 @@ class ThreadState:
 
     __slots__ = (
         "calls",
+        "follows",
         "modules",
         "number",
         "regions",
@@ -29,6 +30,7 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int]] = []  # (backward, node)
+        self.follows = False  # gradients were on where the innermost reentrant region was called
         self.suspended = False  # the dispatch mode has stepped aside for the running node
 
     @property
