@@ -380,6 +380,18 @@ class RegionExited(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegionCutOff(Event):
+    """Autograd does not follow what a reentrant region gives, although gradients are on.
+
+    ``message`` says what it could not see: "arguments" where no tensor among the positional
+    arguments requires grad, "results" where every result lies inside a container.
+    """
+
+    region_id: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeStarted(Event):
     """A region began to run again."""
 
@@ -457,11 +469,26 @@ class StateChanged(Event):
 
     region_id: int
     recompute_id: int | None
-    state_kind: str  # "object", "random", "context"
+    state_kind: str  # "object", "random", "context", "thread"
     state_name: str  # "self.calls", "cache.keys", "python random", "torch function modes"
     before: str  # when the region's forward began
     after: str  # when the recomputation began
     in_forward: bool  # the region's own forward changed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectRepeated(Event):
+    """A region's forward changed something that outlives it, and so did its recomputation.
+
+    ``stack_id`` is the write's, where it was seen (attributes of modules); else None.
+    """
+
+    region_id: int
+    recompute_id: int | None
+    state_kind: str  # "object"
+    state_name: str  # "self.calls", "losses"
+    before: str  # when the region's forward began
+    after: str  # when the recomputation ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,6 +538,8 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     ModuleExited,
     StateChanged,
     ErrorRaised,
+    RegionCutOff,
+    EffectRepeated,
 )
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.checkpoint import find_diverged
+from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.misuse import find_misuse
+from autogradviz.diagnose.reentrant import find_cut_off
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
     find_repeated_effects,
     find_unrestored_random,
 )
+from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
+from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
 from autogradviz.diagnose.values import find_different_values
 
@@ -28,10 +32,14 @@ _FAMILIES: Final = (
     find_diverged,
     find_misuse,
     find_lost_graph,
+    find_cut_off,
+    find_shifted_saves,
+    find_shared_gradient_writes,
     find_captured_mutations,
     find_unrestored_random,
     find_repeated_effects,
     find_different_values,
+    find_python_effects,
     find_silent_writes,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
+from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.culprits import attribute_name, base_name, find_culprit, find_draw
+from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.wording import short
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -57,16 +59,24 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
     if not changes:
         return _unrestored_random(region, again)
     mentioned = _mentioned(evidence, region, again)
-    best = max(
-        changes,
-        key=lambda change: (
-            _relevance(change, mentioned),
+    read = _read_inside(evidence, region, again)
+
+    def rank(change: StateChanged) -> tuple[int, bool, bool, int]:
+        return (
+            _relevance(change, mentioned, read),
+            not _moved_only(change),
             change.stack_id is not None,
             -change.seq,
-        ),
-    )
+        )
+
+    best = max(changes, key=rank)
+    if not rank(best)[0]:
+        unrestored = _unrestored_random(region, again)
+        if unrestored is not None:
+            return unrestored
     others = [change for change in changes if change is not best]
-    return _cause_of(best, others, find_culprit(evidence, region, again, best))
+    cause = _cause_of(best, others, find_culprit(evidence, region, again, best))
+    return cause if rank(best)[0] else replace(cause, confidence="likely")
 
 
 def _changes(
@@ -92,8 +102,7 @@ def _cause_of(
 ) -> Cause:
     return Cause(
         slug=_slug(best),
-        title=f"{base_name(best.state_name)} was {_words(best.before)} in forward, "
-        f"{_words(best.after)} in recomputation",
+        title=_title(best),
         culprit=culprit,
         lines=(
             f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
@@ -133,8 +142,13 @@ def _slug(change: StateChanged) -> str:
     return kinds.get(change.state_kind, "checkpoint-state-changed")
 
 
-def _words(text: str) -> str:
-    return "in another state" if text.startswith("state ") else text
+def _title(change: StateChanged) -> str:
+    name = base_name(change.state_name)
+    if change.before.startswith("state "):
+        return f"{name} was in another state in recomputation"
+    if _moved_only(change):
+        return f"{name} was another object, or written, before recomputation"
+    return f"{name} was {change.before} in forward, {change.after} in recomputation"
 
 
 def _who(change: StateChanged, culprit: SourceLocation | None) -> str:
@@ -145,8 +159,9 @@ def _who(change: StateChanged, culprit: SourceLocation | None) -> str:
 
 
 def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
-    """Return the names in the functions that ran where the runs part, the innermost first."""
+    """Return the names read by the functions that ran where the runs part, innermost first."""
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    pair = pair or first_other(again)
     op = (pair.recompute or pair.forward) if pair is not None else None
     stack_id = op.stack_id if op is not None else None
     if stack_id is None and region.ops:
@@ -163,22 +178,39 @@ def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list
     ]
 
 
-def _relevance(change: StateChanged, mentioned: list[set[str]]) -> int:
-    """Return how near to the parting line a name is used; contexts need no name to matter."""
-    if change.state_kind == "context":
-        return len(mentioned) + 1
-    names = {attribute_name(change), *re.findall(r"\w+", base_name(change.state_name))} - {
-        "self",
-        "state",
+def _read_inside(evidence: Evidence, region: Region, again: Recomputation) -> set[str]:
+    """Return the names read anywhere in the region, and in what it calls."""
+    between = Between(evidence, region, again)
+    return {
+        name
+        for filename in evidence.user_files
+        for function, _ in source.functions(filename)
+        if function and between.inside(filename, function)
+        for name in source.names_in(filename, function)
     }
+
+
+def _moved_only(change: StateChanged) -> bool:
+    """Return whether only the object is another one, and looks the same."""
+    before, after = (re.sub(r"#\d+|v\d+", "", text) for text in (change.before, change.after))
+    return before == after
+
+
+def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
+    """Return how near to the parting line a name is used; contexts need no name to matter."""
+    nearest = len(mentioned) + 2
+    if change.state_kind == "context" or attribute_name(change) == "training":
+        return nearest
+    names = {attribute_name(change), *re.findall(r"\w+", base_name(change.state_name))}
+    names -= {"self", "state"}
     if change.state_kind == "random":
         names = {"random", "rng"}
-    elif attribute_name(change) == "training":
-        return len(mentioned) + 1
+    elif attribute_name(change).endswith("_hooks"):
+        return nearest
     for distance, used in enumerate(mentioned):
         if names & used:
-            return len(mentioned) - distance
-    return 0
+            return nearest - 1 - distance
+    return int(bool(names & read))
 
 
 def _fix(change: StateChanged) -> str:

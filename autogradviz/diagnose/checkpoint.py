@@ -179,8 +179,14 @@ def _victim(
     again: Recomputation,
     differing: list[tuple[SavedTensor | None, SavedTensor | None]],
 ) -> SourceLocation | None:
-    for first, second in differing:
-        saved = first or second
+    parted = {
+        pair.forward.seq
+        for pair in again.pairs
+        if pair.forward is not None and pair.status in {"removed", "changed"}
+    }
+    alone = (saved for saved in region.saved if saved.op is not None and saved.op.seq in parted)
+    listed = (first or second for first, second in differing)
+    for saved in (*alone, *listed):
         if saved is not None and saved.location is not None:
             return saved.location
     last = (again.saved or region.saved)[-1:]

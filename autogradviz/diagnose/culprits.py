@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose import source
-from autogradviz.events import RegionEntered
+from autogradviz.diagnose.between import Between
+from autogradviz.diagnose.contexts import SETTERS, find_context
+from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.events import StateChanged
+    from autogradviz.events import EffectRepeated, StateChanged
     from autogradviz.model import Recomputation, Region, SourceLocation
 
-_SETTERS: Final = {
-    "torch function modes": ("Mode", "mode"),
-    "attention backends": ("sdpa_kernel", "sdp_kernel", "enable_math_sdp", "enable_flash_sdp",
-                           "enable_mem_efficient_sdp", "enable_cudnn_sdp"),
-    "default dtype": ("set_default_dtype",),
-    "deterministic algorithms": ("use_deterministic_algorithms", "deterministic"),
-    "float32 matmul precision": ("set_float32_matmul_precision",),
-    "python random": ("random.",),
-    "numpy random": ("np.random", "numpy.random", "rng."),
-}  # fmt: skip
+Change: TypeAlias = "StateChanged | EffectRepeated"
+
 _CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
 def base_name(name: str) -> str:
@@ -31,7 +28,7 @@ def base_name(name: str) -> str:
     return re.sub(r"\[.*", "", name)
 
 
-def attribute_name(change: StateChanged) -> str:
+def attribute_name(change: Change) -> str:
     """Return "keys" of "cache.keys[1]"."""
     return base_name(change.state_name).rpartition(".")[2]
 
@@ -42,58 +39,142 @@ def find_culprit(
     """Return the line that made a difference: seen while recording, else read in the source."""
     if change.stack_id is not None:
         return evidence.model.location(change.stack_id)
-    if change.state_kind == "object":
-        return _writer(evidence, region, change)
     if change.state_kind == "random":
         return find_draw(evidence, region, again, change)
-    return _context(evidence, region, _SETTERS[change.state_name], change.before)
+    if change.state_kind != "object":
+        return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
+    if change.before.startswith("state "):
+        return _use(evidence, region, again, change)
+    return find_writer(evidence, region, again, change, in_forward=change.in_forward)
 
 
-def _executed(evidence: Evidence, region: Region) -> set[tuple[str, str]]:
-    """Return the files and functions that the region's forward ran through."""
-    return {
-        (place.filename, place.function)
-        for op in region.ops
-        for place in evidence.model.stack(op.stack_id)
-    }
-
-
-def _writer(evidence: Evidence, region: Region, change: StateChanged) -> SourceLocation | None:
+def find_writer(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change, *, in_forward: bool
+) -> SourceLocation | None:
     """Return the statement that writes what changed, by name, direction and place."""
-    executed = _executed(evidence, region)
     if _only_requires_grad(change):
         return _toggle(evidence)
+    if attribute_name(change).endswith("_hooks"):
+        return _hooked(evidence, region, again, change)
+    if re.fullmatch(r"\d+ cached", change.before) and in_forward:
+        return _made(evidence, attribute_name(change))
+    between = Between(evidence, region, again)
     wanted = _direction(change)
-    candidates = [
-        (filename, write)
-        for filename in evidence.user_files
-        for write in source.writes(filename, attribute_name(change))
-        if write.function and write.function.rpartition(".")[2] != "__init__"
-    ]
-    if not candidates:
-        return None
+    key = re.search(r"\[(.*)\]$", change.state_name)
 
-    def score(candidate: tuple[str, source.Write]) -> tuple[int, int, int]:
+    def score(candidate: tuple[str, Write]) -> tuple[int, int, int, int]:
         filename, write = candidate
-        ran = (filename, write.function) in executed
+        inside = between.inside(filename, write.function)
+        outside = between.outside(filename, write.function, write.lineno)
+        fits = write.direction == wanted or (write.direction == "grew" and write.key is not None)
         return (
-            2 * (write.direction == wanted) + (write.direction == "changed"),
-            int(ran == change.in_forward),
+            inside if in_forward else outside,
+            2 * fits + (write.direction == "changed"),
+            int(key is not None and key[1] == write.key),
             -write.lineno,
         )
 
+    candidates = [
+        (filename, write)
+        for filename in evidence.user_files
+        for write in writes(filename, attribute_name(change))
+        if write.function.rpartition(".")[2] != "__init__"
+    ]
+    if not candidates:
+        return None
     filename, write = max(candidates, key=score)
+    looped = _loop_variable(filename, write, region)
+    if looped is not None:
+        return looped
+    return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _entered(
+    evidence: Evidence,
+    region: Region,
+    again: Recomputation,
+    change: Change,
+    found: tuple[str, Write],
+    *,
+    in_forward: bool,
+) -> SourceLocation | None:
+    """Return the ``with`` where the write is that of a context manager, else the write."""
+    filename, write = found
     method = write.function.rpartition(".")[2]
     generator = source.is_generator(filename, write.function)
-    if (method in _CONTEXT_FUNCTIONS or generator) and not change.in_forward:
+    here = source.location(filename, write.lineno, write.function)
+    if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
         owner = method if generator else write.function.split(".")[0]
-        return _context(evidence, region, (owner,), "") or source.location(
-            filename, write.lineno, write.function
-        )
-    return source.location(filename, write.lineno, write.function)
+        return find_context(evidence, region, again, (owner,), change) or here
+    return here
 
 
-def _only_requires_grad(change: StateChanged) -> bool:
+def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
+    """Return where a function was made that reads a loop's variable after the loop moved on."""
+    here = source.location(filename, write.lineno, write.function)
+    if not re.match(r"(async )?for\b", here.text) or region.location is None:
+        return None
+    names = re.findall(r"\w+", here.text.partition(" in ")[0].partition("for ")[2])
+    made = [line for name in names for line in closures(filename, write.function, name)]
+    inside = [line for line in made if write.lineno <= line <= region.location.lineno]
+    return source.location(filename, max(inside), write.function) if inside else None
+
+
+def _hooked(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change
+) -> SourceLocation | None:
+    """Return the line that registered or removed a hook."""
+    counts = [int(found[0]) if (found := re.findall(r"\d+", text)) else 0
+              for text in (change.before, change.after)]  # fmt: skip
+    added = counts[1] > counts[0]
+    words = _HOOK_CALLS if added else (".remove",)
+    found = [
+        (filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function, called in source.calls(filename, words)
+        if added or called.endswith(".remove")
+    ]
+    return _nearest(evidence, region, again, found)
+
+
+def _made(evidence: Evidence, name: str) -> SourceLocation | None:
+    for filename in evidence.user_files:
+        for lineno, function in makers(filename, name):
+            return source.location(filename, lineno, function)
+    return None
+
+
+def _use(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    """Return the call that draws from a generator of the user's own."""
+    found = [
+        (filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in source.uses(filename, attribute_name(change))
+    ]
+    if change.in_forward:
+        between = Between(evidence, region, again)
+        best = max((between.inside(place[0], place[2]) for place in found), default=0)
+        found = [p for p in found if between.inside(p[0], p[2]) == best]
+        return source.location(*found[0]) if found and best else None
+    return _nearest(evidence, region, again, found)
+
+
+def _nearest(
+    evidence: Evidence, region: Region, again: Recomputation, found: Iterable[tuple[str, int, str]]
+) -> SourceLocation | None:
+    """Return the place that most surely ran between the two runs of a region."""
+    between = Between(evidence, region, again)
+    places = [(between.outside(file, function, line), -line, file, function)
+              for file, line, function in found]  # fmt: skip
+    if not places:
+        return None
+    _, line, filename, function = max(places)
+    return source.location(filename, -line, function)
+
+
+def _only_requires_grad(change: Change) -> bool:
     flag = ", requires grad"
     return change.before != change.after and (
         change.before.removesuffix(flag) == change.after.removesuffix(flag)
@@ -107,16 +188,16 @@ def _toggle(evidence: Evidence) -> SourceLocation | None:
             (lineno, function)
             for lineno, function, _ in source.calls(filename, ("requires_grad_",))
         ]
-        found += [(w.lineno, w.function) for w in source.writes(filename, "requires_grad")]
+        found += [(w.lineno, w.function) for w in writes(filename, "requires_grad")]
         outside = [place for place in found if place[1].rpartition(".")[2] != "__init__"]
         if outside:
             return source.location(filename, *min(outside))
     return None
 
 
-def _direction(change: StateChanged) -> source.Direction:
+def _direction(change: Change) -> Direction:
     sizes = [re.fullmatch(r"len (\d+)", text) for text in (change.before, change.after)]
-    if "[" in change.state_name:
+    if "absent" in {change.before, change.after}:
         return "grew" if change.before == "absent" else "shrank"
     if sizes[0] is None or sizes[1] is None:
         return "changed"
@@ -127,52 +208,27 @@ def find_draw(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
     """Return the call in the region's own code that draws the random numbers."""
-    executed = _executed(evidence, region)
+    between = Between(evidence, region, again)
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
     ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
     parted = [op.location.lineno for op in ops if op.location is not None]
-    found = [
-        (filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function, _ in source.calls(filename, _SETTERS[change.state_name])
-        if (filename, function) in executed or _same_class(function, executed)
-    ]
-    if not found:
-        return None
     near = min(parted, default=0)
-    filename, lineno, function = min(found, key=lambda place: abs(near - place[1]))
+    found = [
+        (between.inside(filename, function), -abs(near - lineno), filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in _draws(filename, change.state_name)
+    ]
+    if not found or max(found)[0] == 0:
+        return None
+    _, _, filename, lineno, function = max(found)
     return source.location(filename, lineno, function)
 
 
-def _same_class(function: str, executed: set[tuple[str, str]]) -> bool:
-    owner = function.rpartition(".")[0]
-    return bool(owner) and any(other.startswith(f"{owner}.") for _, other in executed)
-
-
-def _context(
-    evidence: Evidence, region: Region, words: tuple[str, ...], before: str
-) -> SourceLocation | None:
-    """Return the ``with`` around the region's forward that made the difference, or a setter."""
-    entered = next(
-        (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id), None
-    )
-    named = tuple(word.strip() for word in before.split(",") if word.strip() not in {"", "none"})
-    around: list[tuple[str, int, str, str]] = []
-    for place in evidence.model.stack(entered.stack_id if entered is not None else None):
-        if place.filename in evidence.user_files:
-            around += [
-                (place.filename, lineno, place.function, text)
-                for lineno, text in source.enclosing_withs(place.filename, place.lineno)
-            ]
-    for wanted in (named, words):
-        for filename, lineno, function, text in around:
-            if any(word in text for word in wanted):
-                return source.location(filename, lineno, function)
-    for filename in evidence.user_files:
-        for lineno, function, called in source.calls(filename, words):
-            if not called.endswith("Mode"):
-                return source.location(filename, lineno, function)
-    if around:
-        filename, lineno, function, _ = around[0]
-        return source.location(filename, lineno, function)
-    return None
+def _draws(filename: str, generator: str) -> list[tuple[int, str]]:
+    modules = ("random",) if generator == "python random" else ("numpy.random", "np.random")
+    names = source.imported(filename, modules[0])
+    return [
+        (lineno, function)
+        for lineno, function, called in source.calls(filename, ("",))
+        if called in names or called.startswith(tuple(f"{module}." for module in modules))
+    ]

@@ -6,6 +6,8 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose import source
+from autogradviz.diagnose.raw_memory import raw_writes
 from autogradviz.events import BackwardStarted, FrameSeen, NodeFinished, ParameterSeen
 
 if TYPE_CHECKING:
@@ -138,6 +140,14 @@ class Evidence:
         """Files of the user's own that appear in stacks, in order of appearance."""
         frames = self.model.log.of(FrameSeen)
         return tuple(dict.fromkeys(f.filename for f in frames if not f.library))
+
+    def raw_write(self) -> SourceLocation | None:
+        """Return a line of the user's that writes memory past PyTorch, as far as source tells."""
+        for filename in self.user_files:
+            found = raw_writes(filename)
+            if found:
+                return source.location(filename, *found[0])
+        return None
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

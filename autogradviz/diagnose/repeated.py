@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import random_cause
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.suffering import harmed
 from autogradviz.diagnose.wording import fit, quoted, short, where
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
                     slug=cause.slug,
                     title=f"{cause.title}{where(region.module)}",
                     culprit=cause.culprit,
-                    victim=cause.victim,
+                    victim=harmed(region, again) or cause.victim,
                     explanation=fit(
                         [
                             f"The checkpointed region {region.function}{where(region.module)} "

@@ -95,7 +95,7 @@ def _describe(
     named = slot(saved, node.name)
     victim = saved.location or node.location
     fused = write is not None and "fused" in write.name
-    culprit = write.location if write is not None else None
+    culprit = write.location if write is not None else evidence.raw_write()
     return Finding(
         slug="silent-write",
         title=f"{name or named} was written before backward, past the version check",
@@ -109,7 +109,8 @@ def _describe(
                 f"Then {write.name} at {short(culprit)} wrote the same memory:"
                 if write is not None
                 else "Its content is not what was saved, and no operator was seen writing it: a "
-                "kernel with a raw pointer, NumPy on shared memory, another thread.",
+                "kernel with a raw pointer, NumPy on shared memory, another thread."
+                + (" The source has such a write:" if culprit is not None else ""),
                 quoted(culprit),
                 _why(fused=fused, seen=write is not None),
                 f"so the counter still said {unpack.seen_version} when backward read the tensor: "
@@ -122,7 +123,7 @@ def _describe(
             else "with torch.no_grad():\n    tensor.clamp_(...)  # not tensor.data: then PyTorch "
             "can tell\n# and move the write after backward()"
         ),
-        confidence="certain" if _changed(unpack) and culprit is not None else "likely",
+        confidence="certain" if _changed(unpack) and write and culprit else "likely",
         events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
     )

@@ -8,32 +8,13 @@ from __future__ import annotations
 
 import ast
 import linecache
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.model import SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Direction: TypeAlias = Literal["grew", "shrank", "changed"]
-
-_GROWS: Final = frozenset(
-    {"append", "appendleft", "extend", "add", "insert", "update", "setdefault"}
-)
-_SHRINKS: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard"})
-_OTHERS: Final = frozenset({"sort", "reverse", "rotate", "fill", "set"})
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One statement that writes a name."""
-
-    lineno: int
-    function: str  # qualified
-    direction: Direction
-
 
 @cache
 def _tree(filename: str) -> ast.Module | None:
@@ -91,16 +72,42 @@ def own_nodes(owner: ast.AST) -> Iterator[ast.AST]:
 
 
 def names_in(filename: str, function: str) -> set[str]:
-    """Return every name and attribute that a function mentions."""
+    """Return every name and attribute that a function reads."""
     found: set[str] = set()
     for name, owner in functions(filename):
         if name == function or name.rpartition(".")[2] == function:
             for node in own_nodes(owner):
-                if isinstance(node, ast.Name):
-                    found.add(node.id)
-                elif isinstance(node, ast.Attribute):
-                    found.add(node.attr)
+                if isinstance(node, ast.AugAssign):
+                    found |= _target_names(node.target)
+                elif isinstance(getattr(node, "ctx", None), ast.Load):
+                    found |= _target_names(node)
     return found
+
+
+def _target_names(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id}
+    return {node.attr} if isinstance(node, ast.Attribute) else set()
+
+
+@cache
+def called_names(filename: str, function: str, first: int, last: int) -> frozenset[str]:
+    """Return the last names of what a function calls on the lines between two of its lines.
+
+    What a ``with`` enters, a decorator or an argument that is a function counts as called.
+    """
+    found: set[str] = set()
+    for name, owner in functions(filename):
+        if name != function:
+            continue
+        for node in own_nodes(owner):
+            if first < getattr(node, "lineno", first) < last:
+                if isinstance(node, ast.Call):
+                    for part in (node.func, *node.args, *[word.value for word in node.keywords]):
+                        found |= _target_names(part)
+                elif isinstance(node, ast.Attribute):
+                    found.add(node.attr)  # a property
+    return frozenset(found)
 
 
 def is_generator(filename: str, function: str) -> bool:
@@ -113,62 +120,35 @@ def is_generator(filename: str, function: str) -> bool:
     )
 
 
-def writes(filename: str, name: str) -> list[Write]:
-    """Return the statements of a file that write a variable or an attribute of that name."""
-    found = [
-        Write(node.lineno, function, direction)  # type: ignore[attr-defined]
-        for function, owner in functions(filename)
-        for node in own_nodes(owner)
-        if (direction := _writes_name(node, name)) is not None
-    ]
-    return sorted(found, key=lambda write: write.lineno)
-
-
-def _writes_name(node: ast.AST, name: str) -> Direction | None:
-    direction: Direction | None = None
-    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        flat = [part for target in targets for part in _flat(target)]
-        if any(isinstance(t, ast.Subscript) and _is(t.value, name) for t in flat):
-            direction = "grew"
-        elif any(_is(target, name) for target in flat):
-            direction = "changed"
-    elif isinstance(node, ast.Delete):
-        if any(isinstance(t, ast.Subscript) and _is(t.value, name) for t in node.targets):
-            direction = "shrank"
-    elif isinstance(node, ast.Call):
-        direction = _call_writes(node, name)
-    return direction
-
-
-def _call_writes(node: ast.Call, name: str) -> Direction | None:
-    called = node.func
-    if isinstance(called, ast.Name) and called.id == "next" and node.args:
-        return "changed" if _is(node.args[0], name) else None
-    if not isinstance(called, ast.Attribute) or not _is(called.value, name):
-        return None
-    if called.attr in _GROWS:
-        return "grew"
-    if called.attr in _SHRINKS:
-        return "shrank"
-    return "changed" if called.attr in _OTHERS else None
-
-
-def _flat(target: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for part in target.elts:
-            yield from _flat(part)
-    elif isinstance(target, ast.Starred):
-        yield from _flat(target.value)
-    else:
-        yield target
-
-
-def _is(node: ast.AST, name: str) -> bool:
+def is_named(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Subscript):  # self.cache[layer].append(x)
-        return _is(node.value, name)
+        return is_named(node.value, name)
     return (isinstance(node, ast.Attribute) and node.attr == name) or (
         isinstance(node, ast.Name) and node.id == name
+    )
+
+
+def uses(filename: str, name: str) -> list[tuple[int, str]]:
+    """Return line and function of calls on a variable or attribute, or that are given it."""
+    found = set()
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, ast.Call):
+                given = [*node.args, *[word.value for word in node.keywords]]
+                called = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                if any(is_named(part, name) for part in (called, *given)):
+                    found.add((node.lineno, function))
+    return sorted(found)
+
+
+def imported(filename: str, module: str) -> frozenset[str]:
+    """Return the names under which a file knows a module's functions."""
+    return frozenset(
+        alias.asname or alias.name
+        for _, owner in functions(filename)
+        for node in own_nodes(owner)
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
     )
 
 
@@ -181,6 +161,22 @@ def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
                 called = ast.unparse(node.func)
                 if any(word in called for word in words):
                     found.append((node.lineno, function, called))
+    return sorted(found)
+
+
+def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Return line, function and text of calls and assignments whose target holds a word."""
+    found = []
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, ast.Call):
+                target, text = ast.unparse(node.func), ast.unparse(node)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                target, text = ast.unparse(node.targets[0]), ast.unparse(node)
+            else:
+                continue
+            if not target.endswith("Mode") and any(word in target for word in words):
+                found.append((node.lineno, function, text))
     return sorted(found)
 
 

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import find_cause
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.suffering import first_other, harmed
 from autogradviz.diagnose.wording import fit, op_words, quoted, short, where
-from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Op, OpPair, Recomputation, Region
-
-_UNINITIALISED = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 
 
 def find_different_values(evidence: Evidence) -> Iterator[Finding]:
@@ -29,30 +27,10 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
         for again in region.recomputations[:1]:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family
-            pair = _first_other(again)
+            pair = first_other(again)
             if pair is not None:
                 yield _describe(evidence, region, again, pair)
                 return
-
-
-def _first_other(again: Recomputation) -> OpPair | None:
-    """Return the first operator that both runs called and that gave other values.
-
-    What only one of them called proves nothing: a selective policy recomputes less, debugging
-    and gradients inside the region add operators of their own.
-    """
-    return next((pair for pair in again.pairs if pair.status == "same" and _differ(pair)), None)
-
-
-def _differ(pair: OpPair) -> bool:
-    first, second = pair.forward, pair.recompute
-    if first is None or second is None or first.name in _UNINITIALISED:
-        return False
-    return any(
-        a != b
-        for a, b in zip(first.output_hashes, second.output_hashes, strict=False)
-        if NO_ID not in {a, b}
-    )
 
 
 def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: OpPair) -> Finding:
@@ -65,7 +43,7 @@ def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: Op
         title=f"{region.module or region.function} computed other values when it was recomputed"
         + (f": {cause.title}" if cause is not None else ""),
         culprit=culprit or op.location,
-        victim=op.location,
+        victim=harmed(region, again) or op.location,
         explanation=fit(
             [
                 f"The checkpointed region {region.function}{where(region.module)} "

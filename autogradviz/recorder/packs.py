@@ -237,6 +237,10 @@ class RegionTable:
             early = error is not None and issubclass(error, _EarlyStop)
             outcome = "completed" if error is None else "early_stop" if early else "error"
             recorder.emit(RecomputeStopped, recompute_id, outcome)
+            target = getattr(hooks, _FRAME, lambda: None)()
+            recorder.guarded(
+                "state", self._describe, recorder.state.recompute_left, recompute_id, target
+            )
 
 
 _FRAME = "_autogradviz_frame"

@@ -15,7 +15,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
+from autogradviz.events import (
+    RecomputeStarted,
+    RecomputeStopped,
+    RegionCutOff,
+    RegionEntered,
+    RegionExited,
+)
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.frames import function_name
 
@@ -62,6 +68,18 @@ class ReentrantTable:
         recorder.guarded("state", recorder.state.region_entered, region_id, held, _plain(arguments))
         return state, region_id
 
+    def cut_off(self, opened: Opened, arguments: Any, result: Any) -> None:
+        """Record that autograd does not follow the region, where gradients are on."""
+        state, region_id = opened
+        if not state.follows:
+            return
+        given = any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
+        listed = result if isinstance(result, tuple) else (result,)
+        if not given:
+            self._recorder.emit(RegionCutOff, region_id, "arguments")
+        elif result is not None and not any(isinstance(r, torch.Tensor) for r in listed):
+            self._recorder.emit(RegionCutOff, region_id, "results")
+
     def leave(self, opened: Opened, function: Any, arguments: Any, *, failed: bool) -> None:
         """Record that a region's forward ends."""
         recorder = self._recorder
@@ -92,11 +110,16 @@ class ReentrantTable:
             )  # fmt: skip
         return state, recompute_id
 
-    def leave_again(self, opened: Opened, *, failed: bool) -> None:
+    def leave_again(self, opened: Opened, function: Any, arguments: Any, *, failed: bool) -> None:
         """Record that a region's second run ends."""
+        recorder = self._recorder
         state, recompute_id = opened
         _close(state, (None, recompute_id))
-        self._recorder.emit(RecomputeStopped, recompute_id, "error" if failed else "completed")
+        recorder.emit(RecomputeStopped, recompute_id, "error" if failed else "completed")
+        held = {"fn": function}
+        recorder.guarded(
+            "state", recorder.state.recompute_left, recompute_id, held, _plain(arguments)
+        )
 
 
 def _close(state: ThreadState, opened: tuple[int | None, int | None]) -> None:
@@ -119,6 +142,7 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
     names = ("forward", "backward")
     kept = {name: CheckpointFunction.__dict__[name] for name in names}
     first, backward = (kept[name].__func__ for name in names)
+    apply = CheckpointFunction.apply
     table = ReentrantTable(recorder)
 
     @transparent
@@ -132,7 +156,17 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
             failed = False
         finally:
             recorder.guarded("checkpoint", table.leave, opened, run_function, args, failed=failed)
+        recorder.guarded("checkpoint", table.cut_off, opened, args, result)
         return result
+
+    @transparent
+    def watched_apply(*args: Any) -> Any:
+        state = recorder.threads.state()
+        outer, state.follows = state.follows, torch.is_grad_enabled()
+        try:
+            return apply(*args)
+        finally:
+            state.follows = outer
 
     @transparent
     def watched_backward(ctx: Any, *gradients: Any) -> Any:
@@ -148,15 +182,19 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
                 result = function(*args)
                 failed = False
             finally:
-                recorder.guarded("checkpoint", table.leave_again, opened, failed=failed)
+                recorder.guarded(
+                    "checkpoint", table.leave_again, opened, function, args, failed=failed
+                )
             return result
 
         return backward(_WatchedContext(ctx, run_again), *gradients)
 
     CheckpointFunction.forward = staticmethod(watched_forward)  # type: ignore[method-assign]
     CheckpointFunction.backward = staticmethod(watched_backward)  # type: ignore[method-assign]
+    CheckpointFunction.apply = watched_apply  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
+        del CheckpointFunction.apply  # it is inherited
         for name in names:
             setattr(CheckpointFunction, name, kept[name])

@@ -9,6 +9,7 @@ way) the version at the first look; for a custom Function, the version when its 
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -37,6 +38,7 @@ class Packed:
     """One save that went through hooks."""
 
     __slots__ = (
+        "holder",
         "node_id",
         "original",
         "saved_hash",
@@ -58,6 +60,7 @@ class Packed:
         self.saved_hash = saved_hash
         self.node_id: int | None = None
         self.unpacked = 0
+        self.holder: weakref.ref[Any] | None = None  # what the hook returned
 
 
 class SaveTable:
@@ -184,6 +187,11 @@ class SaveTable:
 
     def packed(self, save: Packed, result: Any) -> None:
         """Remember what the pack hook made of a save."""
+        for other in self._packed.get(id(result), ()):
+            if other.holder is not None and other.holder() is not result:
+                self.released(other.saved_id)  # its graph died unseen, and the address is used anew
+        with suppress(TypeError):  # numbers, tuples
+            save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
         self._address_of[save.saved_id] = id(result)
 

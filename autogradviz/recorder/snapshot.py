@@ -8,30 +8,27 @@ dictionaries are read directly, and only plain built-in values are shown.
 
 from __future__ import annotations
 
+import argparse
 import collections
-import itertools
-import random
+import contextvars
 import sys
 import threading
 import types
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.contents import CONTAINERS, PLAIN, SEQUENCES, Numbers, parts_of, text_of
 from autogradviz.recorder.stacks import is_library
-from autogradviz.recorder.tensors import version_of
 
-MAX_OBJECTS: Final = 400
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_OBJECTS: Final = 600
 MAX_ITEMS: Final = 12
 MAX_DEPTH: Final = 7
-MAX_TEXT: Final = 60
 
-_function_modes = torch.overrides._get_current_function_mode_stack  # noqa: SLF001
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
-_SEQUENCES: Final = (list, tuple, collections.deque)
-_SETS: Final = (set, frozenset)
-_CONTAINERS: Final = (*_SEQUENCES, *_SETS, dict, collections.OrderedDict, collections.defaultdict)
-_COUNTERS: Final = (itertools.count, itertools.cycle, itertools.repeat)
+_NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _MODULE_INTERNALS: Final = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
 )
@@ -40,9 +37,11 @@ _MODULE_INTERNALS: Final = frozenset(
 class Snapshot:
     """One walk over what a function can read."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self.found: dict[str, str] = {}
+        self._numbers = numbers
         self._seen: set[int] = set()
+        self._classes: set[type] = set()
         self._keep: list[Any] = []  # addresses stay unique while we walk
         self._queue: collections.deque[tuple[str, Any, int]] = collections.deque()
 
@@ -56,84 +55,75 @@ class Snapshot:
         visited = 0
         while self._queue and visited < MAX_OBJECTS:
             path, value, depth = self._queue.popleft()
-            kind = type(value)
-            if kind in _PLAIN:
-                self.found[path] = repr(value)[:MAX_TEXT]
-                continue
-            if id(value) in self._seen:
+            text = text_of(value, self._numbers)
+            if text is not None:
+                self.found.setdefault(path, text)
+            if type(value) in PLAIN or id(value) in self._seen:
                 continue
             self._seen.add(id(value))
             self._keep.append(value)
             visited += 1
-            self._visit(path, value, kind, depth)
+            self._visit(path, value, type(value), depth)
         self._keep.clear()
         return self.found
 
-    def _visit(self, path: str, value: Any, kind: type, depth: int) -> None:  # noqa: C901 - a table
-        if isinstance(value, torch.Tensor):
-            self._tensor(path, value)
-        elif isinstance(value, torch.nn.Module):
+    def _visit(self, path: str, value: Any, kind: type, depth: int) -> None:
+        for name, part in parts_of(value):
+            self.add(f"{path}.{name}", part, depth + 1)
+        if isinstance(value, torch.nn.Module):
             self._module(path, value, depth)
-        elif kind in _CONTAINERS:
+        elif isinstance(value, CONTAINERS):
             self._container(path, value, depth)
-        elif kind in _COUNTERS:
-            self.found[path] = repr(value)[:MAX_TEXT]
-        elif kind is random.Random:
-            self.found[path] = f"state {hash(value.getstate())}"
-        elif kind is torch.Generator:
-            self.found[path] = f"state {hash(bytes(value.get_state().tolist()))}"
+            self._object(path, value, depth)
         elif isinstance(value, types.MethodType):
             self.add(f"{path}.__self__", value.__self__, depth + 1)
             self.add(path, value.__func__, depth + 1)
         elif isinstance(value, types.FunctionType):
             self._function(path, value, depth)
+        elif kind is contextvars.ContextVar:
+            self.add(path, value.get(None), depth)
         elif isinstance(value, type):
             if not _from_library(value):
                 self._instance(path, dict(vars(value)), depth, plain_too=True)
-        elif isinstance(value, threading.local):
+        elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
-        elif not isinstance(value, types.ModuleType):
+        elif not isinstance(value, (types.ModuleType, torch.Tensor)):
             self._object(path, value, depth)
-
-    def _tensor(self, path: str, value: torch.Tensor) -> None:
-        if type(value) in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
-            shape = "×".join(map(str, value.shape)) or "scalar"
-            grad = ", requires grad" if value.requires_grad else ""
-            place = "" if value.device.type == "cpu" else f" {value.device}"
-            dtype = str(value.dtype).removeprefix("torch.")
-            self.found[path] = f"{dtype} {shape}{place} v{version_of(value)}{grad}"
 
     def _module(self, path: str, value: torch.nn.Module, depth: int) -> None:
         held = value.__dict__
         for name, child in held.items():
             if name in _MODULE_INTERNALS:
                 continue
-            if name.endswith("_hooks"):  # how many of each kind
-                if child:
-                    self.found[f"{path}.{name}"] = f"{len(child)} hooks"
-                continue
-            if not name.startswith("_") or name[1:2] != "_":
+            if name.endswith("_hooks"):
+                self._hooks(f"{path}.{name}", child, depth)
+            elif not name.startswith("_") or name[1:2] != "_":
                 self.add(f"{path}.{name}", child, depth + 1)
         for table in ("_parameters", "_buffers", "_modules"):
             for name, child in list(held.get(table, {}).items()):
                 self.add(f"{path}.{name}", child, depth + 1)
-        if not _from_library(type(value)):
-            forward = getattr(type(value), "forward", None)
-            if isinstance(forward, types.FunctionType):
-                self._names_read(forward, depth)
+        self._methods(type(value), depth)
+
+    def _hooks(self, path: str, hooks: Any, depth: int) -> None:
+        """Tell how many hooks of a kind there are, and what each can read."""
+        if isinstance(hooks, dict) and hooks:
+            self.found[path] = f"{len(hooks)} hooks"
+            for number, hook in enumerate(list(hooks.values())[:MAX_ITEMS]):
+                self.add(f"{path}[{number}]", hook, depth + 1)
 
     def _container(self, path: str, value: Any, depth: int) -> None:
-        self.found[path] = f"len {len(value)}"
         if isinstance(value, dict):
-            for key, item in list(value.items())[:MAX_ITEMS]:
-                if type(key) in _PLAIN:
+            for key, item in list(dict.items(value))[:MAX_ITEMS]:
+                if type(key) in PLAIN:
                     self.add(f"{path}[{key!r}]", item, depth + 1)
-        elif isinstance(value, _SEQUENCES):
+        elif isinstance(value, SEQUENCES):
             for index, item in enumerate(list(value)[:MAX_ITEMS]):
                 self.add(f"{path}[{index}]", item, depth + 1)
 
     def _function(self, path: str, value: types.FunctionType, depth: int) -> None:
         if is_library(value.__code__.co_filename):
+            if hasattr(value, "__wrapped__"):
+                self.add(path, value.__wrapped__, depth + 1)
             return
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
             try:
@@ -142,14 +132,33 @@ class Snapshot:
                 continue
         for number, default in enumerate(value.__defaults__ or ()):
             self.add(f"{path}.defaults[{number}]", default, depth + 1)
+        for name, default in (value.__kwdefaults__ or {}).items():
+            self.add(f"{path}.{name}", default, depth + 1)
+        for name, item in value.__dict__.items():  # function.calls += 1
+            if name != "__wrapped__":
+                self.add(f"{path}.{name}", item, depth + 1)
         self._names_read(value, depth)
 
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
-        for name in function.__code__.co_names:
+        for name in dict.fromkeys(_names_of(function.__code__)):
             found = function.__globals__.get(name, self)
             if found is not self and not isinstance(found, types.ModuleType):
                 self.add(name, found, depth + 1)
+
+    def _methods(self, kind: type, depth: int) -> None:
+        """Queue what the methods of a user's class read, and its own containers."""
+        for base in kind.__mro__[:-1]:
+            if base in self._classes or _from_library(base):
+                continue
+            self._classes.add(base)
+            for name, item in list(vars(base).items()):
+                if isinstance(item, (staticmethod, classmethod)):
+                    item = item.__func__  # noqa: PLW2901 - what is inside
+                if isinstance(item, types.FunctionType):
+                    self._function(name, item, depth)
+                elif isinstance(item, CONTAINERS) and not name.startswith("__"):
+                    self.add(f"{base.__name__}.{name}", item, depth + 1)
 
     def _object(self, path: str, value: Any, depth: int) -> None:
         if _from_library(type(value)):
@@ -157,18 +166,35 @@ class Snapshot:
         held = getattr(value, "__dict__", None)
         if type(held) is dict:
             self._instance(path, dict(held), depth, plain_too=True)
-        for kind in type(value).__mro__[:-1]:
-            if _from_library(kind):
-                continue
-            mutable = {n: v for n, v in vars(kind).items() if type(v) in _CONTAINERS}
-            self._instance(kind.__name__, mutable, depth, plain_too=False)
+        for name, item in _slots(value):
+            self.add(f"{path}.{name}", item, depth + 1)
+        self._methods(type(value), depth)
 
     def _instance(self, path: str, held: dict[str, Any], depth: int, *, plain_too: bool) -> None:
         for name, item in list(held.items()):
             if name.startswith("__"):
                 continue
-            if plain_too or type(item) not in _PLAIN:
+            if plain_too or type(item) not in PLAIN:
                 self.add(f"{path}.{name}", item, depth + 1)
+
+
+def _names_of(code: types.CodeType) -> Iterator[str]:
+    """Yield the names that a function's code reads, and those of the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_of(constant)
+
+
+def _slots(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object keeps in ``__slots__``: their descriptors run no user's code."""
+    for base in type(value).__mro__[:-1]:
+        for name, item in vars(base).items():
+            if isinstance(item, types.MemberDescriptorType):
+                try:
+                    yield name, item.__get__(value)
+                except AttributeError:  # empty
+                    continue
 
 
 def _from_library(kind: type) -> bool:
@@ -177,15 +203,18 @@ def _from_library(kind: type) -> bool:
     return kind.__module__ == "builtins" or (filename is not None and is_library(filename))
 
 
-def describe(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, str]:
+def describe(
+    function: Any, arguments: tuple[Any, ...], named: dict[str, Any], numbers: Numbers
+) -> dict[str, str]:
     """Return what a function can read, as text by path.
 
     Args:
         function: what will be called: a function, a bound method or a module.
         arguments: its positional arguments; tensors among them may be None.
         named: its keyword arguments.
+        numbers: tells objects apart.
     """
-    snapshot = Snapshot()
+    snapshot = Snapshot(numbers)
     names: tuple[str, ...] = ()
     target = function
     if isinstance(function, torch.nn.Module):
@@ -207,39 +236,3 @@ def describe(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -
     for name, value in named.items():
         snapshot.add(name, value)
     return snapshot.walk()
-
-
-def surroundings() -> dict[str, tuple[str, str]]:
-    """Return process-wide state that forward and recomputation should share: kind and text."""
-    state = {
-        "python random": ("random", f"state {hash(random.getstate())}"),
-        "torch function modes": ("context", _names(_function_modes())),
-        "attention backends": ("context", _attention_backends()),
-        "default dtype": ("context", str(torch.get_default_dtype())),
-        "deterministic algorithms": ("context", str(torch.are_deterministic_algorithms_enabled())),
-        "float32 matmul precision": ("context", torch.get_float32_matmul_precision()),
-    }
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        kept = numpy.random.get_state(legacy=False)["state"]
-        state["numpy random"] = ("random", f"state {hash((kept['key'].tobytes(), kept['pos']))}")
-    return state
-
-
-def _names(modes: list[Any]) -> str:
-    names = [type(mode).__name__ for mode in modes]
-    return ", ".join(name for name in names if name != "DeviceContext") or "none"
-
-
-def _attention_backends() -> str:
-    on = [
-        name
-        for name, enabled in (
-            ("flash", torch.backends.cuda.flash_sdp_enabled()),
-            ("memory-efficient", torch.backends.cuda.mem_efficient_sdp_enabled()),
-            ("math", torch.backends.cuda.math_sdp_enabled()),
-            ("cudnn", torch.backends.cuda.cudnn_sdp_enabled()),
-        )
-        if enabled
-    ]
-    return ", ".join(on) or "none"

@@ -1,8 +1,9 @@
 """The state seam: what changed around a checkpointed region between its two runs.
 
-The surroundings are described when a region's forward begins, when it ends, and when its
-recomputation begins. What differs between the first and the last is told (``StateChanged``),
-with the line of the write where that was seen: attributes of modules are written through
+The surroundings are described when a region's forward begins and ends, and when its
+recomputation begins and ends. What differs between the two beginnings is told (``StateChanged``),
+and so is what each of the runs changed, the second on top of the first (``EffectRepeated``); with
+the line of the write where that was seen: attributes of modules are written through
 ``nn.Module.__setattr__``, a Python function.
 """
 
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import StateChanged
+from autogradviz.events import EffectRepeated, StateChanged
+from autogradviz.recorder.contents import Numbers
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.snapshot import describe, surroundings
+from autogradviz.recorder.process import surroundings
+from autogradviz.recorder.snapshot import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +36,8 @@ class StateTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._numbers = Numbers()
+        self._again: dict[int, tuple[int, State]] = {}  # recomputation → region, its beginning
         self._before: dict[int, State] = {}
         self._after: dict[int, State] = {}
         self._entered: dict[int, int] = {}  # region → event number at its beginning
@@ -41,12 +46,12 @@ class StateTable:
     def region_entered(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
         """Describe what a region can read, before its forward runs."""
         self._entered[region_id] = self._recorder.event_count
-        self._before[region_id] = _read(held, arguments)
+        self._before[region_id] = self._read(held, arguments)
 
     def region_left(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
         """Describe it again, after its forward ran."""
         if region_id in self._before:
-            self._after[region_id] = _read(held, arguments)
+            self._after[region_id] = self._read(held, arguments)
 
     def recompute_entered(
         self, region_id: int, recompute_id: int, held: dict[str, Any], arguments: Any
@@ -55,7 +60,8 @@ class StateTable:
         before = self._before.get(region_id)
         if before is None:
             return
-        now = _read(held, arguments)
+        now = self._read(held, arguments)
+        self._again[recompute_id] = (region_id, now)
         left = self._after.get(region_id, now)
         names = [name for name in (*before, *now) if before.get(name) != now.get(name)]
         for name in list(dict.fromkeys(names))[:MAX_CHANGES]:
@@ -67,25 +73,40 @@ class StateTable:
                 stack_id=self._writer(name, self._entered[region_id]) if kind == "object" else None,
             )  # fmt: skip
 
+    def recompute_left(self, recompute_id: int, held: dict[str, Any], arguments: Any) -> None:
+        """Record what the forward changed, and the recomputation changed once more."""
+        region_id, begun = self._again.pop(recompute_id, (-1, {}))
+        before, left = self._before.get(region_id), self._after.get(region_id)
+        if before is None or left is None:
+            return
+        now = self._read(held, arguments)
+        for name, (kind, text) in now.items():
+            was, first = before.get(name), left.get(name)
+            if kind != "object" or was is None or first is None or was == first:
+                continue
+            if begun.get(name) not in {(kind, text), was, None}:
+                self._recorder.emit(
+                    EffectRepeated, region_id, recompute_id, kind, name, was[1], text,
+                    stack_id=self._writer(name, self._entered[region_id]),
+                )  # fmt: skip
+
     def _writer(self, name: str, since: int) -> int | None:
         """Return the stack that wrote an attribute of that name since an event."""
         written, stack_id = self._writes.get(name.rpartition(".")[2], (-1, None))
         return stack_id if written >= since else None
+
+    def _read(self, held: dict[str, Any], arguments: Any) -> State:
+        named = held.get("kwargs") or {}
+        described = describe(held.get("fn"), arguments, named, self._numbers)
+        found: State = {name: ("object", text) for name, text in described.items()}
+        found.update(surroundings())
+        return found
 
     def wrote(self, name: str) -> None:
         """Note that a module's attribute was written, and where."""
         if self._recorder.with_stacks:
             stack_id = self._recorder.stacks.capture(3)
             self._writes[name] = (self._recorder.event_count, stack_id)
-
-
-def _read(held: dict[str, Any], arguments: Any) -> State:
-    found: State = {
-        name: ("object", text)
-        for name, text in describe(held.get("fn"), arguments, held.get("kwargs") or {}).items()
-    }
-    found.update(surroundings())
-    return found
 
 
 def plain_arguments(frame: Any) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ class ThreadState:
 
     __slots__ = (
         "calls",
+        "follows",
         "modules",
         "number",
         "regions",
@@ -30,6 +31,7 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int, NodeTag]] = []  # (backward, node, its tag)
+        self.follows = False  # gradients were on where the innermost reentrant region was called
 
     @property
     def region(self) -> tuple[int | None, int | None]:

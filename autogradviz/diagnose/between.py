@@ -1,0 +1,128 @@
+"""Which functions ran inside a region, and which lines between its two runs.
+
+The log knows the lines that ran operators. What else ran is read from the source: the lines
+after the call of the region and before the backward that recomputed it, and what they call.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose import source
+from autogradviz.events import RecomputeStarted, RegionEntered
+
+if TYPE_CHECKING:
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Recomputation, Region
+
+MAX_DEPTH: Final = 4  # calls followed by name
+_LAST: Final = 1 << 30
+
+Place = tuple[str, str]  # file and qualified function
+
+
+class Between:
+    """Where a region's two runs passed, and what lies between them."""
+
+    def __init__(self, evidence: Evidence, region: Region, again: Recomputation) -> None:
+        self._evidence = evidence
+        self._region = region
+        self._again = again
+
+    def inside(self, filename: str, function: str) -> int:
+        """Return 2 for a function that the region's forward ran, 1 for one that it may call."""
+        if (filename, function) in self.executed:
+            return 2
+        return int(_tail(function) in self._called_inside)
+
+    def outside(self, filename: str, function: str, lineno: int) -> int:
+        """Return 3 for a line between the two runs, 2 for what such a line may call, else less."""
+        for first, last in self._spans.get((filename, function), ()):
+            if first < lineno < last:
+                return 3
+        if function and {_tail(function), _owner(function)} & self._called_between:
+            return 2
+        passed = (filename, function) in self._spans or self.inside(filename, function)
+        return int(bool(function) and not passed)
+
+    @cached_property
+    def executed(self) -> set[Place]:
+        """The functions that the region's forward ran operators in."""
+        outer = set(self._first)
+        ran = {
+            (place.filename, place.function)
+            for op in self._region.ops
+            for place in self._evidence.model.stack(op.stack_id)
+        }
+        return ran - outer if ran - outer else ran
+
+    @cached_property
+    def _first(self) -> dict[Place, int]:
+        return self._frames(RegionEntered, self._region.region_id)
+
+    @cached_property
+    def _called_inside(self) -> set[str]:
+        return self._reached([(*place, 0, _LAST) for place in self.executed])
+
+    @cached_property
+    def _spans(self) -> dict[Place, list[tuple[int, int]]]:
+        """The lines between the two runs, by the functions that were open around them."""
+        first, last = self._first, self._frames(RecomputeStarted, self._again.recompute_id)
+        spans: dict[Place, list[tuple[int, int]]] = {}
+        for place in (*first, *last):
+            after, before = first.get(place, 0), last.get(place, _LAST)
+            if after < before:
+                spans[place] = [(after, before)]
+            else:  # a loop came round
+                spans[place] = [(after, _LAST), (0, before)]
+        return spans
+
+    @cached_property
+    def _called_between(self) -> set[str]:
+        lines = [(*place, *span) for place, spans in self._spans.items() for span in spans]
+        for (filename, function), lineno in self._first.items():  # left after the forward
+            withs = source.enclosing_withs(filename, lineno)
+            lines += [(filename, function, line - 1, line + 1) for line, _ in withs]
+        return self._reached(lines)
+
+    def _frames(
+        self, kind: type[RegionEntered | RecomputeStarted], number: int
+    ) -> dict[Place, int]:
+        """Return the line where each of the user's functions stood when a run began."""
+        name = "region_id" if kind is RegionEntered else "recompute_id"
+        event = next((e for e in self._evidence.model.log.of(kind) if getattr(e, name) == number), None)
+        frames: dict[Place, int] = {}
+        for place in self._evidence.model.stack(event.stack_id if event is not None else None):
+            if place.filename in self._evidence.user_files:
+                function = "" if place.function == "<module>" else place.function
+                frames.setdefault((place.filename, function), place.lineno)
+        return frames
+
+    def _reached(self, begin: list[tuple[str, str, int, int]]) -> set[str]:
+        """Return the names that some lines call, and that these call in turn."""
+        names: set[str] = set()
+        fresh = {name for lines in begin for name in source.called_names(*lines)}
+        for _ in range(MAX_DEPTH):
+            fresh -= names
+            if not fresh:
+                break
+            names |= fresh
+            fresh = {
+                inner
+                for filename in self._evidence.user_files
+                for function, _ in source.functions(filename)
+                if function and (_tail(function) in fresh or _owner(function) in fresh)
+                for inner in source.called_names(filename, function, 0, _LAST)
+            }
+        return names
+
+
+def _tail(function: str) -> str:
+    return function.rpartition(".")[2]
+
+
+def _owner(function: str) -> str:
+    """Return the class whose construction or call runs a method: "Ema" of "Ema.__init__"."""
+    owner, _, name = function.rpartition(".")
+    return _tail(owner) if name in {"__init__", "__enter__", "__exit__", "__call__"} else ""

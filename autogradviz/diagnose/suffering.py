@@ -1,0 +1,56 @@
+"""Which line suffers where a region gave other values when it was recomputed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.model import OpPair, Recomputation, Region, SourceLocation
+
+_UNINITIALISED: Final = frozenset(
+    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
+)
+
+
+def first_other(again: Recomputation) -> OpPair | None:
+    """Return the first operator that both runs called and that gave other values.
+
+    What only one of them called proves nothing: a selective policy recomputes less, debugging
+    and gradients inside the region add operators of their own.
+    """
+    return next(_others(again), None)
+
+
+def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
+    """Return the line of the first operator that autograd follows and that other values reach.
+
+    Early stop ends a recomputation before its last operators: what would have reached them is
+    followed through the forward's tensors.
+    """
+    others = {pair.forward.seq: pair.forward for pair in _others(again) if pair.forward is not None}
+    reached: set[int] = set()
+    for op in region.ops:
+        if op.seq in others or any(t.storage_id in reached for t in op.inputs):
+            if op.sequence_nr is not None:
+                return op.location
+            reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
+    return next((op.location for op in others.values()), None)
+
+
+def _others(again: Recomputation) -> Iterator[OpPair]:
+    return (pair for pair in again.pairs if pair.status == "same" and _differ(pair))
+
+
+def _differ(pair: OpPair) -> bool:
+    first, second = pair.forward, pair.recompute
+    if first is None or second is None or first.name in _UNINITIALISED:
+        return False
+    return any(
+        a != b
+        for a, b in zip(first.output_hashes, second.output_hashes, strict=False)
+        if NO_ID not in {a, b}
+    )

@@ -1,0 +1,130 @@
+"""The state of one value as short text, without running any of the user's code."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import hashlib
+import itertools
+import operator
+import random
+import sys
+import types
+from typing import Any, Final
+
+import torch
+
+from autogradviz.recorder.tensors import version_of
+
+MAX_TEXT: Final = 60
+MAX_ARRAY_NBYTES: Final = 1 << 20
+"""Arrays larger than this are told by their shape alone."""
+
+PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+SEQUENCES: Final = (list, tuple, collections.deque)
+CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
+_COUNTERS: Final = (itertools.count, itertools.repeat)
+_ITERATORS: Final = tuple(
+    type(made)
+    for made in (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter({}), iter(set()),
+                 iter(""), reversed([]), iter({}.values()), iter({}.items()))
+)  # fmt: skip
+_WRAPPERS: Final = (zip, enumerate, map, filter)
+
+
+class Numbers:
+    """Small numbers that tell objects apart, as long as they live."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def of(self, address: int) -> str:
+        """Return "#3" for an address."""
+        return f"#{self._known.setdefault(address, len(self._known) + 1)}"
+
+
+def text_of(value: Any, numbers: Numbers) -> str | None:
+    """Return a value's state, None where it has none that can be read without running code."""
+    kind = type(value)
+    text: str | None = None
+    if kind in PLAIN:
+        text = repr(value)[:MAX_TEXT]
+    elif isinstance(value, torch.Tensor):
+        text = _tensor(value, numbers)
+    elif isinstance(value, torch.nn.Module):
+        text = f"{kind.__name__} {numbers.of(id(value))}"
+    elif isinstance(value, CONTAINERS):
+        text = f"len {_length(value)}"
+    elif kind in _COUNTERS:
+        text = repr(value)[:MAX_TEXT]
+    elif kind in _ITERATORS:
+        text = f"{operator.length_hint(value)} left"
+    elif kind is types.GeneratorType:
+        text = _generator(value)
+    elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
+        text = f"{value.cache_info().currsize} cached"
+    else:
+        text = _random_or_array(value, kind)
+    return text
+
+
+def parts_of(value: Any) -> list[tuple[str, Any]]:
+    """Return what an iterator, a wrapper or a context variable leads to, by name."""
+    kind = type(value)
+    if kind is types.GeneratorType and value.gi_frame is not None:
+        return list(value.gi_frame.f_locals.items())
+    if kind in _WRAPPERS and hasattr(value, "__reduce__"):
+        return [(f"[{n}]", part) for n, part in enumerate(value.__reduce__()[1])]
+    if kind is functools.partial:
+        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    if kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
+        return [("__wrapped__", value.__wrapped__)]
+    return []
+
+
+def _length(value: Any) -> int:
+    """Return a container's length, past a user's own ``__len__``."""
+    return next(base.__len__(value) for base in CONTAINERS if isinstance(value, base))
+
+
+def _tensor(value: torch.Tensor, numbers: Numbers) -> str | None:
+    if type(value) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
+        return None
+    shape = "×".join(map(str, value.shape)) or "scalar"
+    grad = ", requires grad" if value.requires_grad else ""
+    place = "" if value.device.type == "cpu" else f" {value.device}"
+    dtype = str(value.dtype).removeprefix("torch.")
+    try:
+        memory = numbers.of(value.data_ptr())
+    except RuntimeError:  # no memory of its own
+        memory = ""
+    return f"{dtype} {shape}{place} {memory} v{version_of(value)}{grad}"
+
+
+def _generator(value: types.GeneratorType[Any, Any, Any]) -> str:
+    frame = value.gi_frame
+    return "finished" if frame is None else f"at line {frame.f_lineno}, step {frame.f_lasti}"
+
+
+def _random_or_array(value: Any, kind: type) -> str | None:
+    if kind is random.Random:
+        return f"state {digest(repr(value.getstate()).encode())}"
+    if kind is torch.Generator:
+        return f"state {digest(value.get_state().numpy().tobytes())}"
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if kind is numpy.random.Generator:
+        return f"state {digest(repr(value.bit_generator.state).encode())}"
+    if kind is numpy.random.RandomState:
+        return f"state {digest(repr(value.get_state(legacy=False)['state']).encode())}"
+    if kind is numpy.ndarray and value.dtype != object:
+        shape = "×".join(map(str, value.shape)) or "scalar"
+        content = digest(value.tobytes()) if value.nbytes <= MAX_ARRAY_NBYTES else ""
+        return f"{value.dtype} {shape} {content}"
+    return None
+
+
+def digest(content: bytes) -> str:
+    """Return eight letters that tell contents apart."""
+    return hashlib.blake2b(content, digest_size=4).hexdigest()
