@@ -83,6 +83,8 @@ class BackwardTable:
                 number = recorder.tensors.number
                 tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
             self._open[entry.backward_id] = entry
+            if len(self._open) == 1:
+                recorder.leaves.look_again()
             recorder.nodes.walk(roots, partial(self._hook, entry))
             nodes = recorder.nodes
             recorder.emit(
@@ -185,6 +187,7 @@ class BackwardTable:
         recorder.emit(NodeFinished, entry.backward_id, tag.node_id, outgoing, thread=state.number)
         leaf = recorder.nodes.leaves.get(tag.node_id)
         if leaf is not None:
+            recorder.leaves.reached[leaf] = entry.backward_id
             recorder.emit(
                 GradAccumulated, entry.backward_id, tag.node_id, leaf, thread=state.number
             )
@@ -229,6 +232,8 @@ def observe_backward(recorder: Recorder) -> Iterator[None]:
     @transparent
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         entry = recorder.guarded("backward", table.begin, t_outputs, args, kwargs)
+        if entry is not None:
+            recorder.guarded("leaves", recorder.leaves.began, entry.backward_id, t_outputs)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException:
