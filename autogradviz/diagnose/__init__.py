@@ -9,7 +9,9 @@ from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.lost import find_lost_graph
+from autogradviz.diagnose.missing import find_missing_gradients
 from autogradviz.diagnose.misuse import find_misuse
+from autogradviz.diagnose.reentrant import find_reentrant_pitfalls
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
     find_repeated_effects,
@@ -27,12 +29,14 @@ _FAMILIES: Final = (
     find_mutated,
     find_diverged,
     find_misuse,
+    find_reentrant_pitfalls,
     find_lost_graph,
     find_captured_mutations,
     find_unrestored_random,
     find_repeated_effects,
     find_different_values,
     find_silent_writes,
+    find_missing_gradients,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 

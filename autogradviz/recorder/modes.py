@@ -1,7 +1,8 @@
 """The modes seam: who switched gradients, inference mode or autocast on and off, and where.
 
 All of these are Python classes whose methods throw one switch of the thread's. Each method is
-wrapped, and the switches are compared with what they were: only a change is told.
+wrapped, and only what a call itself changed is told: custom Functions run with gradients off,
+which C++ sees to, before and after.
 """
 
 from __future__ import annotations
@@ -61,56 +62,46 @@ def _word(on: bool) -> str:  # noqa: FBT001 - what is put into words
     return "on" if on else "off"
 
 
-class ModeTable:
-    """Knows where each thread's switches stand."""
+def _tell(recorder: Recorder, before: dict[str, str], depth: int | None) -> None:
+    """Record which switches one call threw.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._known: dict[int, dict[str, str]] = {}
-
-    def look(self, depth: int | None) -> None:
-        """Record which switches of this thread changed.
-
-        Args:
-            depth: frames between here and the line that threw one; None where none is known.
-        """
-        recorder = self._recorder
-        thread = recorder.threads.state().number
-        before, now = self._known.get(thread, _USUAL), _modes()
-        if before == now:
-            return
-        self._known[thread] = now
-        stack_id = None
-        if depth is not None and recorder.with_stacks:
-            stack_id = recorder.stacks.capture(depth)
-        for mode, after in now.items():
-            if before[mode] != after:
-                recorder.emit(
-                    ModeChanged, mode, before[mode], after, stack_id=stack_id, thread=thread
-                )
+    Args:
+        recorder: who records.
+        before: where they stood before the call.
+        depth: frames between here and the line that called; None where none did.
+    """
+    now = _modes()
+    if before == now:
+        return
+    with_stack = depth is not None and recorder.with_stacks
+    stack_id = recorder.stacks.capture(depth or 0) if with_stack else None
+    for mode, after in now.items():
+        if before[mode] != after:
+            recorder.emit(ModeChanged, mode, before[mode], after, stack_id=stack_id)
 
 
 @contextmanager
 def observe_modes(recorder: Recorder) -> Iterator[None]:
     """Record switches that are thrown while the context is open."""
-    table = ModeTable(recorder)
-    recorder.guarded("modes", table.look, None)
+    recorder.guarded("modes", _tell, recorder, _USUAL, None)
     with ExitStack() as installed:
         for owner, name in _METHODS:
-            installed.enter_context(_watched(recorder, table, owner, name))
+            installed.enter_context(_watched(recorder, owner, name))
         yield
 
 
 @contextmanager
-def _watched(recorder: Recorder, table: ModeTable, owner: Any, name: str) -> Iterator[None]:
+def _watched(recorder: Recorder, owner: Any, name: str) -> Iterator[None]:
     original = owner.__dict__[name]
 
     @transparent
     def throw(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.guarded("modes", _modes)
         try:
             return original(self, *args, **kwargs)
         finally:
-            recorder.guarded("modes", table.look, 3)
+            if before is not None:
+                recorder.guarded("modes", _tell, recorder, before, 3)
 
     setattr(owner, name, functools.wraps(original)(throw))
     try:
