@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.checkpoint import find_diverged
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.finite import find_not_finite
 from autogradviz.diagnose.inplace import find_mutated
+from autogradviz.diagnose.kept import find_kept_alive
 from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.missing import find_missing_gradients
 from autogradviz.diagnose.misuse import find_misuse
@@ -17,6 +19,7 @@ from autogradviz.diagnose.repeated import (
     find_repeated_effects,
     find_unrestored_random,
 )
+from autogradviz.diagnose.scales import find_uneven_gradients
 from autogradviz.diagnose.silent import find_silent_writes
 from autogradviz.diagnose.values import find_different_values
 
@@ -36,7 +39,10 @@ _FAMILIES: Final = (
     find_repeated_effects,
     find_different_values,
     find_silent_writes,
+    find_not_finite,
     find_missing_gradients,
+    find_uneven_gradients,
+    find_kept_alive,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
