@@ -12,7 +12,7 @@ from autogradviz.explain.page import Page
 __all__ = ["Page", "explain", "overview", "pages"]
 
 _FAMILIES: Final = (inplace, checkpoint, reentrant, misuse, gradients, failures)
-_PAGES: Final = {page.slug: page for family in _FAMILIES for page in family.PAGES}
+_PAGES: Final[dict[str, Page]] = {page.slug: page for family in _FAMILIES for page in family.PAGES}
 
 
 def pages() -> tuple[Page, ...]:

@@ -82,11 +82,14 @@ def scaled(x):
     return x * cache["scale"]
 
 
-x = torch.rand(3, requires_grad=True)
-with autogradviz.record() as trace:
+def step(x):
     y = checkpoint(scaled, x, use_reentrant=False, early_stop=False)
     cache.clear()  # <-- named
     y.sum().backward()
+
+
+with autogradviz.record() as trace:
+    step(torch.rand(3, requires_grad=True))
 """,
     ),
     Page(
@@ -120,17 +123,24 @@ with autogradviz.record() as trace:
         context.""",
         fix="""Enter the context inside of the region, keep it open around backward, or give
         checkpoint a context_fn that enters it for both runs.""",
-        example=f"""{_HEAD}
+        example=f"""from contextlib import contextmanager
+{_HEAD}
+
+@contextmanager
+def default(dtype):
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 def product(x):
-    made = torch.ones(3, 3)  # of the default dtype
-    return (x @ made).exp()
+    return (x @ torch.ones(3, 3)).exp()
 
 
 x = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
 with autogradviz.record() as trace:
-    torch.set_default_dtype(torch.float64)
-    y = checkpoint(product, x, use_reentrant=False)
-    torch.set_default_dtype(torch.float32)  # <-- named
+    with default(torch.float64):  # <-- named
+        y = checkpoint(product, x, use_reentrant=False)
     y.sum().backward()
 """,
     ),
@@ -144,21 +154,18 @@ with autogradviz.record() as trace:
         restores.""",
         example=f"""import random
 {_HEAD}
-random.seed(0)
-scales = {{0: torch.ones(3)}}
-order = [0, 1]
+scales = [torch.ones(3)]
 
 
 def scaled(x):
-    return (x * scales[order[int(random.random() > 0.8)]]).sin()  # <-- named
+    return (x * scales[int(random.random() > 0.9)]).sin()  # <-- named
 
 
 x = torch.rand(3, requires_grad=True)
 with autogradviz.record() as trace:
     random.seed(0)
     y = checkpoint(scaled, x, use_reentrant=False)
-    random.seed(4)
-    random.random()
+    random.seed(2)
     y.sum().backward()
 """,
     ),
@@ -172,12 +179,12 @@ with autogradviz.record() as trace:
         fix="""Leave preserve_rng_state at True, or put the random part outside.""",
         example=f"""{_HEAD}
 def noisy(x):
-    return torch.nn.functional.dropout(x.sin(), 0.5).cos()  # <-- named
+    return torch.nn.functional.dropout(x.sin(), 0.5).cos()
 
 
 x = torch.rand(64, requires_grad=True)
 with autogradviz.record() as trace:
-    y = checkpoint(noisy, x, use_reentrant=False, preserve_rng_state=False)
+    y = checkpoint(noisy, x, use_reentrant=False, preserve_rng_state=False)  # <-- named
     y.sum().backward()
 """,
     ),

@@ -15,12 +15,12 @@ PAGES: Final = (
     Page(
         slug="graph-lost",
         title="The loss has no graph",
-        means="""backward() was asked of a tensor that autograd did not follow ("element 0 of tensors
-        does not require grad"). The line is named at which the last way from something with a
-        gradient to the loss ended.""",
-        happens="""torch.no_grad() or inference_mode() around what the loss needs; detach() or .data;
-        .item(), NumPy or torch.tensor() of tensors; argmax, comparisons and other whole numbers;
-        every parameter frozen.""",
+        means="""backward() was asked of a tensor that autograd did not follow ("element 0 of
+        tensors does not require grad"). The line is named at which the last way from something with
+        a gradient to the loss ended.""",
+        happens="""torch.no_grad() or inference_mode() around what the loss needs; detach() or
+        .data; .item(), NumPy or torch.tensor() of tensors; argmax, comparisons and other whole
+        numbers; every parameter frozen.""",
         fix="""Compute the loss from the tensors themselves, outside of no_grad.""",
         example=f"""{_HEAD}
 net = torch.nn.Linear(3, 3)
@@ -33,9 +33,9 @@ with autogradviz.record(net) as trace:
     Page(
         slug="gradient-missing",
         title="A parameter that requires a gradient got none",
-        means="""backward ran, and .grad of some parameters is still None. The line is named at which
-        the way from the loss to them ends. A frozen part or an expert that got no input looks the
-        same: this is a hint.""",
+        means="""backward ran, and .grad of some parameters is still None. The line is named at
+        which the way from the loss to them ends. A frozen part or an expert that got no input looks
+        the same: this is a hint.""",
         happens="""detach() or no_grad on the way; a branch that was not taken; a result that the
         loss does not use; a custom Function whose backward returns None.""",
         fix="""Remove what ends the way; or take the parameters out of the optimizer with
@@ -99,10 +99,10 @@ with autogradviz.record(net) as trace:
     Page(
         slug="gradient-zero",
         title="A step function passes on zeros",
-        means="""round, floor, sign and their like are flat wherever they do not jump: their gradient
-        is 0, so that everything before them gets zeros and does not learn. A hint.""",
+        means="""round, floor, sign and their like are flat wherever they do not jump: their
+        gradient is 0, so that everything before them gets zeros and does not learn. A hint.""",
         happens="""Quantisation without a straight-through estimator.""",
-        fix="""Let the gradient pass as if the step were not there: x + (x.round() - x).detach().""",
+        fix="""Let the gradient pass as if there were no step: x + (x.round() - x).detach().""",
         example=f"""{_HEAD}
 net = torch.nn.Linear(3, 3)
 with autogradviz.record(net) as trace:

@@ -74,7 +74,7 @@ with autogradviz.record(net) as trace:
     ),
     Page(
         slug="checkpoint-captured-tensor-mutated",
-        title="A tensor that a checkpointed region reads changed before it ran again",
+        title="What a region reads changed before it ran again",
         means="""A region reads tensors that are not its arguments: weights, buffers, what a
         closure holds. One was written between forward and recomputation, so the region was
         recomputed from other values. Checkpoint compares versions of arguments only: nothing is

@@ -117,7 +117,11 @@ with autogradviz.record(net) as trace:
         happens="""Shared weights, and hooks that clip, scale, communicate or step.""",
         fix=f"{_USE_OTHER}; or do the hook's work after backward().",
         example=f"""{_HEAD}
-net.weight.register_post_accumulate_grad_hook(lambda p: p.grad.clamp_(-1, 1))
+def clip(weight):
+    weight.grad.clamp_(-1, 1)
+
+
+net.weight.register_post_accumulate_grad_hook(clip)
 x = torch.rand(2, 3, requires_grad=True)
 with autogradviz.record(net) as trace:
     y = checkpoint(net, x, use_reentrant=True)
