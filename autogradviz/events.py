@@ -291,6 +291,7 @@ class BackwardStarted(Event):
     retain_graph: bool
     create_graph: bool
     accumulate: bool  # True: into ``.grad``; False: ``torch.autograd.grad``
+    input_tensor_ids: tuple[int, ...]  # the same inputs as tensors; leaves have no node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,8 @@ def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
         end = flow.end_at(op, taken & graded) if taken & graded else None
         if end is not None and end.kind == "number":
             number = end
-        found = [end] if end is not None else [e for s in sorted(taken) for e in ended.get(s, ())]
+        found = [end] if end is not None else []
+        found += [earlier for s in sorted(taken) for earlier in ended.get(s, ())]
         if not found and op.name == "lift_fresh":
             found = [number or End("fresh", op, op.location)] if graded - flow.leaves else []
         if not found and given and flow.switched_off(op) is not None:

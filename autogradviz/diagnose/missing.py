@@ -6,10 +6,12 @@ these are hints; but where a reentrant checkpoint lost the gradient it is PyTorc
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose import source
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
 from autogradviz.diagnose.wording import fit, listed, op_words, quoted, short
@@ -50,7 +52,7 @@ def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each cause that kept gradients from parameters."""
     model = evidence.model
     started = [event for event in model.log.of(BackwardStarted) if event.accumulate]
-    if model.error is not None or not started or any(event.input_ids for event in started):
+    if model.error is not None or not started or any(e.input_tensor_ids for e in started):
         return
     missing = _missing(evidence)
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}
@@ -260,16 +262,29 @@ def _not_in_loss(first: Op, last: Op) -> _Cause:
 
 
 def _none_from(node: Node, output: int) -> _Cause:
+    returned = _backward_return(node.location)
     return _Cause(
         f"{node.name} returned None for them",
         (
             f"{node.name} ran in backward, and gave None as gradient {output}:",
-            quoted(node.location),
+            quoted(returned or node.location),
             "A custom Function's backward returns one gradient for each input of its forward; "
             "what it returns None for gets none.",
         ),
-        node.location,
+        returned or node.location,
         node.location,
         "# return that gradient from backward(), not None",
         nodes=(node.node_id,),
     )
+
+
+def _backward_return(forward: SourceLocation | None) -> SourceLocation | None:
+    """Return the last statement that returns from the backward of a custom Function."""
+    if forward is None or not forward.function.endswith(".forward"):
+        return None
+    wanted = f"{forward.function.removesuffix('.forward')}.backward"
+    for name, owner in source.functions(forward.filename):
+        if name == wanted:
+            lines = [n.lineno for n in source.own_nodes(owner) if isinstance(n, ast.Return)]
+            return source.location(forward.filename, max(lines), name) if lines else None
+    return None

@@ -82,6 +82,9 @@ class BackwardTable:
                 inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
                 number = recorder.tensors.number
                 tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
+                named_inputs = tuple(
+                    [number(t) for t in options["inputs"] if isinstance(t, torch.Tensor)]
+                )
             self._open[entry.backward_id] = entry
             if len(self._open) == 1:
                 recorder.leaves.look_again()
@@ -97,6 +100,7 @@ class BackwardTable:
                 options["retain_graph"],
                 options["create_graph"],
                 options["accumulate_grad"],
+                named_inputs,
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
             recorder.hooks.begin()
@@ -153,8 +157,8 @@ class BackwardTable:
         self._recorder.guarded("backward", self._started, tag, gradients)
 
     @hidden
-    def _after_node(self, tag: NodeTag, gradients: Any, _: Any) -> None:
-        self._recorder.guarded("backward", self._finished, tag, gradients)
+    def _after_node(self, tag: NodeTag, gradients: Any, incoming: Any) -> None:
+        self._recorder.guarded("backward", self._finished, tag, gradients, incoming)
 
     def _started(self, tag: NodeTag, gradients: Any) -> None:
         recorder = self._recorder
@@ -173,7 +177,7 @@ class BackwardTable:
         if tag.mode_sensitive and recorder.mode is not None:
             state.suspended = recorder.mode.suspend()
 
-    def _finished(self, tag: NodeTag, gradients: Any) -> None:
+    def _finished(self, tag: NodeTag, gradients: Any, incoming: Any) -> None:
         recorder = self._recorder
         state = recorder.threads.state()
         entry = self.entry_of(state)
@@ -186,7 +190,7 @@ class BackwardTable:
             outgoing = self._numbers(gradients)
         recorder.emit(NodeFinished, entry.backward_id, tag.node_id, outgoing, thread=state.number)
         leaf = recorder.nodes.leaves.get(tag.node_id)
-        if leaf is not None:
+        if leaf is not None and any(gradient is not None for gradient in incoming):
             recorder.leaves.reached[leaf] = entry.backward_id
             recorder.emit(
                 GradAccumulated, entry.backward_id, tag.node_id, leaf, thread=state.number
