@@ -138,12 +138,12 @@ class _Causes:
                 continue
             sources = frozenset().union(*(carried[s] for s in taken))
             end = None if op.sequence_nr is not None else self._flow.end_at(op, taken)
-            for source in sources:
-                self._first.setdefault(source, op)
+            for origin in sources:
+                self._first.setdefault(origin, op)
                 if end is None:
-                    self._last[source] = op
+                    self._last[origin] = op
                 else:
-                    self._ends[source] = end
+                    self._ends[origin] = end
             if end is None:
                 for storage_id in storages(op.outputs):
                     carried[storage_id] = carried.get(storage_id, frozenset()) | sources
