@@ -120,6 +120,14 @@ class SourceLineRead(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellSeen(Event):
+    """A file is a notebook's cell, compiled by IPython under a name of its own."""
+
+    filename: str
+    cell: int  # 3 of "In [3]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSeen(Event):
     """One window on one storage: the same place, shape and dtype are the same tensor here."""
 
@@ -540,6 +548,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     FrameSeen,
     StackSeen,
     SourceLineRead,
+    CellSeen,
     TensorSeen,
     ModuleSeen,
     ParameterSeen,

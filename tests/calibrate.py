@@ -139,7 +139,7 @@ def main():
     torch.set_num_threads(1)
     rows, notes = table()
     OUTPUT.write_text("\n".join([*rows, *(f"\n- {note}" for note in notes)]) + "\n")
-    print("\n".join([*rows, *notes]))
+    sys.stdout.write("\n".join([*rows, *notes, ""]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
@@ -51,4 +52,6 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
     evidence = Evidence(model)
     found = [finding for family in _FAMILIES for finding in family(evidence)]
+    if model.cells:
+        found = [in_cells(finding, model.cells) for finding in found]
     return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))
