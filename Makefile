@@ -13,7 +13,7 @@ NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lint-python lint-viewer format venv programs notebooks pictures bench bundle clean
+.PHONY: help demo test lint lint-python lint-viewer format venv programs notebooks pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ pictures: $(VENV)/.developing ## draw the pictures of the documents again
 
 bench: $(VENV)/.developing ## measure what recording costs, and write it to assets/bench.md
 	$(BIN)/python tests/bench.py
+
+calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md
+	$(BIN)/python tests/calibrate.py
 
 bundle: ## build the viewer into the two files that users get
 	$(NPM) install --no-package-lock

@@ -1,13 +1,14 @@
 """Shows what PyTorch's autograd did, and says which line made it fail."""
 
 from autogradviz.diagnose import Finding
+from autogradviz.explain import explain
 from autogradviz.recording import record
 from autogradviz.trace import Trace, load
 from autogradviz.view import GraphView, graph
 
 __version__ = "0.1.0"
 
-__all__ = ["Finding", "GraphView", "Trace", "__version__", "graph", "load", "record"]
+__all__ = ["Finding", "GraphView", "Trace", "__version__", "explain", "graph", "load", "record"]
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import autogradviz
 from autogradviz.errors import AutogradvizError
+from autogradviz.explain import overview
 from autogradviz.render.text import findings, megabytes, summary
 from autogradviz.trace import load
 
@@ -81,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     html = commands.add_parser("html", help="write a report to explore in a browser, offline")
     html.set_defaults(run=_html)
 
+    page = commands.add_parser("explain", help="say what a finding or an error means")
+    page.add_argument(
+        "slug", nargs="?", metavar="NAME", help="as in [graph-lost]; lists all if none"
+    )
+    page.set_defaults(run=_explain)
+
     for command in (show, diagnose, svg, html):
         command.add_argument("trace", type=Path, metavar="x.agv", help="a trace, from trace.save()")
     for command, suffix in ((svg, "svg"), (html, "html")):
@@ -117,6 +124,11 @@ def _diagnose(options: argparse.Namespace) -> None:
         sys.stdout.write("\n")
     else:
         Console().print(findings(trace.diagnose()))
+
+
+def _explain(options: argparse.Namespace) -> None:
+    found = [str(autogradviz.explain(options.slug))] if options.slug else overview()
+    sys.stdout.write("\n".join(found) + "\n")
 
 
 def _svg(options: argparse.Namespace) -> None:

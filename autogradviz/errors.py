@@ -59,5 +59,11 @@ class GraphTooLargeError(AutogradvizError):
     slug = "graph-too-large"
 
 
+class UnknownSlugError(AutogradvizError):
+    """No finding or error has the name that was asked for."""
+
+    slug = "unknown-slug"
+
+
 class AutogradvizWarning(UserWarning):
     """The recorder missed something; the user's step was not touched."""

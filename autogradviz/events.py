@@ -33,6 +33,9 @@ HookKind: TypeAlias = Literal[
 ]  # fmt: skip
 """What a hook hangs on. Of a node's hook only a run tells whether it comes before or after."""
 
+Place: TypeAlias = Literal["root", "gradient"]
+"""Whose norm was read: what backward began at, or what it left in a leaf's ``.grad``."""
+
 NO_ID: Final = -1
 """Stands for "none" inside a tuple of ids (an absent gradient, an edge that leads nowhere)."""
 
@@ -114,6 +117,14 @@ class SourceLineRead(Event):
     filename: str
     lineno: int
     text: str  # with indentation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSeen(Event):
+    """A file is a notebook's cell, compiled by IPython under a name of its own."""
+
+    filename: str
+    cell: int  # 3 of "In [3]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +299,7 @@ class BackwardStarted(Event):
     retain_graph: bool
     create_graph: bool
     accumulate: bool  # True: into ``.grad``; False: ``torch.autograd.grad``
+    input_tensor_ids: tuple[int, ...]  # the same inputs as tensors; leaves have no node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +334,25 @@ class GradAccumulated(Event):
     backward_id: int
     node_id: int
     tensor_id: int  # the leaf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormRead(Event):
+    """How large a loss was, or the gradient that a leaf was left with when the recording ended."""
+
+    backward_id: int  # that began at the root; the last that reached the leaf
+    tensor_id: int  # the root, or the leaf that the gradient belongs to
+    place: Place
+    norm: float | None  # L2, summed in float32 or finer; None where that is NaN or infinite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFiniteSeen(Event):
+    """A content that operators took or gave holds NaN or infinities; needs recorded values."""
+
+    content_hash: int  # as ``OpCalled.input_hashes`` and ``output_hashes`` have it
+    nan_count: int  # entries
+    infinity_count: int
 
 
 # --- hooks ----------------------------------------------------------------------------------
@@ -492,6 +523,40 @@ class EffectRepeated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChanged(Event):
+    """A switch of the thread's that autograd obeys was thrown, on the line of ``stack_id``.
+
+    What is not at its usual position when the recording begins is told without a line.
+    """
+
+    mode: str  # "grad", "inference", "autocast cpu", "autocast cache"
+    before: str  # "on", "off"; of autocast the dtype, "bfloat16"
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiresGradChanged(Event):
+    """A leaf was told whether it requires a gradient.
+
+    ``stack_id`` is None where ``.requires_grad`` was assigned, which is noticed only when the
+    next backward begins.
+    """
+
+    tensor_id: int
+    requires_grad: bool  # from now on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextTensorKept(Event):
+    """A custom Function keeps a tensor as an attribute of its ``ctx``: nothing frees it."""
+
+    node_id: int
+    slot: str  # "ctx.mask"
+    tensor_id: int
+    own_output: bool  # the node made it, so that each keeps the other alive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised(Event):
     """An exception left the recorded block; ``stack_id`` is its traceback."""
 
@@ -509,6 +574,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     FrameSeen,
     StackSeen,
     SourceLineRead,
+    CellSeen,
     TensorSeen,
     ModuleSeen,
     ParameterSeen,
@@ -525,6 +591,8 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     NodeStarted,
     NodeFinished,
     GradAccumulated,
+    NormRead,
+    NotFiniteSeen,
     HookRegistered,
     HookRan,
     RegionEntered,
@@ -537,6 +605,9 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     ModuleEntered,
     ModuleExited,
     StateChanged,
+    ModeChanged,
+    RequiresGradChanged,
+    ContextTensorKept,
     ErrorRaised,
     RegionCutOff,
     EffectRepeated,

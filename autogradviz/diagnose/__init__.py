@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
+from autogradviz.diagnose.cut_off import find_cut_off
 from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.finite import find_not_finite
 from autogradviz.diagnose.inplace import find_mutated
+from autogradviz.diagnose.kept import find_kept_alive
 from autogradviz.diagnose.lost import find_lost_graph
+from autogradviz.diagnose.missing import find_missing_gradients
 from autogradviz.diagnose.misuse import find_misuse
-from autogradviz.diagnose.reentrant import find_cut_off
+from autogradviz.diagnose.reentrant import find_reentrant_pitfalls
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
     find_repeated_effects,
     find_unrestored_random,
 )
+from autogradviz.diagnose.scales import find_uneven_gradients
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
 from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
@@ -31,6 +37,7 @@ _FAMILIES: Final = (
     find_mutated,
     find_diverged,
     find_misuse,
+    find_reentrant_pitfalls,
     find_lost_graph,
     find_cut_off,
     find_shifted_saves,
@@ -41,6 +48,10 @@ _FAMILIES: Final = (
     find_different_values,
     find_python_effects,
     find_silent_writes,
+    find_not_finite,
+    find_missing_gradients,
+    find_uneven_gradients,
+    find_kept_alive,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
@@ -49,4 +60,6 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
     evidence = Evidence(model)
     found = [finding for family in _FAMILIES for finding in family(evidence)]
+    if model.cells:
+        found = [in_cells(finding, model.cells) for finding in found]
     return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))

@@ -91,7 +91,9 @@ class Between:
     ) -> dict[Place, int]:
         """Return the line where each of the user's functions stood when a run began."""
         name = "region_id" if kind is RegionEntered else "recompute_id"
-        event = next((e for e in self._evidence.model.log.of(kind) if getattr(e, name) == number), None)
+        event = next(
+            (e for e in self._evidence.model.log.of(kind) if getattr(e, name) == number), None
+        )
         frames: dict[Place, int] = {}
         for place in self._evidence.model.stack(event.stack_id if event is not None else None):
             if place.filename in self._evidence.user_files:

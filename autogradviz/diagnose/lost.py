@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.wording import fit, op_words, quoted
-from autogradviz.events import BackwardStarted, ParameterSeen
+from autogradviz.diagnose.flow import End, Flow, storages
+from autogradviz.diagnose.wording import fit, listed, op_words, quoted
+from autogradviz.events import BackwardStarted, RequiresGradChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Op, Tensor
+    from autogradviz.model import Op
 
 _MESSAGE: Final = "does not require grad and does not have a grad_fn"
-_INTEGER: Final = frozenset(
-    {"argmax", "argmin", "argsort", "eq", "ne", "lt", "le", "gt", "ge", "round", "sign", "floor"}
-)
+_SHOWN: Final = 4  # ways that ended, of one tensor
 
 
 def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
@@ -27,84 +25,102 @@ def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
     started = evidence.model.log.of(BackwardStarted)
     if error is None or _MESSAGE not in error.message or not started:
         return
-    roots = [
-        evidence.model.tensors[tensor_id].storage_id for tensor_id in started[-1].root_tensor_ids
-    ]
-    cut = _where_it_ended(evidence, [root for root in roots if root is not None], started[-1].seq)
-    if cut is None:
-        return
+    tensors = evidence.model.tensors
+    roots = storages(tensors[tensor_id] for tensor_id in started[-1].root_tensor_ids)
+    ends = _ends_behind(evidence, roots, started[-1].seq)
+    if ends:
+        yield _describe(evidence, ends)
+    elif evidence.model.log.of(RequiresGradChanged):
+        yield from _frozen(evidence)
+
+
+def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
+    """Return where the ways to the roots ended, the last one first."""
+    flow = Flow(evidence)
+    graded = set(flow.leaves)
+    ended: dict[int, tuple[End, ...]] = {}
+    number: End | None = None
+    for op in flow.forward:
+        if op.seq > before:
+            break
+        taken, given = storages(op.inputs), storages(op.outputs)
+        if op.sequence_nr is not None:
+            graded |= given
+            continue
+        end = flow.end_at(op, taken & graded) if taken & graded else None
+        if end is not None and end.kind == "number":
+            number = end
+        found = [end] if end is not None else []
+        found += [earlier for s in sorted(taken) for earlier in ended.get(s, ())]
+        if not found and op.name == "lift_fresh":
+            found = [number or End("fresh", op, op.location)] if graded - flow.leaves else []
+        if not found and given and flow.switched_off(op) is not None:
+            found = [e for e in [flow.end_at(op, set())] if e is not None]
+        for storage_id in given:
+            ended[storage_id] = tuple({(e.kind, e.culprit): e for e in found}.values())[:_SHOWN]
+    found = [end for root in roots for end in ended.get(root, ())]
+    return sorted(found, key=lambda end: -end.op.seq)
+
+
+def _describe(evidence: Evidence, ends: list[End]) -> Finding:
+    end, *others = ends
+    error = evidence.model.error
     victim = evidence.raised_at()
-    yield Finding(
+    assert error is not None
+    return Finding(
         slug="graph-lost",
-        title=f"The loss has no graph: it ended at {cut.name}",
-        culprit=cut.location,
+        title=f"The loss has no graph: it ended at {end.name}",
+        culprit=end.culprit,
         victim=victim,
         explanation=fit(
             [
                 "Backward was asked of a tensor that autograd did not follow:",
                 quoted(victim),
-                f"The last operator on the way that had a gradient to pass on, and made no node: "
-                f"{op_words(cut)}",
-                quoted(cut.location),
-                _reason(cut),
+                "The way of its gradient ends here:",
+                quoted(end.culprit),
+                _operator(end),
+                end.reason,
+                *(["It ends as well at:", *(quoted(other.culprit) for other in others)]
+                  if others else []),
             ]
         ),
-        fix=_fix(cut),
+        fix=end.fix,
+        # One end alone is the cause; of several the log cannot tell which one was meant.
+        confidence="likely" if others or end.kind == "fresh" else "certain",
+        events=(end.op.seq, error.seq),
+    )  # fmt: skip
+
+
+def _operator(end: End) -> str:
+    op: Op = end.op
+    if op.location == end.culprit:
+        return f"The operator: {op_words(op)}"
+    return f"Inside it, this had a gradient to pass on and made no node: {op_words(op)}"
+
+
+def _frozen(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding where the leaves were told not to require a gradient."""
+    error = evidence.model.error
+    frozen = [e for e in evidence.model.log.of(RequiresGradChanged) if not e.requires_grad]
+    if error is None or not frozen:
+        return
+    culprit = evidence.model.location(frozen[-1].stack_id)
+    names = [evidence.model.parameters.get(e.tensor_id, ("",))[0] for e in frozen]
+    yield Finding(
+        slug="graph-lost",
+        title=f"The loss has no graph: {len(frozen)} leaves were told to require no gradient",
+        culprit=culprit,
+        victim=evidence.raised_at(),
+        explanation=fit(
+            [
+                "Backward was asked of a tensor that autograd did not follow:",
+                quoted(evidence.raised_at()),
+                f"requires_grad was set to False for {listed([n for n in names if n])}:",
+                quoted(culprit) or "    (assigned, on a line that was not seen)",
+                "Nothing else that the loss was computed from requires one.",
+            ]
+        ),
+        fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",
         confidence="likely",
-        events=(cut.seq, error.seq),
+        events=(frozen[-1].seq, error.seq),
     )
-
-
-def _where_it_ended(evidence: Evidence, roots: list[int], before: int) -> Op | None:
-    """Return the nearest op behind the roots that took a gradient and made no node."""
-    forward = [op for op in evidence.model.ops if op.seq < before and op.phase == "forward"]
-    made = {storage_id: op for op in forward for storage_id in _storages(op.outputs)}
-    graded = _leaves(evidence)
-    for op in forward:
-        if op.sequence_nr is not None:
-            graded |= _storages(op.outputs)
-    queue, seen = deque(roots), set(roots)
-    while queue:
-        op_made = made.get(queue.popleft())
-        if op_made is None:
-            continue
-        takes = _storages(op_made.inputs)
-        if op_made.sequence_nr is None and takes & graded:
-            # detach() gives the same storage back: then it is what made the op's own input.
-            inner = (made.get(storage_id) for storage_id in sorted(takes & graded))
-            return next((op for op in inner if op is not None and op.name == "detach"), op_made)
-        queue.extend(sorted(takes - seen))
-        seen |= takes
-    return None
-
-
-def _storages(tensors: tuple[Tensor, ...]) -> set[int]:
-    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}
-
-
-def _leaves(evidence: Evidence) -> set[int]:
-    storages = (
-        evidence.model.tensors[event.tensor_id].storage_id
-        for event in evidence.model.log.of(ParameterSeen)
-        if event.requires_grad
-    )
-    return {storage_id for storage_id in storages if storage_id is not None}
-
-
-def _reason(cut: Op) -> str:
-    if cut.name == "detach":
-        return "detach() gives the same values without their history."
-    if cut.name in _INTEGER:
-        return f"{cut.name} is a step function or counts: no gradient passes through it."
-    return (
-        "Gradients were switched off there (torch.no_grad, inference_mode), or it went through "
-        ".data, .item() or NumPy."
-    )
-
-
-def _fix(cut: Op) -> str:
-    if cut.name == "detach":
-        return "# leave out detach() on the way to the loss"
-    if cut.name in _INTEGER:
-        return f"# use a smooth stand-in for {cut.name} (softmax, a soft threshold)"
-    return "# compute the loss outside torch.no_grad(), from the tensors themselves"

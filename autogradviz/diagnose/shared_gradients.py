@@ -37,23 +37,29 @@ def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
 
 def _harmed(evidence: Evidence, op: Op) -> tuple[Node, Node] | None:
     """Return who handed the gradient on, and the node that got it after it was written."""
+    model = evidence.model
     written = {tensor.storage_id for tensor in op.written} - {None}
     own = _own_node(evidence, op)
-    edges: dict[int, list[Edge]] = defaultdict(list)
-    for edge in evidence.model.graph.edges:
-        edges[edge.source].append(edge)
-    for event in evidence.model.log.of(NodeFinished):
-        if event.seq > op.seq:
-            break
-        for edge in edges[event.node_id]:
-            tensor_id = event.outputs[edge.output] if edge.output < len(event.outputs) else NO_ID
-            if tensor_id == NO_ID or edge.target == own:
-                continue
-            if evidence.model.tensors[tensor_id].storage_id in written and _got_it(
-                evidence, edge, op, tensor_id, event.backward_id
+    done = {
+        (event.backward_id, event.node_id)
+        for event in model.log.of(NodeFinished)
+        if event.seq < op.seq
+    }
+    givers: dict[int, list[Edge]] = defaultdict(list)
+    for edge in model.graph.edges:
+        givers[edge.target].append(edge)
+    for event in model.log.of(NodeStarted):
+        if event.seq < op.seq or event.node_id == own:
+            continue
+        for edge in givers[event.node_id]:
+            tensor_id = event.inputs[edge.input] if edge.input < len(event.inputs) else NO_ID
+            if (
+                tensor_id != NO_ID
+                and edge.source != own
+                and (event.backward_id, edge.source) in done
+                and model.tensors[tensor_id].storage_id in written
             ):
-                nodes = evidence.model.graph.nodes
-                return nodes[edge.source], nodes[edge.target]
+                return model.graph.nodes[edge.source], model.graph.nodes[edge.target]
     return None
 
 
@@ -61,24 +67,10 @@ def _own_node(evidence: Evidence, op: Op) -> int | None:
     """Return the node whose gradient the writer was given: its hook's, or the running one."""
     ran = next((run for run in evidence.model.log.of(HookRan) if run.seq > op.seq), None)
     if ran is not None and ran.node_id is not None and ran.thread == op.thread:
-        started = any(
-            op.seq < event.seq < ran.seq for event in evidence.model.log.of(NodeStarted)
-        )
+        started = any(op.seq < event.seq < ran.seq for event in evidence.model.log.of(NodeStarted))
         if not started:
             return ran.node_id
     return op.backward_node_id
-
-
-def _got_it(evidence: Evidence, edge: Edge, op: Op, tensor_id: int, backward_id: int) -> bool:
-    """Return whether a node started with the gradient after it was written."""
-    return any(
-        event.node_id == edge.target
-        and event.seq > op.seq
-        and event.backward_id == backward_id
-        and edge.input < len(event.inputs)
-        and event.inputs[edge.input] == tensor_id
-        for event in evidence.model.log.of(NodeStarted)
-    )
 
 
 def _describe(op: Op, giver: Node, victim: Node) -> Finding:

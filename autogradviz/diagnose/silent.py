@@ -73,7 +73,10 @@ def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     """Return for each node that ran which of its gradients something took."""
     log = evidence.model.log
     took = {event.node_id for event in log.of(NodeStarted)}
-    took.update(node_id for event in log.of(BackwardStarted) for node_id in event.input_ids)
+    starts = log.of(BackwardStarted)
+    took.update(node_id for event in starts for node_id in event.input_ids)
+    named = {tensor_id for event in starts for tensor_id in event.input_tensor_ids}
+    took.update(event.node_id for event in log.of(NodeSeen) if event.tensor_id in named)
     return {
         event.node_id: tuple(child in took for child in event.next_node_ids)
         for event in log.of(NodeSeen)

@@ -16,6 +16,7 @@ from autogradviz.model import SourceLocation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 @cache
 def _tree(filename: str) -> ast.Module | None:
     try:

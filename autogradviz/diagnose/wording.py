@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from autogradviz.model import Op, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
+NAMED: Final = 5  # names that fit a line
 
 
 def short(location: SourceLocation | None) -> str:
@@ -70,3 +71,10 @@ def fit(parts: Sequence[str]) -> str:
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], "…"]
     return "\n".join(lines)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return "a, b, c and 9 more"."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: NAMED - 1])} and {len(names) - NAMED + 1} more"

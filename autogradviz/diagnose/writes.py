@@ -16,7 +16,9 @@ Direction: TypeAlias = Literal["grew", "shrank", "changed"]
 _GROWS: Final = frozenset(
     {"append", "appendleft", "extend", "add", "insert", "update", "setdefault"}
 )
-_SHRINKS: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard", "cache_clear"})
+_SHRINKS: Final = frozenset(
+    {"pop", "popleft", "popitem", "clear", "remove", "discard", "cache_clear"}
+)
 _OTHERS: Final = frozenset({"sort", "reverse", "rotate", "fill", "set", "reset", "send"})
 
 
@@ -47,10 +49,14 @@ def _writes_name(node: ast.AST, name: str) -> tuple[Direction, str | None] | Non
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return _assigns([part for target in targets for part in _flat(target)], name)
     if isinstance(node, (ast.For, ast.AsyncFor)):
-        looped = any(is_named(part, name) for part in _flat(node.target)) or is_named(node.iter, name)
+        looped = any(is_named(part, name) for part in _flat(node.target)) or is_named(
+            node.iter, name
+        )
         return ("changed", None) if looped else None
     if isinstance(node, ast.Delete):
-        items = [t for t in node.targets if isinstance(t, ast.Subscript) and is_named(t.value, name)]
+        items = [
+            t for t in node.targets if isinstance(t, ast.Subscript) and is_named(t.value, name)
+        ]
         items += [t for t in node.targets if not isinstance(t, ast.Subscript) and is_named(t, name)]
         return ("shrank", None) if items else None
     if isinstance(node, ast.Call):
@@ -78,7 +84,11 @@ def _call_writes(node: ast.Call, name: str) -> Direction | None:
     if isinstance(called, ast.Name) and called.id in {"setattr", "delattr"} and len(node.args) > 1:
         key = node.args[1]
         return "changed" if isinstance(key, ast.Constant) and key.value == name else None
-    if isinstance(called, ast.Attribute) and called.attr == "update" and not is_named(called.value, name):
+    if (
+        isinstance(called, ast.Attribute)
+        and called.attr == "update"
+        and not is_named(called.value, name)
+    ):
         named = any(word.arg == name for word in node.keywords)
         return "changed" if named else None
     if not isinstance(called, ast.Attribute) or not is_named(called.value, name):
@@ -129,5 +139,3 @@ def closures(filename: str, enclosing: str, name: str) -> list[int]:
                 and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.body))
             ]
     return sorted(found)
-
-

@@ -48,7 +48,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
         return pa.list_(_arrow_type(get_args(hint)[0]))
     if origin is Literal:
         return pa.string()
-    return {int: pa.int64(), str: pa.string(), bool: pa.bool_()}[hint]
+    return {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}[hint]
 
 
 @cache
@@ -156,6 +156,11 @@ def _integers(array: pa.Array) -> list[Any]:
     return window[array.offset : array.offset + len(array)].tolist()
 
 
+def _floats(array: pa.Array) -> list[Any]:
+    window = memoryview(array.buffers()[1]).cast("d")
+    return window[array.offset : array.offset + len(array)].tolist()
+
+
 def _booleans(array: pa.Array) -> list[Any]:
     return list(map(bool, _integers(array.cast(pa.int64()))))
 
@@ -180,6 +185,7 @@ def _lists(array: pa.Array) -> list[Any]:
 
 _READERS = {
     pa.int64().id: _integers,
+    pa.float64().id: _floats,
     pa.bool_().id: _booleans,
     pa.string().id: _strings,
     pa.list_(pa.int64()).id: _lists,

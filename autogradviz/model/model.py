@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autogradviz.events import (
+    CellSeen,
     ErrorRaised,
     HooksDisabled,
     RecorderFailed,
@@ -99,6 +100,11 @@ class Model:
     def source_lines(self) -> dict[tuple[str, int], str]:
         """Source text by file and line, with indentation."""
         return {(line.filename, line.lineno): line.text for line in self.log.of(SourceLineRead)}
+
+    @cached_property
+    def cells(self) -> dict[str, int]:
+        """The numbers of a notebook's cells, by the file names that IPython gave them."""
+        return {event.filename: event.cell for event in self.log.of(CellSeen)}
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:

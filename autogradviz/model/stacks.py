@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.events import FrameSeen, StackSeen
+from autogradviz.events import CellSeen, FrameSeen, StackSeen
 from autogradviz.model.types import SourceLocation
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ class Stacks:
 
     def __init__(self, log: Log) -> None:
         frames = log.of(FrameSeen)
+        cells = {event.filename: event.cell for event in log.of(CellSeen)}
         self._locations = {
             frame.frame_id: SourceLocation(
                 filename=frame.filename,
                 lineno=frame.lineno,
                 function=frame.function,
                 text=frame.text,
+                cell=cells.get(frame.filename),
             )
             for frame in frames
         }

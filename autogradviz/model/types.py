@@ -26,9 +26,17 @@ class SourceLocation:
     lineno: int
     function: str
     text: str
+    cell: int | None = None  # of a notebook
+
+    @property
+    def place(self) -> str:
+        """The file's name, or "In [3]" of a notebook's cell."""
+        return self.filename if self.cell is None else f"In [{self.cell}]"
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.lineno}"
+        if self.cell is None:
+            return f"{self.filename}:{self.lineno}"
+        return f"{self.place}, line {self.lineno}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,23 +86,28 @@ class BackwardTable:
         try:
             with _NoFunctions():
                 roots = [node for node in map(_node_of, outputs) if node is not None]
+                inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
                 number = recorder.tensors.number
                 tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
+                named_inputs = tuple(
+                    [number(t) for t in options["inputs"] if isinstance(t, torch.Tensor)]
+                )
             self._open[entry.backward_id] = entry
+            if len(self._open) == 1:
+                recorder.leaves.look_again()
             nodes = recorder.nodes
             nodes.walk(roots, partial(self._hook, entry))
-            with _NoFunctions():
-                inputs = self._input_nodes(options["inputs"])
             recorder.emit(
                 BackwardStarted,
                 entry.backward_id,
                 state.running[-1][0] if state.running else None,
                 tuple([nodes.tag(node).node_id for node in roots]),
                 tensors,
-                inputs,
+                tuple([nodes.tag(node).node_id for node in inputs]),
                 options["retain_graph"],
                 options["create_graph"],
                 options["accumulate_grad"],
+                named_inputs,
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
             recorder.hooks.begin()
@@ -111,22 +116,6 @@ class BackwardTable:
             entry.remove_hooks()
             raise
         return entry
-
-    def _input_nodes(self, inputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the nodes that ``inputs=`` names; of a leaf, the one that accumulates into it."""
-        recorder = self._recorder
-        if not inputs:
-            return ()
-        accumulating = {leaf: node_id for node_id, leaf in recorder.nodes.leaves.items()}
-        found = []
-        for given in inputs:
-            node = _node_of(given)
-            if node is not None:
-                found.append(recorder.nodes.tag(node).node_id)
-            elif isinstance(given, torch.Tensor):
-                leaf = recorder.tensors.number(given)
-                found.extend([accumulating[leaf]] if leaf in accumulating else [])
-        return tuple(found)
 
     def _hook(self, entry: Entry, node: Any, tag: NodeTag) -> None:
         if tag.hooked_by in self._open:
@@ -150,7 +139,7 @@ class BackwardTable:
             for other in entry.threads.values():
                 self.finish(other, entry)
         if failed and len(state.running) > entry.depths[2] and self.failed_node is None:
-            backward_id, node_id, _ = state.running[-1]
+            backward_id, node_id, *_ = state.running[-1]
             self.failed_node = (node_id, backward_id)
         del state.calls[entry.depths[0] :]
         del state.regions[entry.depths[1] :]
@@ -182,7 +171,8 @@ class BackwardTable:
         if entry is None:
             return
         self.finish(state, entry)
-        state.running.append((entry.backward_id, tag.node_id, tag))
+        given = any(gradient is not None for gradient in gradients)
+        state.running.append((entry.backward_id, tag.node_id, tag, given))
         entry.threads[state.number] = state
         with _NoFunctions():
             incoming = self._numbers(gradients)
@@ -198,11 +188,12 @@ class BackwardTable:
         """Record that the node of ``entry`` that ran last on a thread has finished."""
         if not state.running or state.running[-1][0] != entry.backward_id:
             return
-        backward_id, node_id, tag = state.running.pop()
+        backward_id, node_id, tag, given = state.running.pop()
         recorder = self._recorder
         recorder.emit(NodeFinished, backward_id, node_id, thread=state.number)
         leaf = recorder.nodes.leaves.get(node_id)
-        if leaf is not None:
+        if leaf is not None and given:
+            recorder.leaves.reached[leaf] = backward_id
             recorder.emit(GradAccumulated, backward_id, node_id, leaf, thread=state.number)
         if not entry.keep_graph and tag.saved:
             recorder.nodes.release(tag)
@@ -260,6 +251,8 @@ def observe_backward(recorder: Recorder) -> Iterator[None]:
     @transparent
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         entry = recorder.guarded("backward", table.begin, t_outputs, args, kwargs)
+        if entry is not None:
+            recorder.guarded("leaves", recorder.leaves.began, entry.backward_id, t_outputs)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException:

@@ -56,9 +56,12 @@ class ModuleTable:
         for path, tensor, buffer in named:
             if torch.nn.parameter.is_lazy(tensor):
                 continue
+            tensor_id = self._recorder.tensors.number(tensor)
+            if not buffer:
+                self._recorder.leaves.met(tensor_id, tensor)
             self._recorder.emit(
                 ParameterSeen,
-                self._recorder.tensors.number(tensor),
+                tensor_id,
                 numbers[path.rpartition(".")[0]],
                 ".".join(part for part in (name, path) if part),
                 buffer,

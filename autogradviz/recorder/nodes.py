@@ -17,8 +17,10 @@ import heapq
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited, TensorUnpacked
+from autogradviz.recorder.customs import look_at_context
 from autogradviz.recorder.ops import MODE_SENSITIVE
 from autogradviz.recorder.tensors import version_of
 
@@ -170,6 +172,7 @@ class NodeTable:
         tensor_id = None
         if isinstance(leaf, torch.Tensor):
             tensor_id = self.leaves[tag.node_id] = self._recorder.tensors.number(leaf)
+            self._recorder.leaves.met(tensor_id, leaf)
         self._recorder.emit(
             NodeSeen,
             tag.node_id,
@@ -182,6 +185,8 @@ class NodeTable:
         )
         for attribute, index, slot in self._slots(node):
             self._look_at_slot(tag, attribute, index, slot, sequence_nr)
+        if isinstance(node, FunctionCtx):
+            look_at_context(self._recorder, node, tag.node_id)
 
     def _slots(self, node: Any) -> Iterator[tuple[str, int | None, Any]]:
         kind = type(node)

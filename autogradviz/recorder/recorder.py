@@ -32,26 +32,23 @@ from autogradviz.events import (
 )
 from autogradviz.log import Log
 from autogradviz.recorder.arguments import ArgumentTable
-from autogradviz.recorder.backward import BackwardTable, observe_backward
-from autogradviz.recorder.customs import observe_custom_saves
+from autogradviz.recorder.backward import BackwardTable
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.hooks import HookTable
-from autogradviz.recorder.modules import ModuleTable, observe_modules
+from autogradviz.recorder.installing import install
+from autogradviz.recorder.leaves import LeafTable
+from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
-from autogradviz.recorder.packs import RegionTable, observe_packs
-from autogradviz.recorder.reentrant import observe_reentrant
-from autogradviz.recorder.registrations import observe_hooks
+from autogradviz.recorder.packs import RegionTable
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
-from autogradviz.recorder.selective import observe_policies
 from autogradviz.recorder.stacks import StackTable
-from autogradviz.recorder.state import StateTable, observe_attributes
-from autogradviz.recorder.surroundings import observe_disabling
+from autogradviz.recorder.state import StateTable
 from autogradviz.recorder.tensors import TensorTable
 from autogradviz.recorder.threads import ThreadTable
 from autogradviz.recorder.values import fingerprint
-from autogradviz.recorder.versions import VersionTable, observe_increments
+from autogradviz.recorder.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +82,7 @@ class Recorder:
         self.with_values = values
         self.began_ns = 0
         self.event_count = 0
+        self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.limited = False
         self._counter = itertools.count()
         self._append = {kind: self.log.appender(kind) for kind in EVENT_TYPES}
@@ -99,6 +97,7 @@ class Recorder:
         self.nodes = NodeTable(self)
         self.hooks = HookTable(self)
         self.backwards = BackwardTable(self)
+        self.leaves = LeafTable(self)
         self.regions = RegionTable(self)
         self.modules = ModuleTable(self)
         self.state = StateTable(self)
@@ -127,20 +126,7 @@ class Recorder:
             _active = self
         try:
             self._begin(model, outermost)
-            with ExitStack() as pending:
-                pending.enter_context(observe_packs(self))
-                pending.enter_context(observe_custom_saves(self))
-                pending.enter_context(observe_reentrant(self))
-                pending.enter_context(observe_hooks(self))
-                pending.enter_context(observe_policies(self))
-                pending.enter_context(observe_disabling(self))
-                pending.enter_context(observe_backward(self))
-                pending.enter_context(observe_modules(self))
-                pending.enter_context(observe_increments(self))
-                pending.enter_context(observe_attributes(self))
-                if self.mode is not None:
-                    pending.enter_context(self.mode)
-                self._installed = pending.pop_all()
+            self._installed = install(self)
         except BaseException:
             self._close()
             raise
@@ -172,6 +158,7 @@ class Recorder:
         try:
             self._installed.close()
             self.guarded("nodes", self._look_at_the_end)
+            self.guarded("leaves", self.leaves.read)
             if error is not None:
                 self.guarded("error", self._record_error, error)
             self.emit(RecordingEnded, self.event_count)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 import autogradviz
-from autogradviz.events import FrameSeen, SourceLineRead, StackSeen
+from autogradviz.events import CellSeen, FrameSeen, SourceLineRead, StackSeen
+from autogradviz.recorder.cells import cell_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,6 +152,9 @@ class StackTable:
         source = self._files.get(filename)
         if source is None:
             source = self._files[filename] = linecache.getlines(filename)
+            cell = cell_number(filename)
+            if cell is not None:
+                self._recorder.emit(CellSeen, filename, cell)
         first = max(lineno - EXCERPT_LINES, 1)
         self._quote(filename, source, range(first, min(lineno + EXCERPT_LINES, len(source)) + 1))
         return source[lineno - 1].strip() if 0 < lineno <= len(source) else ""

@@ -30,7 +30,8 @@ class ThreadState:
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
-        self.running: list[tuple[int, int, NodeTag]] = []  # (backward, node, its tag)
+        self.running: list[tuple[int, int, NodeTag, bool]] = []
+        """Nodes that run: backward, node, its tag, whether it was given a gradient."""
         self.follows = False  # gradients were on where the innermost reentrant region was called
 
     @property

@@ -1,9 +1,10 @@
-"""Fingerprints: whether two tensors hold the same content, without keeping either.
+"""Reading contents: whether two tensors hold the same, and whether all of it is finite.
 
 NOTE [ What a fingerprint is ]
 The bits, read as integers, are summed and xor-ed: two passes over the tensor on its own device and
 one number copied to the host, which waits for the device. Equal content gives equal numbers;
-other content gives other ones but for chance, and for a mere change of order.
+other content gives other ones but for chance, and for a mere change of order. A third pass, once
+a content, tells whether it holds NaN or infinities.
 
 It runs below autograd, with our own dispatch mode out of the way. Where somebody else's mode is
 active it is left out: that mode would see our operators.
@@ -11,14 +12,17 @@ active it is left out: that mode would see our operators.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch._C import _get_dispatch_stack_at, _len_torch_dispatch_stack
 
-from autogradviz.events import NO_ID
+from autogradviz.events import NO_ID, NotFiniteSeen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.recorder.recorder import Recorder
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -26,31 +30,66 @@ _BelowAutograd = torch._C._AutoDispatchBelowAutograd  # noqa: SLF001
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
 _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _MASK: Final = 2**63 - 1
+_FLOATING: Final = frozenset(
+    {
+        torch.float16, torch.bfloat16, torch.float32, torch.float64,
+        torch.complex64, torch.complex128,
+    }
+)  # fmt: skip
 
 
 def fingerprint(recorder: Recorder, tensor: torch.Tensor) -> int:
     """Return a number for a tensor's content, NO_ID where none can be had."""
-    if type(tensor) not in _PLAIN or tensor.layout != torch.strided or tensor.numel() == 0:
+    if not _has_bits(tensor):
         return NO_ID
+    with below_autograd(recorder) as allowed:
+        if not allowed:
+            return NO_ID
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        bits = real.view(_INTEGERS[real.element_size()])
+        total = int(bits.sum(dtype=torch.int64).item())
+        found = (total * 1_000_003 ^ int(torch.hash_tensor(bits).item())) & _MASK
+        if tensor.dtype in _FLOATING and found not in recorder.contents:
+            recorder.contents.add(found)
+            _look_for_nan(recorder, real, found)
+        return found
+
+
+def _look_for_nan(recorder: Recorder, tensor: torch.Tensor, content: int) -> None:
+    # A sum is NaN or infinite where an entry is; a sum that overflowed is counted to zero.
+    if bool(torch.isfinite(tensor.sum())):
+        return
+    nans, infinities = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+    if nans or infinities:
+        recorder.emit(NotFiniteSeen, content, nans, infinities)
+
+
+def readable(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's entries are numbers that can be read where it lies."""
+    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return tensor.dtype in _FLOATING and not capturing and _has_bits(tensor)
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    if type(tensor) not in _PLAIN or tensor.layout != torch.strided or tensor.numel() == 0:
+        return False
     # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
     if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
-        return NO_ID
-    if tensor.device.type == "meta" or _is_wrapped(tensor):
-        return NO_ID
+        return False
+    return tensor.device.type != "meta" and not _is_wrapped(tensor)
+
+
+@contextmanager
+def below_autograd(recorder: Recorder) -> Iterator[bool]:
+    """Step below autograd and our own mode; gives False where somebody else's would see us."""
     modes, mode = _len_torch_dispatch_stack(), recorder.mode
     if modes > 1 or (modes == 1 and _get_dispatch_stack_at(0) is not mode):
-        return NO_ID
+        yield False
+        return
     suspended = mode is not None and modes == 1 and mode.suspend()
     try:
-        return _read(tensor)
+        with _BelowAutograd():
+            yield True
     finally:
         if suspended and mode is not None:
             mode.resume()
-
-
-def _read(tensor: torch.Tensor) -> int:
-    with _BelowAutograd():
-        bits = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        bits = bits.view(_INTEGERS[bits.element_size()])
-        total = int(bits.sum(dtype=torch.int64).item())
-        return (total * 1_000_003 ^ int(torch.hash_tensor(bits).item())) & _MASK

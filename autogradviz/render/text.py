@@ -84,7 +84,7 @@ def summary(scene: Scene) -> RenderableType:
 
 
 def _line(label: str, location: SourceLocation) -> Text:
-    place = f"{location.filename}:{location.lineno}, in {location.function}"
+    place = f"{location}, in {location.function}"
     return Text.assemble((f"{label:8s}", "dim"), place, "\n        ", (location.text, "bold"))
 
 

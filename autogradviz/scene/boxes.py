@@ -124,7 +124,7 @@ class _Drawing:
             name=name,
             module=node.module,
             sequence_nr=node.sequence_nr,
-            filename=node.location.filename if node.location else "",
+            filename=node.location.place if node.location else "",
             lineno=node.location.lineno if node.location else 0,
             state=node.state,
             error=error,

@@ -42,10 +42,10 @@ def draw_findings(
             confidence=finding.confidence,
             explanation=finding.explanation,
             fix=finding.fix,
-            culprit_file=finding.culprit.filename if finding.culprit else "",
+            culprit_file=finding.culprit.place if finding.culprit else "",
             culprit_line=finding.culprit.lineno if finding.culprit else 0,
             culprit_text=finding.culprit.text if finding.culprit else "",
-            victim_file=finding.victim.filename if finding.victim else "",
+            victim_file=finding.victim.place if finding.victim else "",
             victim_line=finding.victim.lineno if finding.victim else 0,
             victim_text=finding.victim.text if finding.victim else "",
             nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
@@ -69,7 +69,7 @@ def draw_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
             function=region.function,
             reentrant=region.reentrant,
             early_stop=region.early_stop,
-            filename=region.location.filename if region.location else "",
+            filename=region.location.place if region.location else "",
             lineno=region.location.lineno if region.location else 0,
             saved=len(region.saved),
             recomputes=len(region.recomputations),
@@ -132,7 +132,7 @@ def _op_line(op: Op | None) -> int:
 
 
 def _op_file(op: Op | None) -> str:
-    return op.location.filename if op and op.location else ""
+    return op.location.place if op and op.location else ""
 
 
 def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
@@ -172,9 +172,14 @@ def draw_memory(model: Model) -> tuple[SceneMemory, ...]:
 def draw_lines(model: Model) -> tuple[SceneLine, ...]:
     """Return all source lines that were read."""
     return tuple(
-        SceneLine(filename=filename, lineno=lineno, text=text)
+        SceneLine(filename=_place(model, filename), lineno=lineno, text=text)
         for (filename, lineno), text in sorted(model.source_lines.items())
     )
+
+
+def _place(model: Model, filename: str) -> str:
+    cell = model.cells.get(filename)
+    return filename if cell is None else f"In [{cell}]"
 
 
 def summarize(model: Model, title: str | None) -> SceneSummary:

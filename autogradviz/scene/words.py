@@ -80,7 +80,7 @@ def hook_words(hook: Hook) -> str:
     if hook.kind != "retain_grad":
         words[0] += f" {hook.name}"
     if hook.location is not None:
-        words.append(f"{short_path(hook.location.filename)}:{hook.location.lineno}")
+        words.append(f"{short_path(hook.location.place)}:{hook.location.lineno}")
     elif hook.early:
         words.append("registered before the recording")
     if hook.kind != "retain_grad":

@@ -21,7 +21,13 @@ def values_of(hint: Any, ints: st.SearchStrategy[int]) -> st.SearchStrategy[Any]
         return st.lists(values_of(get_args(hint)[0], ints), max_size=4).map(tuple)
     if origin is Literal:
         return st.sampled_from(get_args(hint))
-    return {int: ints, str: TEXTS, bool: st.booleans(), types.NoneType: st.none()}[hint]
+    return {
+        int: ints,
+        float: st.floats(allow_nan=False),
+        str: TEXTS,
+        bool: st.booleans(),
+        types.NoneType: st.none(),
+    }[hint]
 
 
 def events_of(kind: type[Event], ints: st.SearchStrategy[int]) -> st.SearchStrategy[Event]:

@@ -390,6 +390,6 @@ def _nothing(kind: type[e.Event]) -> dict[str, Any]:
 
 
 def _empty(hint: Any) -> Any:
-    if hint in (int, str, bool):
+    if hint in (int, float, str, bool):
         return hint()
     return () if str(hint).startswith("tuple") else None

@@ -16,6 +16,7 @@ FLOORS = {
     "events": 0,
     "errors": 0,
     "log": 1,
+    "explain": 1,
     "model": 2,
     "recorder": 2,
     "diagnose": 3,

@@ -230,3 +230,21 @@ def test_a_terminal_that_knows_only_ascii_is_no_error(folder):
     done = python(code, "show", path, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"na\\xefve \\u26a0" in done.stdout
+
+
+def test_explain_prints_a_page(capsys):
+    assert main(["explain", "graph-lost"]) == 0
+    assert capsys.readouterr().out.startswith("The loss has no graph  [graph-lost]\n")
+
+
+def test_explain_without_a_name_lists_all(capsys):
+    assert main(["explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 40
+    title = "A saved tensor was written before backward needed it"
+    assert " ".join(lines[0].split()) == f"saved-tensor-mutated {title}"
+
+
+def test_explain_of_an_unknown_name_says_which_are_near(capsys):
+    assert main(["explain", "graph-list"]) == 2
+    assert "did you mean graph-lost" in capsys.readouterr().err

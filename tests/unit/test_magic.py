@@ -127,3 +127,18 @@ def test_the_line_names_model_and_trace(line, parsed):
 def test_a_name_that_is_no_variable_is_refused(line):
     with pytest.raises(UsageError, match="--name takes the name of a variable"):
         parse_line(line)
+
+
+def test_findings_name_cells_as_their_reader_sees_them(shell, tmp_path):
+    shell.run_cell("def f(x):\n    b = x.exp()\n    b.add_(1)\n    return b.sum()", True)
+    number = shell.execution_count
+    run(shell, "%%autogradviz\nf(x.requires_grad_()).backward()")
+    trace = shell.user_ns["trace"]
+    (finding,) = trace.diagnose()
+    place = f"In [{number - 1}], line 3"
+    assert str(finding.culprit) == place
+    assert f"Then add_ at {place} wrote" in finding.explanation
+    assert "ipython-input" not in repr(trace) + str(trace.scene)
+    assert f"In [{number - 1}]:3" in repr(trace)
+    trace.save(tmp_path / "cell.agv")
+    assert autogradviz.load(tmp_path / "cell.agv").diagnose() == [finding]

@@ -1,0 +1,293 @@
+"""Backward ran, and a parameter that requires a gradient got none: where did its way end?
+
+A frozen part, an expert that nothing was routed to and the other half of a GAN look the same, so
+these are hints; but where a reentrant checkpoint lost the gradient it is PyTorch's own pitfall.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose import source
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.flow import End, Flow, storages
+from autogradviz.diagnose.wording import fit, listed, op_words, quoted, short
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    ModuleEntered,
+    NodeStarted,
+    ParameterSeen,
+    RequiresGradChanged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Node, Op, Region, SourceLocation
+
+_MOST: Final = 3  # findings: one cause usually stands behind many parameters
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Why a parameter got no gradient; those of one title and culprit are told together."""
+
+    title: str  # continues "got no gradient: "
+    lines: tuple[str, ...]
+    culprit: SourceLocation | None
+    victim: SourceLocation | None
+    fix: str
+    events: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    region_id: int | None = None  # a reentrant region that nothing entered with a gradient
+
+
+def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each cause that kept gradients from parameters."""
+    model = evidence.model
+    started = [event for event in model.log.of(BackwardStarted) if event.accumulate]
+    if model.error is not None or not started or any(e.input_tensor_ids for e in started):
+        return
+    missing = _missing(evidence)
+    groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}
+    for cause, name in _Causes(evidence, missing).all():
+        groups.setdefault((cause.title, cause.culprit), (cause, []))[1].append(name)
+    for cause, names in sorted(groups.values(), key=_weight)[:_MOST]:
+        yield _describe(cause, names)
+
+
+def _weight(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
+    """Return what sorts causes with a line before those without, and common ones first."""
+    cause, names = group
+    return cause.culprit is None, -len(names)
+
+
+def _missing(evidence: Evidence) -> dict[int, str]:
+    """Return the names of parameters without a gradient, by tensor id."""
+    log = evidence.model.log
+    requires = {event.tensor_id: event.requires_grad for event in log.of(ParameterSeen)
+                if not event.buffer}  # fmt: skip
+    requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)
+                     if event.tensor_id in requires})  # fmt: skip
+    reached = {event.tensor_id for event in log.of(GradAccumulated)}
+    names = evidence.model.parameters
+    return {
+        tensor_id: names[tensor_id][0]
+        for tensor_id, required in requires.items()
+        if required and tensor_id not in reached
+    }
+
+
+def _describe(cause: _Cause, names: list[str]) -> Finding:
+    said = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
+    return Finding(
+        slug="gradient-missing" if cause.region_id is None else "reentrant-no-grad-input",
+        title=f"{said} no gradient: {cause.title}",
+        culprit=cause.culprit,
+        victim=cause.victim,
+        explanation=fit(
+            [f"{listed(names)}: required a gradient, and backward brought none.", *cause.lines]
+        ),
+        fix=cause.fix,
+        confidence="hint" if cause.region_id is None else "likely",
+        events=cause.events,
+        nodes=cause.nodes,
+        region_id=cause.region_id,
+    )
+
+
+class _Causes:
+    """Follows each parameter without a gradient to where its way ends."""
+
+    def __init__(self, evidence: Evidence, missing: dict[int, str]) -> None:
+        self._evidence = evidence
+        self._missing = missing
+        self._flow = Flow(evidence)
+        self._ends: dict[int, End] = {}  # by storage of the parameter, the last
+        self._first: dict[int, Op] = {}  # use
+        self._last: dict[int, Op] = {}  # operator on its way
+        self._regions = {region.region_id: region for region in evidence.model.regions}
+        self._nodes = {
+            node.parameter.tensor.tensor_id: node
+            for node in evidence.model.graph.nodes.values()
+            if node.parameter is not None
+        }
+
+    def all(self) -> Iterator[tuple[_Cause, str]]:
+        """Yield the cause of each, with the parameter's name."""
+        if self._missing:
+            self._follow()
+        for tensor_id, name in self._missing.items():
+            storage_id = self._evidence.model.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                yield self._cause(tensor_id, storage_id), name
+
+    def _follow(self) -> None:
+        """Walk the forward once, with the parameters that each storage was computed from."""
+        tensors = self._evidence.model.tensors
+        carried = {s: frozenset({s}) for s in storages(tensors[t] for t in self._missing)}
+        for op in self._flow.forward:
+            taken = {s for s in storages(op.inputs) if s in carried}
+            if not taken:
+                continue
+            sources = frozenset().union(*(carried[s] for s in taken))
+            end = None if op.sequence_nr is not None else self._flow.end_at(op, taken)
+            for origin in sources:
+                self._first.setdefault(origin, op)
+                if end is None:
+                    self._last[origin] = op
+                else:
+                    self._ends[origin] = end
+            if end is None:
+                for storage_id in storages(op.outputs):
+                    carried[storage_id] = carried.get(storage_id, frozenset()) | sources
+
+    def _cause(self, tensor_id: int, storage_id: int) -> _Cause:
+        node = self._nodes.get(tensor_id)
+        if node is not None:
+            stopped = self._stopped_in_backward(node)
+            if stopped is not None:
+                return stopped
+        first, end = self._first.get(storage_id), self._ends.get(storage_id)
+        if first is None:
+            return self._unused(tensor_id)
+        region = self._regions.get(first.region_id) if first.region_id is not None else None
+        if region is not None and region.reentrant and self._is_without_graph(region):
+            return _no_grad_input(region, first)
+        if end is not None:
+            return _ended(end, first)
+        return _not_in_loss(first, self._last[storage_id])
+
+    def _unused(self, tensor_id: int) -> _Cause:
+        log = self._evidence.model.log
+        owner = next(e.module_id for e in log.of(ParameterSeen) if e.tensor_id == tensor_id)
+        module = self._evidence.model.modules.get(owner)
+        called = any(event.module_id == owner for event in log.of(ModuleEntered))
+        name = (module.name or module.type_name) if module is not None else "its module"
+        why = "was called, and did not use them" if called else "was never called"
+        return _Cause(
+            f"{name} {why}" if called else "no operator used them",
+            ("No operator took them: " + (f"{name} {why}." if called else
+             "their modules were never called, or the branch that uses them was not taken."),),
+            None,
+            None,
+            "# call the module in forward, or leave it out of the model",
+        )  # fmt: skip
+
+    def _stopped_in_backward(self, leaf: Node) -> _Cause | None:
+        """Return the node that ran and passed nothing on towards a leaf."""
+        model = self._evidence.model
+        taken = {event.node_id: event.inputs for event in model.log.of(NodeStarted)}
+        above = defaultdict(list)
+        for edge in model.graph.edges:
+            above[edge.target].append(edge)
+        waiting, seen = [leaf.node_id], {leaf.node_id}
+        while waiting:
+            node_id = waiting.pop()
+            inputs = taken.get(node_id, ())
+            for edge in above[node_id]:
+                came = taken.get(edge.source, ())
+                nothing = edge.input < len(inputs) and inputs[edge.input] == NO_ID
+                if nothing and any(tensor_id != NO_ID for tensor_id in came):
+                    return _none_from(model.graph.nodes[edge.source], edge.output)
+                if (nothing or not came) and edge.source not in seen:
+                    seen.add(edge.source)
+                    waiting.append(edge.source)
+        return None
+
+    def _is_without_graph(self, region: Region) -> bool:
+        """Return whether what a reentrant region made was used, without a node, with grad on."""
+        made = {s for op in region.ops for s in storages(op.outputs)}
+        users = [
+            op
+            for op in self._flow.forward
+            if op.region_id != region.region_id and storages(op.inputs) & made
+        ]
+        before = next(iter(region.ops), None)
+        if before is None or not users or any(self._flow.switched_off(op) for op in users):
+            return False
+        graph = self._evidence.model.graph.nodes
+        own = [n for n in graph.values() if n.name == "CheckpointFunctionBackward"]
+        return not any(n.location == region.location and n.region_id is None for n in own)
+
+
+def _no_grad_input(region: Region, first: Op) -> _Cause:
+    return _Cause(
+        "no input of their reentrant checkpoint requires grad",
+        (
+            f"{region.function} is checkpointed with use_reentrant=True:",
+            quoted(region.location),
+            "That is one node for autograd, made only where one of the region's own arguments "
+            "requires a gradient. None does, so the parameters used inside stay without one, for "
+            f"instance at {short(first.location)}:",
+            quoted(first.location),
+            "Tensors inside lists, dicts and objects do not count as arguments.",
+        ),
+        region.location,
+        first.location,
+        "checkpoint(function, *args, use_reentrant=False)",
+        (region.entered_seq, first.seq),
+        region_id=region.region_id,
+    )
+
+
+def _ended(end: End, first: Op) -> _Cause:
+    return _Cause(
+        f"the way to them ends at {end.name}",
+        ("The way from the loss back to them ends here:", quoted(end.culprit), end.reason),
+        end.culprit,
+        first.location,
+        end.fix,
+        (end.op.seq,),
+    )
+
+
+def _not_in_loss(first: Op, last: Op) -> _Cause:
+    return _Cause(
+        "the loss does not use what they computed",
+        (
+            "They are used, and the last that was computed from them is:",
+            f"{op_words(last)}",
+            quoted(last.location),
+            "No backward began at something computed from it.",
+        ),
+        last.location,
+        first.location,
+        "# add it to the loss, or do not compute it",
+        (first.seq, last.seq),
+    )
+
+
+def _none_from(node: Node, output: int) -> _Cause:
+    returned = _backward_return(node.location)
+    return _Cause(
+        f"{node.name} returned None for them",
+        (
+            f"{node.name} ran in backward, and gave None as gradient {output}:",
+            quoted(returned or node.location),
+            "A custom Function's backward returns one gradient for each input of its forward; "
+            "what it returns None for gets none.",
+        ),
+        returned or node.location,
+        node.location,
+        "# return that gradient from backward(), not None",
+        nodes=(node.node_id,),
+    )
+
+
+def _backward_return(forward: SourceLocation | None) -> SourceLocation | None:
+    """Return the last statement that returns from the backward of a custom Function."""
+    if forward is None or not forward.function.endswith(".forward"):
+        return None
+    wanted = f"{forward.function.removesuffix('.forward')}.backward"
+    for name, owner in source.functions(forward.filename):
+        if name == wanted:
+            lines = [n.lineno for n in source.own_nodes(owner) if isinstance(n, ast.Return)]
+            return source.location(forward.filename, max(lines), name) if lines else None
+    return None

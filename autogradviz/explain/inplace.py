@@ -1,0 +1,119 @@
+"""Pages on tensors that were written while backward still needed them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autogradviz.explain.page import Page
+
+PAGES: Final = (
+    Page(
+        slug="saved-tensor-mutated",
+        title="A saved tensor was written before backward needed it",
+        means="""An operator kept one of its inputs or its result for backward, and another line
+        wrote the same memory since. The gradient would have been computed from the new values, so
+        PyTorch compared version counters and stopped.""",
+        happens="""Methods that end with an underscore, assignments to a slice, out=, an
+        optimizer's step between forward and backward, buffers that are updated in forward. All
+        views of one storage share one counter: writing a part of it counts for the whole.""",
+        fix="""Make a new tensor in place of writing: x = x + 1. Or clone before writing, or write
+        after backward. With an optimizer: step after every backward that uses its weights.""",
+        example="""
+import torch
+import autogradviz
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    b = a.exp()
+    b.add_(1)  # <-- named
+    b.sum().backward()
+""",
+    ),
+    Page(
+        slug="silent-write",
+        title="A saved tensor was written past the version check",
+        means="""A tensor that backward needs holds other values than when it was saved, and its
+        version counter did not move. PyTorch cannot notice: the gradient is wrong, and nothing is
+        raised.""",
+        happens=""".data has a version counter of its own; fused optimizers and kernels that write
+        through a raw pointer, and NumPy on shared memory, move none.""",
+        fix="""Write under torch.no_grad() in place of .data, so that PyTorch can tell; then move
+        the write after backward. Kernels call torch.autograd.graph.increment_version.""",
+        example="""
+import torch
+import autogradviz
+
+w = torch.rand(3, requires_grad=True)
+with autogradviz.record(values=True) as trace:
+    loss = (w * w).sum()
+    w.data.clamp_(max=0.1)  # <-- named
+    loss.backward()
+""",
+    ),
+    Page(
+        slug="checkpoint-argument-mutated",
+        title="An argument of a checkpointed region was written before it ran again",
+        means="""A checkpointed region keeps its arguments, to run again in backward. One of them
+        was written in between: recomputation would have started from other values, so PyTorch
+        stopped.""",
+        happens="""The input is normalised, masked or refilled in place after the region has read
+        it, often because a buffer is used again for the next batch.""",
+        fix="""Write to a new tensor, or hand a clone to the region.""",
+        example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+x = torch.rand(2, 3)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=False)
+    x.mul_(2)  # <-- named
+    y.sum().backward()
+""",
+    ),
+    Page(
+        slug="checkpoint-captured-tensor-mutated",
+        title="What a region reads changed before it ran again",
+        means="""A region reads tensors that are not its arguments: weights, buffers, what a
+        closure holds. One was written between forward and recomputation, so the region was
+        recomputed from other values. Checkpoint compares versions of arguments only: nothing is
+        raised, and the gradients do not belong to the loss.""",
+        happens="""optimizer.step(), an update of averaged weights or a change of a buffer comes
+        before the last backward through the region.""",
+        fix="""Write after every backward through the region.""",
+        example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=False)
+    with torch.no_grad():
+        net[0].weight.mul_(2)  # <-- named
+    y.sum().backward()
+""",
+    ),
+    Page(
+        slug="mutation-context-left",
+        title="Backward ran outside allow_mutation_on_saved_tensors",
+        means="""The context clones what is written while it is saved, keeps the clones itself, and
+        drops them when it is left. A backward after that has nothing to read.""",
+        happens="""Only the forward stands in the with block.""",
+        fix="""Put the backward into the block too.""",
+        example="""
+import torch
+from torch.autograd.graph import allow_mutation_on_saved_tensors
+import autogradviz
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    with allow_mutation_on_saved_tensors():
+        b = a.exp()
+        b.add_(1)
+    b.sum().backward()  # <-- named
+""",
+    ),
+)

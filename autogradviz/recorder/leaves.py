@@ -1,0 +1,140 @@
+"""Leaves: whether each requires a gradient, and how large the gradient is that it is left with.
+
+Whether a parameter requires a gradient is told where ``requires_grad_`` is called. An assignment
+to ``.requires_grad`` is C++; it is noticed when the next backward begins.
+
+Norms are read once, when the recording ends: one pass over each gradient that is still there. So
+a gradient that is NaN is known without recording values. Losses are copied when their backward
+begins, and read at the end too, so that nothing waits for the device in between.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.events import NormRead, RequiresGradChanged
+from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.values import below_autograd, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.events import Place
+    from autogradviz.recorder.recorder import Recorder
+
+    Read = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+
+
+class LeafTable:
+    """Knows leaves without holding them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._requires: dict[int, bool] = {}
+        self._losses: list[Read] = []
+        self.reached: dict[int, int] = {}
+        """By leaf, the last backward that accumulated into it."""
+
+    def met(self, tensor_id: int, leaf: torch.Tensor) -> None:
+        """Know a leaf from now on."""
+        if tensor_id not in self._leaves:
+            self._leaves[tensor_id] = weakref.ref(leaf)
+            self._requires[tensor_id] = leaf.requires_grad
+
+    def set(self, leaf: torch.Tensor) -> None:
+        """Record that a leaf was told whether it requires a gradient."""
+        with _NoFunctions():
+            if not leaf.is_leaf:
+                return
+            recorder = self._recorder
+            tensor_id = recorder.tensors.number(leaf)
+            known = self._requires.get(tensor_id)
+            self.met(tensor_id, leaf)
+            if known != leaf.requires_grad:
+                self._requires[tensor_id] = leaf.requires_grad
+                stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
+                recorder.emit(RequiresGradChanged, tensor_id, leaf.requires_grad, stack_id=stack_id)
+
+    def look_again(self) -> None:
+        """Record which known leaves were told so by assignment; a backward is about to begin."""
+        for tensor_id, reference in self._leaves.items():
+            leaf = reference()
+            if leaf is None:
+                continue
+            requires = leaf.requires_grad
+            if requires != self._requires[tensor_id]:
+                self._requires[tensor_id] = requires
+                self._recorder.emit(RequiresGradChanged, tensor_id, requires)
+
+    def began(self, backward_id: int, outputs: Sequence[Any]) -> None:
+        """Copy the scalars that a backward begins at."""
+        recorder = self._recorder
+        for root in outputs:
+            if not isinstance(root, torch.Tensor):
+                continue
+            with _NoFunctions(), below_autograd(recorder) as allowed:
+                if allowed and readable(root) and root.numel() == 1:
+                    tensor_id = recorder.tensors.number(root)
+                    self._losses.append((backward_id, tensor_id, "root", root.clone()))
+
+    def read(self) -> None:
+        """Record the norms of losses and of the gradients that leaves were left with."""
+        with _NoFunctions(), below_autograd(self._recorder) as allowed:
+            if not allowed:
+                return
+            groups: dict[Any, list[Read]] = {}
+            for found in [*self._losses, *self._gradients()]:
+                groups.setdefault(found[3].device, []).append(found)
+            for group in groups.values():
+                norms = torch._foreach_norm(  # noqa: SLF001 - one kernel for all
+                    [_real(found[3]) for found in group], 2, torch.float32
+                )
+                for (backward_id, tensor_id, place, _), norm in zip(
+                    group, torch.stack(norms).tolist(), strict=True
+                ):
+                    self._recorder.emit(
+                        NormRead, backward_id, tensor_id, place,
+                        norm if math.isfinite(norm) else None,
+                    )  # fmt: skip
+        self._losses.clear()
+
+    def _gradients(self) -> Iterator[Read]:
+        for tensor_id, backward_id in self.reached.items():
+            reference = self._leaves.get(tensor_id)
+            leaf = None if reference is None else reference()
+            gradient = None if leaf is None else leaf.grad
+            if gradient is not None and readable(gradient):
+                yield backward_id, tensor_id, "gradient", gradient
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+@contextmanager
+def observe_requires_grad(recorder: Recorder) -> Iterator[None]:
+    """Record calls of ``requires_grad_`` while the context is open."""
+    original = torch.Tensor.requires_grad_
+
+    @transparent
+    def requires_grad_(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        recorder.guarded("leaves", recorder.leaves.set, self)
+        return result
+
+    # The original is inherited from the C class: ours shadows it and is deleted again.
+    setattr(torch.Tensor, "requires_grad_", functools.wraps(original)(requires_grad_))  # noqa: B010
+    try:
+        yield
+    finally:
+        del torch.Tensor.requires_grad_

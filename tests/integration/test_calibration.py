@@ -1,0 +1,33 @@
+"""Confidence means something: counted over real bugs and correct programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_certain_is_right_and_correct_programs_give_hints_at_most(tmp_path):
+    output = tmp_path / "calibration.md"
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); import calibrate, pathlib;"
+        "calibrate.OUTPUT = pathlib.Path(sys.argv[1]); calibrate.main()"
+    )
+    command = [sys.executable, "-c", code, str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = {}
+    for line in output.read_text(encoding="utf-8").splitlines()[2:5]:
+        word, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows[word] = [int(cell) for cell in cells]
+    given, culprit, _, other, _, alarms = rows["certain"]
+    assert (given, other, alarms) == (culprit, 0, 0)
+    assert given >= 40
+    assert rows["likely"][5] == 0
+    bugs = sum(row[0] for row in rows.values())
+    assert sum(row[1] for row in rows.values()) >= 0.9 * bugs
+
+
+def test_the_table_in_the_readme_is_the_measured_one():
+    measured = (ROOT / "assets" / "calibration.md").read_text(encoding="utf-8").splitlines()[:5]
+    assert "\n".join(measured) in (ROOT / "README.md").read_text(encoding="utf-8")

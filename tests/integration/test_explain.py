@@ -1,0 +1,84 @@
+"""Every finding and error has a page, and each page's example really gives it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import autogradviz
+from autogradviz import errors
+from autogradviz.explain import overview, pages
+
+HOUSE = Path(autogradviz.__file__).parent
+PAGES = {page.slug: page for page in pages()}
+SLUG = re.compile(r"[a-z]+(-[a-z]+)+")
+NO_SLUGS = {"memory-efficient"}  # words of other kinds in the same form
+
+
+def given_slugs():
+    """Return what looks like a slug in the code of findings, and the slugs of errors."""
+    found = set()
+    for path in sorted((HOUSE / "diagnose").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} & {node.value} if SLUG.fullmatch(node.value) else set()
+    own = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return (found - NO_SLUGS) | {kind.slug for kind in own if hasattr(kind, "slug")}
+
+
+def test_no_slug_lacks_a_page():
+    assert given_slugs() - PAGES.keys() == set()
+
+
+def test_no_page_is_about_nothing():
+    assert PAGES.keys() - given_slugs() == set()
+
+
+def run(page, folder):
+    """Run an example as a file of its own; return its trace and what it raised."""
+    path = folder / "example.py"
+    path.write_text(page.example, encoding="utf-8")
+    names = {"__name__": "example"}
+    raised = None
+    torch.manual_seed(0)
+    try:
+        exec(compile(page.example, str(path), "exec"), names)
+    except Exception as error:
+        raised = error
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return names.get("trace"), raised
+
+
+@pytest.mark.parametrize("slug", PAGES)
+def test_its_example_gives_it(slug, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trace, raised = run(PAGES[slug], tmp_path)
+    if isinstance(raised, errors.AutogradvizError):
+        assert raised.slug == slug
+        assert "# <-- named" not in PAGES[slug].example
+        return
+    first = trace.diagnose()[0]
+    assert first.slug == slug
+    assert first.culprit.text.endswith("# <-- named")
+    if raised is not None:
+        assert first.title in raised.__notes__[0]
+
+
+@pytest.mark.parametrize("slug", PAGES)
+def test_a_page_is_short_and_narrow(slug):
+    lines = str(autogradviz.explain(slug)).splitlines()
+    assert lines[0] == f"{PAGES[slug].title}  [{slug}]"
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_unknown_name_gives_the_nearest_ones():
+    with pytest.raises(errors.UnknownSlugError, match="did you mean graph-lost"):
+        autogradviz.explain("graph-list")
+
+
+def test_the_overview_has_a_line_for_each():
+    assert [line.split()[0] for line in overview()] == list(PAGES)
