@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Op, Region
 
+_SLUGS: Final = {"arguments": "reentrant-no-grad-input", "results": "reentrant-nested-results"}
 _REASONS: Final = {
     "arguments": "No tensor among its positional arguments requires grad. A reentrant checkpoint "
     "sees tensors there only: not those in lists, tuples and dicts, and not the parameters that "
@@ -58,7 +59,7 @@ def _describe(evidence: Evidence, region: Region, reader: Op, event: RegionCutOf
     names = (evidence.name_of(t.storage_id) for t in reader.inputs if t.storage_id is not None)
     name = next((name for name in names if name), "a parameter")
     return Finding(
-        slug="reentrant-cut-off",
+        slug=_SLUGS[event.message],
         title=f"Nothing inside {region.module or region.function} gets a gradient",
         culprit=region.location,
         victim=reader.location,
@@ -67,7 +68,7 @@ def _describe(evidence: Evidence, region: Region, reader: Op, event: RegionCutOf
                 f"The region {region.function}{where(region.module)} is checkpointed with "
                 "use_reentrant=True:",
                 quoted(region.location),
-                _REASONS.get(event.message, ""),
+                _REASONS[event.message],
                 f"So autograd made no node for it. Inside, {reader.name} at "
                 f"{short(reader.location)} uses {name}, which requires grad, and gets none through "
                 "this region; nor does what comes before it:",

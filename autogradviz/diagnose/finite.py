@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, listed, op_words, quoted, where
-from autogradviz.events import BackwardStarted, NodeFinished, NormRead, NotFiniteSeen
+from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,8 +124,7 @@ def _anomaly(evidence: Evidence, name: str) -> Finding:
     model = evidence.model
     error = model.error
     assert error is not None
-    # The check comes after the node's last hook: for the recording it has run.
-    ran = (model.graph.nodes.get(e.node_id) for e in reversed(model.log.of(NodeFinished)))
+    ran = (model.graph.nodes.get(e.node_id) for e in reversed(model.log.of(NodeStarted)))
     node = next((n for n in ran if n is not None and n.name == name), None)
     culprit = node.location if node is not None else None
     forward = node.op.name if node is not None and node.op is not None else ""

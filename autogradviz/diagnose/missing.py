@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
-from autogradviz.diagnose.wording import fit, listed, op_words, quoted, short
+from autogradviz.diagnose.wording import fit, listed, op_words, quoted
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -22,6 +22,7 @@ from autogradviz.events import (
     ModuleEntered,
     NodeStarted,
     ParameterSeen,
+    RegionCutOff,
     RequiresGradChanged,
 )
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op, Region, SourceLocation
+    from autogradviz.model import Node, Op, SourceLocation
 
 _MOST: Final = 3  # findings: one cause usually stands behind many parameters
 
@@ -45,7 +46,6 @@ class _Cause:
     fix: str
     events: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
-    region_id: int | None = None  # a reentrant region that nothing entered with a gradient
 
 
 def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
 def _describe(cause: _Cause, names: list[str]) -> Finding:
     said = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
     return Finding(
-        slug="gradient-missing" if cause.region_id is None else "reentrant-no-grad-input",
+        slug="gradient-missing",
         title=f"{said} no gradient: {cause.title}",
         culprit=cause.culprit,
         victim=cause.victim,
@@ -95,10 +95,9 @@ def _describe(cause: _Cause, names: list[str]) -> Finding:
             [f"{listed(names)}: required a gradient, and backward brought none.", *cause.lines]
         ),
         fix=cause.fix,
-        confidence="hint" if cause.region_id is None else "likely",
+        confidence="hint",
         events=cause.events,
         nodes=cause.nodes,
-        region_id=cause.region_id,
     )
 
 
@@ -112,7 +111,7 @@ class _Causes:
         self._ends: dict[int, End] = {}  # by storage of the parameter, the last
         self._first: dict[int, Op] = {}  # use
         self._last: dict[int, Op] = {}  # operator on its way
-        self._regions = {region.region_id: region for region in evidence.model.regions}
+        self._cut_off = {event.region_id for event in evidence.model.log.of(RegionCutOff)}
         self._nodes = {
             node.parameter.tensor.tensor_id: node
             for node in evidence.model.graph.nodes.values()
@@ -125,8 +124,9 @@ class _Causes:
             self._follow()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.model.tensors[tensor_id].storage_id
-            if storage_id is not None:
-                yield self._cause(tensor_id, storage_id), name
+            cause = self._cause(tensor_id, storage_id) if storage_id is not None else None
+            if cause is not None:
+                yield cause, name
 
     def _follow(self) -> None:
         """Walk the forward once, with the parameters that each storage was computed from."""
@@ -148,7 +148,8 @@ class _Causes:
                 for storage_id in storages(op.outputs):
                     carried[storage_id] = carried.get(storage_id, frozenset()) | sources
 
-    def _cause(self, tensor_id: int, storage_id: int) -> _Cause:
+    def _cause(self, tensor_id: int, storage_id: int) -> _Cause | None:
+        """Return why, None for a parameter of a region that autograd did not follow."""
         node = self._nodes.get(tensor_id)
         if node is not None:
             stopped = self._stopped_in_backward(node)
@@ -157,9 +158,8 @@ class _Causes:
         first, end = self._first.get(storage_id), self._ends.get(storage_id)
         if first is None:
             return self._unused(tensor_id)
-        region = self._regions.get(first.region_id) if first.region_id is not None else None
-        if region is not None and region.reentrant and self._is_without_graph(region):
-            return _no_grad_input(region, first)
+        if first.region_id in self._cut_off:
+            return None
         if end is not None:
             return _ended(end, first)
         return _not_in_loss(first, self._last[storage_id])
@@ -200,41 +200,6 @@ class _Causes:
                     seen.add(edge.source)
                     waiting.append(edge.source)
         return None
-
-    def _is_without_graph(self, region: Region) -> bool:
-        """Return whether what a reentrant region made was used, without a node, with grad on."""
-        made = {s for op in region.ops for s in storages(op.outputs)}
-        users = [
-            op
-            for op in self._flow.forward
-            if op.region_id != region.region_id and storages(op.inputs) & made
-        ]
-        before = next(iter(region.ops), None)
-        if before is None or not users or any(self._flow.switched_off(op) for op in users):
-            return False
-        graph = self._evidence.model.graph.nodes
-        own = [n for n in graph.values() if n.name == "CheckpointFunctionBackward"]
-        return not any(n.location == region.location and n.region_id is None for n in own)
-
-
-def _no_grad_input(region: Region, first: Op) -> _Cause:
-    return _Cause(
-        "no input of their reentrant checkpoint requires grad",
-        (
-            f"{region.function} is checkpointed with use_reentrant=True:",
-            quoted(region.location),
-            "That is one node for autograd, made only where one of the region's own arguments "
-            "requires a gradient. None does, so the parameters used inside stay without one, for "
-            f"instance at {short(first.location)}:",
-            quoted(first.location),
-            "Tensors inside lists, dicts and objects do not count as arguments.",
-        ),
-        region.location,
-        first.location,
-        "checkpoint(function, *args, use_reentrant=False)",
-        (region.entered_seq, first.seq),
-        region_id=region.region_id,
-    )
 
 
 def _ended(end: End, first: Op) -> _Cause:

@@ -229,4 +229,33 @@ with autogradviz.record(net) as trace:
     checkpoint(net, x, use_reentrant=False).sum().backward()  # <-- named
 """,
     ),
+    Page(
+        slug="checkpoint-saves-shifted",
+        title="The recomputation saved other tensors, and they fit",
+        means="""checkpoint pairs what the recomputation saves with what the forward saved by
+        position, and stops when it has enough. Where shapes and dtypes happen to agree, an
+        operator is handed another one's tensor: a wrong gradient, and no error.""",
+        happens="""The region takes another branch when it runs again: a counter, a flag, a cache.""",
+        fix="""Make both runs take the same way. checkpoint(..., early_stop=False) compares the
+        number of tensors too.""",
+        example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+calls = []
+
+
+def block(x):
+    calls.append(1)  # <-- named
+    if len(calls) == 2:
+        x = x.sin()
+    return x.exp().sin()
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(block, x, use_reentrant=False).sum().backward()
+""",
+    ),
 )

@@ -116,4 +116,23 @@ with autogradviz.record() as trace:
     b.sum().backward()  # <-- named
 """,
     ),
+    Page(
+        slug="shared-gradient-written",
+        title="A gradient was written in place, and another node gets it too",
+        means="""An operator may hand one gradient tensor on along several edges. Who writes it in
+        place changes what the others get; gradients carry no version check.""",
+        happens="""A tensor hook, or the backward of a custom Function, scales or clips the gradient
+        that it was given with mul_, clamp_ or +=.""",
+        fix="""Return a new tensor: grad * 0.5.""",
+        example="""
+import torch
+import autogradviz
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    a, b = x * 2, x * 3
+    b.register_hook(lambda grad: grad.mul_(0.5))  # <-- named
+    (a + b).square().sum().backward()
+""",
+    ),
 )

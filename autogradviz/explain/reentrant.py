@@ -47,6 +47,24 @@ with autogradviz.record(net) as trace:
 """,
     ),
     Page(
+        slug="reentrant-nested-results",
+        title="All that a reentrant region returns lies inside a list or dict",
+        means="""A reentrant checkpoint follows what it returns where that is a tensor or a tuple
+        of tensors. In a list, a dict or an object nothing is followed: no gradient, no error.""",
+        happens="""The checkpointed function returns a dict or a dataclass of tensors.""",
+        fix=f"{_USE_OTHER}; or return a tuple of tensors.",
+        example=f"""{_HEAD}
+def features(x):
+    return {{"h": net(x)}}
+
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    h = checkpoint(features, x, use_reentrant=True)["h"]  # <-- named
+    (h.sum() + x.sum()).backward()
+""",
+    ),
+    Page(
         slug="reentrant-detached-output",
         title="A reentrant region gives nothing that has a gradient",
         means="""For autograd everything that a reentrant region returns requires a gradient. When

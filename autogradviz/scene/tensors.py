@@ -87,7 +87,7 @@ class _Drawing:
             dtype=first.tensor.dtype if first else "",
             module=self._module(first, maker),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
-            filename=location.filename if location else "",
+            filename=location.place if location else "",
             lineno=location.lineno if location else 0,
             state=_state(history, saved, holds),
             version=first.version if first else None,
@@ -128,7 +128,7 @@ class _Drawing:
                 region = self._regions.get(-1 if tensor.region_id is None else tensor.region_id)
                 words = [f"argument of checkpointed {region}" if region else words[0]]
             if tensor.location is not None:
-                words.append(f"{short_path(tensor.location.filename)}:{tensor.location.lineno}")
+                words.append(f"{short_path(tensor.location.place)}:{tensor.location.lineno}")
             lines.append(" · ".join(words))
         if len(kept) > MAX_KEEPERS:
             lines.append(f"and {len(kept) - MAX_KEEPERS:,} more")
@@ -146,7 +146,7 @@ class _Drawing:
             version=entry.version,
             op=entry.op,
             ok=entry.ok,
-            filename=entry.location.filename if entry.location else "",
+            filename=entry.location.place if entry.location else "",
             lineno=entry.location.lineno if entry.location else 0,
         )
 
