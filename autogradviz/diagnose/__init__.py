@@ -9,9 +9,11 @@ from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.inplace import find_mutated
+from autogradviz.diagnose.kept import find_written_attributes
 from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.misuse import find_misuse
 from autogradviz.diagnose.reentrant import find_cut_off
+from autogradviz.diagnose.refused import find_refused
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
     find_repeated_effects,
@@ -31,6 +33,7 @@ _FAMILIES: Final = (
     find_mutated,
     find_diverged,
     find_misuse,
+    find_refused,
     find_lost_graph,
     find_cut_off,
     find_shifted_saves,
@@ -40,6 +43,7 @@ _FAMILIES: Final = (
     find_repeated_effects,
     find_different_values,
     find_python_effects,
+    find_written_attributes,
     find_silent_writes,
 )
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}

@@ -50,14 +50,14 @@ def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Ca
     culprit = find_draw(evidence, region, again, changes[0])
     if culprit is None:
         return None
-    return replace(_cause_of(changes[0], changes[1:], culprit), victim=region.location)
+    return replace(_cause_of(evidence, changes[0], changes[1:], culprit), victim=region.location)
 
 
 def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return the likeliest reason, None where nothing that was watched changed."""
     changes = _changes(evidence, again)
     if not changes:
-        return _unrestored_random(region, again)
+        return _unrestored_random(region, again) or _asks_for_gradients(evidence, region, again)
     mentioned = _mentioned(evidence, region, again)
     read = _read_inside(evidence, region, again)
 
@@ -75,7 +75,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         if unrestored is not None:
             return unrestored
     others = [change for change in changes if change is not best]
-    cause = _cause_of(best, others, find_culprit(evidence, region, again, best))
+    cause = _cause_of(evidence, best, others, find_culprit(evidence, region, again, best))
     return cause if rank(best)[0] else replace(cause, confidence="likely")
 
 
@@ -98,7 +98,10 @@ def _changes(
 
 
 def _cause_of(
-    best: StateChanged, others: list[StateChanged], culprit: SourceLocation | None
+    evidence: Evidence,
+    best: StateChanged,
+    others: list[StateChanged],
+    culprit: SourceLocation | None,
 ) -> Cause:
     return Cause(
         slug=_slug(best),
@@ -109,11 +112,22 @@ def _cause_of(
             f"forward began and {best.after} when recomputation began.",
             _who(best, culprit),
             *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
+            *_threads(evidence, best),
         ),
         fix=_fix(best),
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
+
+
+def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
+    """Say where the recomputation ran in another thread than the forward."""
+    return [
+        f"  The forward ran in thread {change.before}, the recomputation in {change.after}: "
+        "thread-locals and context variables are not shared."
+        for change in evidence.model.log.of(StateChanged)
+        if change.recompute_id == best.recompute_id and change.state_kind == "thread"
+    ]
 
 
 def _unrestored_random(region: Region, again: Recomputation) -> Cause | None:
@@ -134,6 +148,35 @@ def _unrestored_random(region: Region, again: Recomputation) -> Cause | None:
         confidence="certain",
         events=(drawn.seq,),
         victim=drawn.location,
+    )
+
+
+def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return where a reentrant region asks whether gradients are on: in forward they are off."""
+    if not region.reentrant:
+        return None
+    between = Between(evidence, region, again)
+    found = [
+        (between.inside(filename, function), filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in source.asks(filename, ("is_grad_enabled", "requires_grad"))
+    ]
+    best = max(found, default=(0, "", 0, ""))
+    if not best[0]:
+        return None
+    culprit = source.location(*best[1:])
+    return Cause(
+        slug="checkpoint-state-changed",
+        title="gradients were off in its forward, and on in recomputation",
+        culprit=culprit,
+        lines=(
+            "It is checkpointed with use_reentrant=True: its forward runs under no_grad, its "
+            f"recomputation does not. The region asks, at {short(culprit)}:",
+            f"        {culprit.text}",
+        ),
+        fix="checkpoint(function, *args, use_reentrant=False)  # runs both with gradients on",
+        confidence="likely",
+        events=(),
     )
 
 

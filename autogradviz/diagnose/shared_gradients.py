@@ -61,9 +61,7 @@ def _own_node(evidence: Evidence, op: Op) -> int | None:
     """Return the node whose gradient the writer was given: its hook's, or the running one."""
     ran = next((run for run in evidence.model.log.of(HookRan) if run.seq > op.seq), None)
     if ran is not None and ran.node_id is not None and ran.thread == op.thread:
-        started = any(
-            op.seq < event.seq < ran.seq for event in evidence.model.log.of(NodeStarted)
-        )
+        started = any(op.seq < event.seq < ran.seq for event in evidence.model.log.of(NodeStarted))
         if not started:
             return ran.node_id
     return op.backward_node_id

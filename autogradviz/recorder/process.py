@@ -52,7 +52,11 @@ def _on(flag: object) -> str:
 
 
 def _names(modes: list[Any]) -> str:
-    named = [type(mode) for mode in modes if not type(mode).__module__.startswith(_OUR_OWN_AND_CHECKPOINTS)]
+    named = [
+        type(mode)
+        for mode in modes
+        if not type(mode).__module__.startswith(_OUR_OWN_AND_CHECKPOINTS)
+    ]
     return ", ".join(t.__name__ for t in named if t.__name__ != "DeviceContext") or "none"
 
 
