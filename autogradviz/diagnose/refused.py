@@ -66,7 +66,7 @@ def find_refused(evidence: Evidence) -> Iterator[Finding]:
     victim = _viewed_at(evidence, error.message)
     text = culprit.text if culprit is not None else ""
     yield Finding(
-        slug="inplace-refused",
+        slug="inference-tensor" if "nference" in reason[0] else "inplace-refused",
         title=title,
         culprit=culprit,
         victim=victim or culprit,
