@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.attributes import find_written_attributes
 from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
 from autogradviz.diagnose.cut_off import find_cut_off
@@ -17,6 +18,7 @@ from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.missing import find_missing_gradients
 from autogradviz.diagnose.misuse import find_misuse
 from autogradviz.diagnose.reentrant import find_reentrant_pitfalls
+from autogradviz.diagnose.refused import find_refused
 from autogradviz.diagnose.repeated import (
     find_captured_mutations,
     find_repeated_effects,
@@ -38,6 +40,7 @@ _FAMILIES: Final = (
     find_diverged,
     find_misuse,
     find_reentrant_pitfalls,
+    find_refused,
     find_lost_graph,
     find_cut_off,
     find_shifted_saves,
@@ -47,6 +50,7 @@ _FAMILIES: Final = (
     find_repeated_effects,
     find_different_values,
     find_python_effects,
+    find_written_attributes,
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Recomputation, Region
 
+BETWEEN: Final = 3  # a line that stands between the two runs
+CALLED: Final = 2  # a line in what such a line may call
 MAX_DEPTH: Final = 4  # calls followed by name
 _LAST: Final = 1 << 30
 
@@ -37,12 +39,12 @@ class Between:
         return int(_tail(function) in self._called_inside)
 
     def outside(self, filename: str, function: str, lineno: int) -> int:
-        """Return 3 for a line between the two runs, 2 for what such a line may call, else less."""
+        """Return ``BETWEEN`` for a line between the two runs, ``CALLED``, or less."""
         for first, last in self._spans.get((filename, function), ()):
             if first < lineno < last:
-                return 3
+                return BETWEEN
         if function and {_tail(function), _owner(function)} & self._called_between:
-            return 2
+            return CALLED
         passed = (filename, function) in self._spans or self.inside(filename, function)
         return int(bool(function) and not passed)
 
@@ -55,7 +57,7 @@ class Between:
             for op in self._region.ops
             for place in self._evidence.model.stack(op.stack_id)
         }
-        return ran - outer if ran - outer else ran
+        return ran - outer or ran
 
     @cached_property
     def _first(self) -> dict[Place, int]:

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
+from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.culprits import attribute_name, base_name, find_culprit, find_draw
 from autogradviz.diagnose.suffering import first_other
+from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.wording import short
 from autogradviz.events import FrameSeen, StateChanged
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.diagnose.finding import Confidence
     from autogradviz.model import Recomputation, Region, SourceLocation
-
-_RANDOM_OPS: Final = frozenset(
-    {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
-     "uniform_", "normal_", "normal", "randint", "randperm", "multinomial", "exponential_",
-     "rrelu_with_noise", "random_", "poisson", "_fused_dropout"}
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One reason for a region to run differently."""
-
-    slug: str
-    title: str  # continues "in h.0.attn: ..."
-    culprit: SourceLocation | None
-    lines: tuple[str, ...]
-    fix: str
-    confidence: Confidence
-    events: tuple[int, ...]
-    victim: SourceLocation | None = None
 
 
 def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return why a region drew other random numbers the second time, None where it did not."""
-    cause = _unrestored_random(region, again)
+    cause = unrestored_random(region, again)
     if cause is not None:
         return cause
     changes = _changes(evidence, again, kinds=("random",))
@@ -50,14 +31,14 @@ def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Ca
     culprit = find_draw(evidence, region, again, changes[0])
     if culprit is None:
         return None
-    return replace(_cause_of(changes[0], changes[1:], culprit), victim=region.location)
+    return replace(_cause_of(evidence, changes[0], changes[1:], culprit), victim=region.location)
 
 
 def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return the likeliest reason, None where nothing that was watched changed."""
     changes = _changes(evidence, again)
     if not changes:
-        return _unrestored_random(region, again)
+        return find_unseen_cause(evidence, region, again)
     mentioned = _mentioned(evidence, region, again)
     read = _read_inside(evidence, region, again)
 
@@ -71,11 +52,11 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
 
     best = max(changes, key=rank)
     if not rank(best)[0]:
-        unrestored = _unrestored_random(region, again)
-        if unrestored is not None:
-            return unrestored
+        unseen = find_unseen_cause(evidence, region, again)
+        if unseen is not None:
+            return unseen
     others = [change for change in changes if change is not best]
-    cause = _cause_of(best, others, find_culprit(evidence, region, again, best))
+    cause = _cause_of(evidence, best, others, find_culprit(evidence, region, again, best))
     return cause if rank(best)[0] else replace(cause, confidence="likely")
 
 
@@ -98,7 +79,10 @@ def _changes(
 
 
 def _cause_of(
-    best: StateChanged, others: list[StateChanged], culprit: SourceLocation | None
+    evidence: Evidence,
+    best: StateChanged,
+    others: list[StateChanged],
+    culprit: SourceLocation | None,
 ) -> Cause:
     return Cause(
         slug=_slug(best),
@@ -109,6 +93,7 @@ def _cause_of(
             f"forward began and {best.after} when recomputation began.",
             _who(best, culprit),
             *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
+            *_threads(evidence, best),
         ),
         fix=_fix(best),
         confidence="certain" if best.stack_id is not None else "likely",
@@ -116,25 +101,14 @@ def _cause_of(
     )
 
 
-def _unrestored_random(region: Region, again: Recomputation) -> Cause | None:
-    if region.preserve_rng:
-        return None
-    drawn = next((op for op in region.ops if op.name in _RANDOM_OPS), None)
-    if drawn is None or not any(op.name in _RANDOM_OPS for op in again.ops):
-        return None
-    return Cause(
-        slug="checkpoint-random-not-restored",
-        title="torch's random state was not restored for the recomputation",
-        culprit=region.location,
-        lines=(
-            f"{drawn.name} at {short(drawn.location)} draws random numbers, and the region is "
-            "checkpointed with preserve_rng_state=False: recomputation draws others.",
-        ),
-        fix="checkpoint(function, *args, use_reentrant=False)  # preserve_rng_state=True",
-        confidence="certain",
-        events=(drawn.seq,),
-        victim=drawn.location,
-    )
+def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
+    """Say where the recomputation ran in another thread than the forward."""
+    return [
+        f"  The forward ran in thread {change.before}, the recomputation in {change.after}: "
+        "thread-locals and context variables are not shared."
+        for change in evidence.model.log.of(StateChanged)
+        if change.recompute_id == best.recompute_id and change.state_kind == "thread"
+    ]
 
 
 def _slug(change: StateChanged) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.causes import Cause, find_cause
+from autogradviz.diagnose.causes import find_cause
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, op_words, quoted, shape, short, slot, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from autogradviz.diagnose.cause import Cause
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Model, OpPair, Recomputation, Region, SavedTensor, SourceLocation
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose import source
-from autogradviz.diagnose.between import Between
+from autogradviz.diagnose.between import CALLED, Between
 from autogradviz.diagnose.contexts import SETTERS, find_context
 from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
 
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 Change: TypeAlias = "StateChanged | EffectRepeated"
 
 _CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_TENSOR: Final = re.compile(r"\w+ (\d+(×\d+)*|scalar) ")
+_SWAPS: Final = (
+    ".data",
+    ".set_",
+    ".resize_",
+    ".half",
+    ".double",
+    ".bfloat16",
+    ".to_empty",
+    ".cuda",
+)
+_CASTS: Final = (".to", ".float", ".cpu", ".type", "._apply")
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
@@ -80,13 +92,31 @@ def find_writer(
         for write in writes(filename, attribute_name(change))
         if write.function.rpartition(".")[2] != "__init__"
     ]
-    if not candidates:
-        return None
+    swapped = None if in_forward else _swapped(evidence, between, change)
+    if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
+        return swapped
     filename, write = max(candidates, key=score)
     looped = _loop_variable(filename, write, region)
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:
+    """Return the line between the two runs that gave a tensor other memory, or another type."""
+    if not all(_TENSOR.match(text) for text in (change.before, change.after)):
+        return None
+    found = [
+        (between.outside(filename, function, line), strength, -line, filename, function)
+        for filename in evidence.user_files
+        for strength, words in ((2, _SWAPS), (1, _CASTS))
+        for line, function, text in source.mentions(filename, words)
+        if re.search(rf"({'|'.join(map(re.escape, words))})(\(| = )", text)
+    ]
+    best = max(found, default=None)
+    if best is None or best[0] < CALLED:
+        return None
+    return source.location(best[3], -best[2], best[4])
 
 
 def _entered(

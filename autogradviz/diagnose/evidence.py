@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
 from autogradviz.diagnose.raw_memory import raw_writes
+from autogradviz.diagnose.threads import writes_in_threads
 from autogradviz.events import BackwardStarted, FrameSeen, NodeFinished, ParameterSeen
 
 if TYPE_CHECKING:
@@ -148,6 +149,17 @@ class Evidence:
             if found:
                 return source.location(filename, *found[0])
         return None
+
+    def unseen_write(self) -> SourceLocation | None:
+        """Return a line of the user's that writes in place where no operator was recorded.
+
+        Other threads are not recorded; what they run is read from the source.
+        """
+        for filename in self.user_files:
+            found = writes_in_threads(filename)
+            if found:
+                return source.location(filename, *found[0])
+        return self.raw_write()
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

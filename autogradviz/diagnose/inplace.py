@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import HistoryEntry, Model, Node, SavedTensor, Unpack
+    from autogradviz.model import (
+        HistoryEntry,
+        Model,
+        Node,
+        Region,
+        SavedTensor,
+        Unpack,
+    )
 
 SLUG: Final = "saved-tensor-mutated"
 _MESSAGE: Final = "modified by an inplace operation"
@@ -34,7 +41,7 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
     ]
     for saved, unpack in broken:
         assert node is not None
-        yield _describe(model, node, saved, unpack)
+        yield _describe(evidence, node, saved, unpack)
     if broken:
         return
     argument = _region_argument(evidence)
@@ -49,7 +56,7 @@ def _region_argument(evidence: Evidence) -> Finding | None:
         return None
     found = evidence.written_after(region, error.seq)
     if found is None:
-        return None
+        return _own_argument(evidence, region)
     write, read = found
     return Finding(
         slug="checkpoint-argument-mutated",
@@ -76,19 +83,53 @@ def _region_argument(evidence: Evidence) -> Finding | None:
     )
 
 
-def _describe(model: Model, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
+def _own_argument(evidence: Evidence, region: Region) -> Finding | None:
+    """Return a finding where a region's own forward wrote an argument that it was given."""
+    given = {s.tensor.storage_id for s in evidence.model.saved.values()
+             if s.is_argument and s.region_id == region.region_id}  # fmt: skip
+    write = next((op for op in region.ops if any(t.storage_id in given for t in op.written)), None)
+    if write is None:
+        return None
+    return Finding(
+        slug="checkpoint-argument-mutated",
+        title=f"{region.function} writes its own argument, and is to be run again",
+        culprit=write.location,
+        victim=region.location,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} kept its "
+                "arguments, to run again in backward:",
+                quoted(region.location),
+                f"Its own forward wrote one of them, by {write.name}:",
+                quoted(write.location),
+                "Recomputation would have started from the new values, so PyTorch stopped.",
+            ]
+        ),
+        fix=f"# make a new tensor inside the region; instead of:\n# {write.location.text}"
+        if write.location is not None
+        else "x = x.clone()  # before it is written",
+        confidence="certain" if write.location is not None else "likely",
+        events=(region.entered_seq, write.seq),
+        region_id=region.region_id,
+    )
+
+
+def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
+    model = evidence.model
     writes = _writes(model, saved, unpack)
     write = next((entry for entry in writes if entry.location is not None), None)
     write = write or next(iter(writes), None)
     victim = saved.location or node.location
     named = slot(saved, node.name)
-    by = f"{_op_name(write)} at {short(write.location)}" if write is not None else "something"
+    culprit = write.location if write is not None else None
+    culprit = culprit or evidence.unseen_write()
+    by = f"{_op_name(write)} at {short(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
     confidence: Confidence = "certain" if write is not None and write.location else "likely"
     return Finding(
         slug=SLUG,
         title=f"{named} was written before backward needed it",
-        culprit=write.location if write is not None else None,
+        culprit=culprit,
         victim=victim,
         explanation=fit(
             [
@@ -96,7 +137,7 @@ def _describe(model: Model, node: Node, saved: SavedTensor, unpack: Unpack) -> F
                 f'"{saved.slot}" at version {saved.version}:',
                 quoted(victim),
                 f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
-                quoted(write.location if write is not None else None),
+                quoted(culprit),
                 f"({others} more writes followed.)" if others > 0 else "",
                 "The gradient would have been computed from the overwritten values, so PyTorch "
                 "stopped.",

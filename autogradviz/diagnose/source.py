@@ -122,6 +122,7 @@ def is_generator(filename: str, function: str) -> bool:
 
 
 def is_named(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is a variable or attribute of that name, or an item of it."""
     if isinstance(node, ast.Subscript):  # self.cache[layer].append(x)
         return is_named(node.value, name)
     return (isinstance(node, ast.Attribute) and node.attr == name) or (
@@ -178,6 +179,18 @@ def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]
                 continue
             if not target.endswith("Mode") and any(word in target for word in words):
                 found.append((node.lineno, function, text))
+    return sorted(found)
+
+
+def asks(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return line and function of the tests of ``if`` that mention one of some names."""
+    found = set()
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                inner = set().union(*map(_target_names, ast.walk(node.test)))
+                if inner & set(names):
+                    found.add((node.test.lineno, function))
     return sorted(found)
 
 

@@ -31,14 +31,18 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
     Early stop ends a recomputation before its last operators: what would have reached them is
     followed through the forward's tensors.
     """
-    others = {pair.forward.seq: pair.forward for pair in _others(again) if pair.forward is not None}
+    others = {pair.forward.seq: pair for pair in again.pairs if _parts(pair) and pair.forward}
     reached: set[int] = set()
     for op in region.ops:
         if op.seq in others or any(t.storage_id in reached for t in op.inputs):
-            if op.sequence_nr is not None:
+            if op.sequence_nr is not None or region.reentrant:  # its forward makes no nodes
                 return op.location
             reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
-    return next((op.location for op in others.values()), None)
+    return next((pair.forward.location for pair in others.values() if pair.forward), None)
+
+
+def _parts(pair: OpPair) -> bool:
+    return pair.status in {"removed", "changed"} or (pair.status == "same" and _differ(pair))
 
 
 def _others(again: Recomputation) -> Iterator[OpPair]:

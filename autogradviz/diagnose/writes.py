@@ -55,9 +55,10 @@ def _writes_name(node: ast.AST, name: str) -> tuple[Direction, str | None] | Non
         return ("changed", None) if looped else None
     if isinstance(node, ast.Delete):
         items = [
-            t for t in node.targets if isinstance(t, ast.Subscript) and is_named(t.value, name)
+            target
+            for target in node.targets
+            if is_named(target.value if isinstance(target, ast.Subscript) else target, name)
         ]
-        items += [t for t in node.targets if not isinstance(t, ast.Subscript) and is_named(t, name)]
         return ("shrank", None) if items else None
     if isinstance(node, ast.Call):
         direction = _call_writes(node, name)
@@ -79,25 +80,26 @@ def _assigns(targets: list[ast.expr], name: str) -> tuple[Direction, str | None]
 
 def _call_writes(node: ast.Call, name: str) -> Direction | None:
     called = node.func
-    if isinstance(called, ast.Name) and called.id == "next" and node.args:
-        return "changed" if is_named(node.args[0], name) else None
-    if isinstance(called, ast.Name) and called.id in {"setattr", "delattr"} and len(node.args) > 1:
-        key = node.args[1]
-        return "changed" if isinstance(key, ast.Constant) and key.value == name else None
-    if (
-        isinstance(called, ast.Attribute)
-        and called.attr == "update"
-        and not is_named(called.value, name)
-    ):
-        named = any(word.arg == name for word in node.keywords)
-        return "changed" if named else None
-    if not isinstance(called, ast.Attribute) or not is_named(called.value, name):
+    if isinstance(called, ast.Name):
+        return "changed" if _advances(called.id, node.args, name) else None
+    if not isinstance(called, ast.Attribute):
         return None
+    if not is_named(called.value, name):  # vars(config).update(name=...)
+        named = called.attr == "update" and any(word.arg == name for word in node.keywords)
+        return "changed" if named else None
     if called.attr in _GROWS:
         return "grew"
     if called.attr in _SHRINKS:
         return "shrank"
     return "changed" if called.attr in _OTHERS else None
+
+
+def _advances(function: str, given: list[ast.expr], name: str) -> bool:
+    """Return whether a built-in writes a name: next(name), setattr(x, "name", ...)."""
+    if function == "next":
+        return bool(given) and is_named(given[0], name)
+    key = given[1] if function in {"setattr", "delattr"} and len(given) > 1 else None
+    return isinstance(key, ast.Constant) and key.value == name
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:
@@ -111,13 +113,16 @@ def _flat(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def makers(filename: str, name: str) -> list[tuple[int, str]]:
-    """Return line and function of the definition with a decorator, or the call, that made a name."""
+    """Return line and function of the decorator, or of the call, that made a name."""
     found = []
     for function, owner in functions(filename):
-        for node in own_nodes(owner):
-            if isinstance(node, ast.Assign) and any(is_named(t, name) for t in node.targets):
-                if any(isinstance(part, ast.Call) for part in ast.walk(node.value)):
-                    found.append((node.lineno, function))
+        found += [
+            (node.lineno, function)
+            for node in own_nodes(owner)
+            if isinstance(node, ast.Assign)
+            and any(is_named(target, name) for target in node.targets)
+            and any(isinstance(part, ast.Call) for part in ast.walk(node.value))
+        ]
         decorators = getattr(owner, "decorator_list", ())
         if decorators and function.rpartition(".")[2] == name:
             found.append((decorators[0].lineno, function))

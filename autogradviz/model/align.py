@@ -1,9 +1,10 @@
 """Forward against recomputation, op by op.
 
-An op is the same op when its name and source line are. The alignment keeps the most such ops
-(Myers' greedy difference), in windows: after ``WINDOW`` edits what was found is kept and the
-search starts anew from there, so that the work grows with length times ``WINDOW`` even where
-the two runs have nothing in common.
+An op is the same op when its name, its source line and the outer tensors that it reads (weights,
+arguments) are; where nothing matches so, name and line must do. The outer tensors tell the turns
+of a loop apart. The alignment keeps the most such ops (Myers' greedy difference), in windows:
+after ``WINDOW`` edits what was found is kept and the search starts anew from there, so that the
+work grows with length times ``WINDOW`` even where the two runs have nothing in common.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 WINDOW = 400
 
-Key: TypeAlias = tuple[str, str, int]
+Key: TypeAlias = tuple[str, str, int, tuple[int, ...]]
 Matches: TypeAlias = list[tuple[int, int]]
 
 
@@ -33,7 +34,7 @@ def align(
     are ``not_rerun``, not ``removed``.
     """
     cut = outcome != "completed"
-    matches = match(list(map(_key, forward)), list(map(_key, recompute)), free_tail=cut)
+    matches = _match(forward, recompute, cut=cut)
     pairs: list[OpPair] = []
     i = j = 0
     for x, y in matches:
@@ -53,9 +54,37 @@ def first_difference(pairs: Sequence[OpPair]) -> int | None:
     return next(differences, None)
 
 
-def _key(op: Op) -> Key:
+def _match(forward: Sequence[Op], recompute: Sequence[Op], *, cut: bool) -> Matches:
+    """Return the pairs of ops that read the same outer tensors, and between them of equal lines."""
+    outer = _storages(forward) & _storages(recompute)
+    keys = [_key(op, outer) for op in forward], [_key(op, outer) for op in recompute]
+    found = match(*keys, free_tail=cut)
+    matches: Matches = []
+    i = j = 0
+    for x, y in [*found, (len(forward), len(recompute))]:
+        if i < x and j < y:
+            loose = (
+                [_key(op, set()) for op in forward[i:x]],
+                [_key(op, set()) for op in recompute[j:y]],
+            )
+            tail = cut and x == len(forward)
+            matches += ((i + a, j + b) for a, b in match(*loose, free_tail=tail))
+        if x < len(forward):
+            matches.append((x, y))
+        i, j = x + 1, y + 1
+    return matches
+
+
+def _storages(ops: Sequence[Op]) -> set[int]:
+    return {t.storage_id for op in ops for t in op.inputs if t.storage_id is not None}
+
+
+def _key(op: Op, outer: set[int]) -> Key:
     where = op.location
-    return (op.name, "", 0) if where is None else (op.name, where.filename, where.lineno)
+    read = tuple([t.storage_id for t in op.inputs if t.storage_id in outer])
+    if where is None:
+        return (op.name, "", 0, read)
+    return (op.name, where.filename, where.lineno, read)
 
 
 def _forward_only(ops: Sequence[Op], status: PairStatus) -> list[OpPair]:

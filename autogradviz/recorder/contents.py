@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import hashlib
 import itertools
@@ -24,11 +25,11 @@ PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 SEQUENCES: Final = (list, tuple, collections.deque)
 CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
 _COUNTERS: Final = (itertools.count, itertools.repeat)
-_ITERATORS: Final = tuple(
-    type(made)
-    for made in (iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter({}), iter(set()),
-                 iter(""), reversed([]), iter({}.values()), iter({}.items()))
+_EMPTY: Final[tuple[Any, ...]] = (
+    iter([]), iter(()), iter(range(0)), iter(range(1 << 70)), iter({}), iter(set()), iter(""),
+    reversed([]), iter({}.values()), iter({}.items()),
 )  # fmt: skip
+_ITERATORS: Final = tuple(map(type, _EMPTY))
 _WRAPPERS: Final = (zip, enumerate, map, filter)
 
 
@@ -69,22 +70,31 @@ def text_of(value: Any, numbers: Numbers) -> str | None:
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """Return what an iterator, a wrapper or a context variable leads to, by name."""
+    """Return what an iterator, a wrapper or a context variable leads to, by name.
+
+    The name is "" for what stands in the value's own place.
+    """
     kind = type(value)
-    if kind is types.GeneratorType and value.gi_frame is not None:
-        return list(value.gi_frame.f_locals.items())
-    if kind in _WRAPPERS and hasattr(value, "__reduce__"):
-        return [(f"[{n}]", part) for n, part in enumerate(value.__reduce__()[1])]
-    if kind is functools.partial:
-        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-    if kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
-        return [("__wrapped__", value.__wrapped__)]
-    return []
+    parts: list[tuple[str, Any]] = []
+    if kind is types.MethodType:
+        parts = [("__self__", value.__self__), ("", value.__func__)]
+    elif kind is contextvars.ContextVar:
+        parts = [("", value.get(None))]
+    elif kind is types.GeneratorType and value.gi_frame is not None:
+        parts = list(value.gi_frame.f_locals.items())
+    elif kind in _WRAPPERS and hasattr(value, "__reduce__"):
+        parts = [(f"[{n}]", part) for n, part in enumerate(value.__reduce__()[1])]
+    elif kind is functools.partial:
+        parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
+        parts = [("__wrapped__", value.__wrapped__)]
+    return parts
 
 
 def _length(value: Any) -> int:
     """Return a container's length, past a user's own ``__len__``."""
-    return next(base.__len__(value) for base in CONTAINERS if isinstance(value, base))
+    bases: tuple[Any, ...] = CONTAINERS
+    return int(next(base.__len__(value) for base in bases if isinstance(value, base)))
 
 
 def _tensor(value: torch.Tensor, numbers: Numbers) -> str | None:
@@ -107,22 +117,21 @@ def _generator(value: types.GeneratorType[Any, Any, Any]) -> str:
 
 
 def _random_or_array(value: Any, kind: type) -> str | None:
+    numpy: Any = sys.modules.get("numpy")
+    state: bytes | None = None
     if kind is random.Random:
-        return f"state {digest(repr(value.getstate()).encode())}"
-    if kind is torch.Generator:
-        return f"state {digest(value.get_state().numpy().tobytes())}"
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    if kind is numpy.random.Generator:
-        return f"state {digest(repr(value.bit_generator.state).encode())}"
-    if kind is numpy.random.RandomState:
-        return f"state {digest(repr(value.get_state(legacy=False)['state']).encode())}"
-    if kind is numpy.ndarray and value.dtype != object:
+        state = repr(value.getstate()).encode()
+    elif kind is torch.Generator:
+        state = value.get_state().numpy().tobytes()
+    elif numpy is not None and kind is numpy.random.Generator:
+        state = repr(value.bit_generator.state).encode()
+    elif numpy is not None and kind is numpy.random.RandomState:
+        state = repr(value.get_state(legacy=False)["state"]).encode()
+    elif numpy is not None and kind is numpy.ndarray and value.dtype != object:
         shape = "×".join(map(str, value.shape)) or "scalar"
         content = digest(value.tobytes()) if value.nbytes <= MAX_ARRAY_NBYTES else ""
         return f"{value.dtype} {shape} {content}"
-    return None
+    return None if state is None else f"state {digest(state)}"
 
 
 def digest(content: bytes) -> str:

@@ -191,7 +191,7 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
 
     CheckpointFunction.forward = staticmethod(watched_forward)  # type: ignore[method-assign]
     CheckpointFunction.backward = staticmethod(watched_backward)  # type: ignore[method-assign]
-    CheckpointFunction.apply = watched_apply  # type: ignore[method-assign,assignment]
+    CheckpointFunction.apply = watched_apply  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextvars
 import sys
 import threading
 import types
@@ -63,31 +62,26 @@ class Snapshot:
             self._seen.add(id(value))
             self._keep.append(value)
             visited += 1
-            self._visit(path, value, type(value), depth)
+            self._visit(path, value, depth)
         self._keep.clear()
         return self.found
 
-    def _visit(self, path: str, value: Any, kind: type, depth: int) -> None:
+    def _visit(self, path: str, value: Any, depth: int) -> None:
         for name, part in parts_of(value):
-            self.add(f"{path}.{name}", part, depth + 1)
+            self.add(f"{path}.{name}" if name else path, part, depth + 1)
         if isinstance(value, torch.nn.Module):
             self._module(path, value, depth)
         elif isinstance(value, CONTAINERS):
             self._container(path, value, depth)
             self._object(path, value, depth)
-        elif isinstance(value, types.MethodType):
-            self.add(f"{path}.__self__", value.__self__, depth + 1)
-            self.add(path, value.__func__, depth + 1)
         elif isinstance(value, types.FunctionType):
             self._function(path, value, depth)
-        elif kind is contextvars.ContextVar:
-            self.add(path, value.get(None), depth)
         elif isinstance(value, type):
             if not _from_library(value):
                 self._instance(path, dict(vars(value)), depth, plain_too=True)
         elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
-        elif not isinstance(value, (types.ModuleType, torch.Tensor)):
+        elif not isinstance(value, (types.ModuleType, types.MethodType, torch.Tensor)):
             self._object(path, value, depth)
 
     def _module(self, path: str, value: torch.nn.Module, depth: int) -> None:

@@ -1,0 +1,123 @@
+"""A custom Function kept a tensor on ctx itself, and it was written before backward read it.
+
+``ctx.x = x`` keeps a tensor, but saves none: no version is remembered and none is checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.wording import fit, quoted, short, where
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Node, Op
+
+
+def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the first tensor that a custom backward read in another state."""
+    if evidence.model.error is not None:
+        return
+    nodes = evidence.model.graph.nodes
+    for op in evidence.model.ops:
+        node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
+        if node is None or not _runs(evidence, op, _class_name(node), "backward"):
+            continue
+        for storage_id in _read(op):
+            found = _written_since(evidence, node, op, storage_id)
+            if found is not None:
+                yield _describe(node, op, *found)
+                return
+
+
+def _read(op: Op) -> dict[int, None]:
+    """Return the storages that an op reads and does not write."""
+    written = {tensor.storage_id for tensor in op.written}
+    pairs = zip(op.inputs, op.input_versions, strict=False)
+    return {
+        tensor.storage_id: None
+        for tensor, version in pairs
+        if tensor.storage_id is not None and version != NO_ID and tensor.storage_id not in written
+    }
+
+
+def _class_name(node: Node) -> str:
+    return node.name.removesuffix("Backward")
+
+
+def _runs(evidence: Evidence, op: Op, owner: str, method: str) -> bool:
+    """Return whether a method of a class of that name was running when an op was called."""
+    wanted = f"{owner}.{method}"
+    return any(
+        place.function == wanted or place.function.endswith(f".{wanted}")
+        for place in evidence.model.stack(op.stack_id)
+    )
+
+
+def _written_since(
+    evidence: Evidence, node: Node, read: Op, storage_id: int
+) -> tuple[Op, Op] | None:
+    """Return the op of the node's forward that met a storage, and the first write after it."""
+    if any(saved.tensor.storage_id == storage_id for saved in node.saved):
+        return None  # PyTorch checks this one
+    owner = _class_name(node)
+    first, last = _forward_of(evidence, node)
+    met = [
+        op
+        for op in evidence.model.ops
+        if first < op.seq < last
+        and any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
+        and _runs(evidence, op, owner, "forward")
+    ]
+    for write in evidence.writers.get(storage_id, ()) if met else ():
+        inside = _runs(evidence, write, owner, "forward")
+        if met[0].seq < write.seq < read.seq and not inside:
+            return met[0], write
+    return None
+
+
+def _forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
+    """Return the event numbers between which a custom Function's forward ran.
+
+    Its operators make no nodes: they lie between the last older node's and the first younger's.
+    """
+    number = node.sequence_nr or 0
+    first, last = -1, 1 << 62
+    for op in evidence.model.ops:
+        if op.sequence_nr is not None and op.thread == node.thread and op.phase != "backward":
+            if op.sequence_nr < number:
+                first = max(first, op.seq)
+            elif op.sequence_nr > number:
+                last = min(last, op.seq)
+    return first, last
+
+
+def _describe(node: Node, read: Op, forward: Op, write: Op) -> Finding:
+    return Finding(
+        slug="ctx-attribute-written",
+        title=f"{node.name} read a tensor that was written after its forward",
+        culprit=write.location,
+        victim=node.location or forward.location,
+        explanation=fit(
+            [
+                f"The forward of {_class_name(node)}{where(node.module)} used a tensor and kept it "
+                "without save_for_backward:",
+                quoted(forward.location),
+                f"Then {write.name} wrote the same memory:",
+                quoted(write.location),
+                f"and its backward read it at {short(read.location)}:",
+                quoted(read.location),
+                "What hangs on ctx as an attribute has no version check, so nothing was raised and "
+                "the gradient was computed from the new values.",
+            ]
+        ),
+        fix="ctx.save_for_backward(x)  # in forward: PyTorch then checks the version\n"
+        "(x,) = ctx.saved_tensors  # in backward",
+        confidence="certain" if write.location is not None else "likely",
+        events=(forward.seq, write.seq, read.seq),
+        nodes=(node.node_id,),
+    )

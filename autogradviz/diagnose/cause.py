@@ -1,0 +1,24 @@
+"""What a cause is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autogradviz.diagnose.finding import Confidence
+    from autogradviz.model import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason for a region to run differently."""
+
+    slug: str
+    title: str  # continues "in h.0.attn: ..."
+    culprit: SourceLocation | None
+    lines: tuple[str, ...]
+    fix: str
+    confidence: Confidence
+    events: tuple[int, ...]
+    victim: SourceLocation | None = None
