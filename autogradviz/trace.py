@@ -119,6 +119,11 @@ class Trace:
 
         return plot_timeline(self.model)
 
+    def _ipython_display_(self) -> None:
+        from autogradviz.render.widget import display_scene
+
+        display_scene(self.scene, GraphView(self.scene).svg(), repr(self))
+
     def _repr_mimebundle_(self, **_: Any) -> Any:
         from autogradviz.render.widget import mimebundle
 

@@ -86,7 +86,7 @@ function mountScene(root, scene, model) {
     for (const view of views.drawn) view.draw();
     views.legend.draw(palette());
   };
-  root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements));
+  root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements), hideStill(model));
   root.addEventListener("keydown", views.press);
   store.subscribe((change) => {
     if (change === "view") root.dataset.view = store.view;
@@ -175,6 +175,17 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
     event.preventDefault();
     event.stopPropagation();
   };
+}
+
+/**
+ * A rule that hides the picture that stands in for this viewer, for as long as the viewer lives.
+ *
+ * @param {HostModel} model
+ * @returns {HTMLElement}
+ */
+function hideStill(model) {
+  const still = CSS.escape(model.get("still") ?? "");
+  return h("style", { text: still && `[data-agv-still="${still}"] { display: none }` });
 }
 
 /**

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import uuid
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
 """What nodes can be coloured by; the first is the default."""
+
+_NO_ERROR: Final = (
+    ".jp-OutputArea-child:has(> .jupyter-widgets:not(:has(*)))"
+    ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
+)
+"""Hides JupyterLab's "model not found" where a picture stands right behind it."""
 
 HEIGHT: Final = 620
 """Pixels: fits a laptop's screen below JupyterLab's own bars."""
@@ -52,10 +60,15 @@ class TraceWidget(anywidget.AnyWidget):
     focused = traitlets.Dict().tag(sync=True)
     """The group that was looked at last through ``focus``."""
 
+    still = traitlets.Unicode().tag(sync=True)
+    """The picture that stands in for the widget where it cannot live: hidden while it does."""
+
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
     """In pixels."""
 
     def __init__(self, scene: Scene, **traits: Any) -> None:
+        # A box shares its width out by what its children ask for: all of it, each.
+        traits.setdefault("layout", {"width": "100%"})
         super().__init__(payload=pack(scene), **traits)
         self._scene = scene
 
@@ -91,11 +104,42 @@ def pack(scene: Scene) -> bytes:
     return zlib.compress(text.encode(), level=6)
 
 
-def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a notebook displays: the widget, and a picture where no widget can live.
+def display_scene(scene: Scene, svg: str, text: str = "") -> None:
+    """Display the widget, and behind it a picture that shows wherever the widget cannot live.
 
-    JupyterLab shows the widget while its kernel lives; a notebook opened again without one, and
-    a host that only renders files, show the picture.
+    A notebook that is opened again without its kernel knows the widget by name only, and would
+    say so in place of any other form of the same output; the picture is therefore an output of
+    its own. While the widget lives it is hidden; where it does not, the widget's error is.
+
+    Args:
+        scene: what to show.
+        svg: the same as a picture; none where empty.
+        text: the same in words, for terminals and for hosts without pictures.
+    """
+    from IPython.display import display
+
+    widget = TraceWidget(scene, still=uuid.uuid4().hex if svg else "")
+    close_earlier(widget)
+    bundle, metadata = _bundle(widget, text)
+    display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+    if svg:
+        picture = {"text/html": _still_html(widget.still, svg), "image/svg+xml": svg}
+        display(picture, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _still_html(name: str, svg: str) -> str:
+    data = base64.b64encode(svg.encode()).decode()
+    return (
+        f'<div data-agv-still="{name}"><style>{_NO_ERROR}</style>'
+        f'<img src="data:image/svg+xml;base64,{data}" alt="The autograd graph as a picture"'
+        ' style="max-width: 100%"></div>'
+    )
+
+
+def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the widget and the picture as one output in several forms.
+
+    For hosts that ask for it; IPython is given two outputs, see ``display_scene``.
 
     Args:
         scene: what to show.
@@ -107,8 +151,12 @@ def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], 
     """
     widget = TraceWidget(scene)
     close_earlier(widget)
+    bundle, metadata = _bundle(widget, text)
+    return {**bundle, "image/svg+xml": svg}, metadata
+
+
+def _bundle(widget: TraceWidget, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     shown = widget._repr_mimebundle_()
     assert shown is not None, "the widget has no view"
     bundle, metadata = shown
-    words = {"text/plain": text} if text else {}
-    return {**bundle, **words, "image/svg+xml": svg}, metadata
+    return {**bundle, "text/plain": text} if text else bundle, metadata

@@ -1,4 +1,4 @@
-"""The widget in JupyterLab: a real server, a real kernel, a real page."""
+"""The widget in JupyterLab and in Notebook 7: real servers, real kernels, real pages."""
 
 from __future__ import annotations
 
@@ -32,14 +32,21 @@ widget = TraceWidget(recordings.{scene}(), height=560)
 widget
 """
 
-SHOW_BUNDLE = """
+SHOW_TRACE = """
 class Shown:
-    def _repr_mimebundle_(self, **_):
+    def _ipython_display_(self):
         from autogradviz.render.svg import render_svg
-        from autogradviz.render.widget import mimebundle
+        from autogradviz.render.widget import display_scene
         scene = recordings.plain()
-        return mimebundle(scene, render_svg(scene), "in words")
+        display_scene(scene, render_svg(scene), "in words")
 Shown()
+"""
+
+SHOW_TWO = """
+import ipywidgets
+first = TraceWidget(recordings.plain(), height=420)
+second = TraceWidget(recordings.failing(), height=420)
+ipywidgets.HBox([first, second], layout={"width": "100%"})
 """
 
 IDLE = """() => {
@@ -53,6 +60,11 @@ ASKED = """async ([code, expected]) => {
   const reply = await future.done;
   return reply.content.user_expressions.answer.data['text/plain'] === expected;
 }"""
+
+
+def ask_python(page, code):
+    """Let the notebook's kernel evaluate something."""
+    wait_for_python(page, code, "None")
 
 
 def wait_for_python(page, code, expected):
@@ -87,11 +99,18 @@ def notebook(*cells):
     }
 
 
-class Lab:
-    """One JupyterLab server on a folder of its own."""
+APPS = {
+    "lab": ("jupyterlab", "LabApp", "lab/tree"),
+    "notebook": ("notebook", "JupyterNotebookApp", "notebooks"),
+}
 
-    def __init__(self, folder):
-        self.folder = folder
+
+class Server:
+    """One server of an application, on a folder of its own."""
+
+    def __init__(self, folder, app):
+        self.folder, self.app = folder, app
+        self.module, trait, self.tree = APPS[app]
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
@@ -112,11 +131,11 @@ class Lab:
         self.log = (folder / "server.log").open("w", encoding="utf-8")
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+                *(sys.executable, "-m", self.module, "--no-browser", "--allow-root"),
                 *("--ip=127.0.0.1", f"--port={self.port}", "--ServerApp.port_retries=0"),
                 f"--IdentityProvider.token={TOKEN}",
                 f"--ServerApp.root_dir={folder / 'work'}",
-                "--LabApp.expose_app_in_browser=True",
+                f"--{trait}.expose_app_in_browser=True",
             ],
             env=environment,
             stdout=self.log,
@@ -129,7 +148,7 @@ class Lab:
             if self.answers():
                 return
             time.sleep(0.2)  # a poll: the server has no other way to say that it is up
-        give_up(f"JupyterLab did not start: {(self.folder / 'server.log').read_text()[-500:]}")
+        give_up(f"{self.module} did not start: {(self.folder / 'server.log').read_text()[-500:]}")
 
     def answers(self):
         try:
@@ -146,39 +165,59 @@ class Lab:
     def write(self, name, *cells):
         path = self.folder / "work" / name
         path.write_text(json.dumps(notebook(*cells)), encoding="utf-8")
-        return f"{self.url}/lab/tree/{name}?token={TOKEN}&reset"
+        return self.address(name)
+
+    def address(self, name):
+        return f"{self.url}/{self.tree}/{name}?token={TOKEN}&reset"
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    pytest.importorskip("jupyterlab")
-    lab = Lab(tmp_path_factory.mktemp("lab"))
+@pytest.fixture(scope="module", params=APPS)
+def server(request, tmp_path_factory):
+    pytest.importorskip(APPS[request.param][0])
+    server = Server(tmp_path_factory.mktemp(request.param), request.param)
     try:
-        lab.wait()
-        yield lab
+        server.wait()
+        yield server
     finally:
-        lab.stop()
+        server.stop()
 
 
 @pytest.fixture
-def run(lab, open_page):
+def show(server, open_page):
+    """Open a notebook and return the page."""
+
+    def start(address, **options):
+        local = (server.url, server.url.replace("http", "ws"), "data:", "blob:")
+        page = open_page(allowed=local, viewport={"width": 1360, "height": 900}, **options)
+        page.set_default_timeout(60_000)
+        page.goto(address)
+        page.wait_for_function(IDLE)
+        if server.app == "lab":
+            page.evaluate("jupyterapp.commands.execute('application:toggle-left-area')")
+        return page
+
+    return start
+
+
+@pytest.fixture
+def run(server, show):
     """Open a notebook, run it all, and return the page."""
 
     def start(name, *cells):
-        local = (lab.url, lab.url.replace("http", "ws"), "data:", "blob:")
-        page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
-        page.set_default_timeout(60_000)
         setup = SETUP.format(here=str(Path(__file__).parent))
-        page.goto(lab.write(name, setup, *cells))
-        page.wait_for_function(IDLE)
-        page.evaluate("jupyterapp.commands.execute('application:toggle-left-area')")
+        page = show(server.write(name, setup, *cells))
         page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
         return page
 
     return start
 
 
-def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture):
+def save(page):
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
+
+
+def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server):
     page = run("clicks.ipynb", SHOW.format(scene="plain"))
     page.wait_for_selector(".agv-canvas[data-camera]")
     wait_for_python(page, "widget.selected", "{}")
@@ -196,7 +235,7 @@ def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture):
     page.wait_for_selector(".agv-details h3 >> text='SoftmaxBackward0'")
     code = "widget.selected['kind'], widget.selected['name']"
     wait_for_python(page, code, "('node', 'SoftmaxBackward0')")
-    page.screenshot(path=picture("lab-light"))
+    page.screenshot(path=picture(f"{server.app}-light"))
 
     page.focus(".agv-canvas")
     page.keyboard.press("ArrowUp")
@@ -208,29 +247,83 @@ def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture):
     )
     page.wait_for_selector(".agv[data-theme=dark]")
     page.wait_for_selector("#jupyterlab-splash", state="detached")
-    page.screenshot(path=picture("lab-dark"))
+    page.screenshot(path=picture(f"{server.app}-dark"))
     page.evaluate(
         "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
     )
     page.wait_for_selector(".agv[data-theme=light]")
 
 
-def test_a_failing_step_opens_on_its_finding_in_the_notebook(run, picture):
+def test_a_failing_step_opens_on_its_finding_in_the_notebook(run, picture, server):
     page = run("failing.ipynb", SHOW.format(scene="failing"))
     page.wait_for_selector(".agv-banner")
-    page.screenshot(path=picture("lab-failing-light"))
+    page.screenshot(path=picture(f"{server.app}-failing-light"))
     assert "written" in page.text_content(".agv-banner h3")
 
 
-def test_a_notebook_shows_the_widget_and_saves_the_picture_with_it(run, lab):
-    page = run("bundle.ipynb", SHOW_BUNDLE)
+def test_python_selects_focuses_and_colours(run):
+    page = run("asks.ipynb", SHOW.format(scene="plain"), "widget.select('relu')")
+    page.wait_for_selector(".agv-details h3 >> text='ReluBackward0'")
+    wait_for_python(page, "widget.selected['module']", "'blocks.0'")
+    ask_python(page, "widget.focus('blocks.1')")
+    page.wait_for_selector(".agv-details h3 >> text='blocks.1'")
+    ask_python(page, "setattr(widget, 'color_by', 'bytes')")
+    page.wait_for_selector(".agv-colour-key >> text='bytes'")
+    page.select_option(".agv-menu select", "time")
+    wait_for_python(page, "widget.color_by", "'time'")
+
+
+def test_two_widgets_stand_side_by_side(run, picture, server):
+    page = run("box.ipynb", SHOW_TWO)
+    page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
+    boxes = [box.bounding_box() for box in page.locator(".agv").all()]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
+    assert min(box["width"] for box in boxes) > 300
+    wait_for_python(page, "first.selected", "{}")
+    wait_for_python(page, "second.selected['name']", "'SoftmaxBackward0'")
+    page.screenshot(path=picture(f"{server.app}-two-light"))
+
+
+def test_a_cell_that_runs_again_leaves_one_widget(run):
+    page = run("again.ipynb", SHOW_TRACE)
     page.wait_for_selector(".agv-canvas[data-camera]")
-    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
-    saved = json.loads((lab.folder / "work" / "bundle.ipynb").read_text(encoding="utf-8"))
-    kinds = set(saved["cells"][1]["outputs"][0]["data"])
-    assert kinds == {
-        "application/vnd.jupyter.widget-view+json",
-        "image/svg+xml",
-        "text/plain",
-    }
+    for _ in range(2):
+        page.evaluate("document.querySelector('.agv').dataset.old = 'old'")
+        page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+        page.wait_for_selector(".agv[data-old]", state="detached")
+        page.wait_for_selector(".agv-canvas[data-camera]")
+    assert page.locator(".agv").count() == 1
+    assert page.locator("[data-agv-still]").count() == 1
+    code = (
+        "len([w for w in __import__('ipywidgets').widgets.widget._instances.values()"
+        " if type(w).__name__ == 'TraceWidget'])"
+    )
+    wait_for_python(page, code, "1")
+
+
+def test_a_notebook_opened_again_without_its_kernel_shows_the_picture(
+    run, server, browser, picture
+):
+    page = run("bundle.ipynb", SHOW_TRACE)
+    page.wait_for_selector(".agv-canvas[data-camera]")
+    assert page.is_hidden("[data-agv-still] img")
+    save(page)
+    saved = json.loads((server.folder / "work" / "bundle.ipynb").read_text(encoding="utf-8"))
+    shown, still = saved["cells"][1]["outputs"]
+    assert set(shown["data"]) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
+    assert set(still["data"]) == {"image/svg+xml", "text/html"}
+    page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
+    for theme in ("light", "dark"):
+        again = browser.new_page(viewport={"width": 1360, "height": 900}, color_scheme=theme)
+        again.goto(server.address("bundle.ipynb"))
+        again.wait_for_selector("[data-agv-still] img", timeout=60_000)
+        again.wait_for_function(
+            "document.querySelector('[data-agv-still] img').naturalWidth > 300", timeout=60_000
+        )
+        again.wait_for_function(
+            "!document.querySelector('.jupyter-widgets')?.checkVisibility()", timeout=60_000
+        )
+        assert "model not found" not in again.inner_text(".jp-Notebook")
+        again.screenshot(path=picture(f"{server.app}-reopened-{theme}"))
+        again.close()

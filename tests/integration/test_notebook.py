@@ -47,7 +47,7 @@ def test_no_cell_fails_and_each_gives_again_what_is_saved(path, ran):
 
 def test_a_trace_shows_itself_as_a_widget_with_a_picture(ran):
     (shown,) = [cell for cell in code_cells(ran) if cell.source == "trace"]
-    assert kinds(shown) == {WIDGET, "image/svg+xml", "text/plain"}
+    assert kinds(shown) == {WIDGET, "text/html", "image/svg+xml", "text/plain"}
 
 
 def test_saved_outputs_need_no_kernel(path):
