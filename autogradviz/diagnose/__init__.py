@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose import source
 from autogradviz.diagnose.attributes import find_written_attributes
 from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
@@ -62,6 +63,7 @@ _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
+    source.forget()
     evidence = Evidence(model)
     found = [finding for family in _FAMILIES for finding in family(evidence)]
     if model.cells:

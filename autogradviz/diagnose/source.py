@@ -31,20 +31,21 @@ def location(filename: str, lineno: int, function: str) -> SourceLocation:
     return SourceLocation(filename=filename, lineno=lineno, function=function, text=text)
 
 
-def functions(filename: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield every function of a file with its qualified name, and the module itself as ""."""
+@cache
+def functions(filename: str) -> tuple[tuple[str, ast.AST], ...]:
+    """Return every function of a file with its qualified name, and the module itself as ""."""
     tree = _tree(filename)
-    if tree is None:
-        return
-    stack: list[tuple[str, ast.AST]] = [("", tree)]
+    found = []
+    stack: list[tuple[str, ast.AST]] = [] if tree is None else [("", tree)]
     while stack:
         name, owner = stack.pop()
         if not isinstance(owner, ast.ClassDef):
-            yield name, owner
+            found.append((name, owner))
         for child in _below(owner):
             inner = child.name  # type: ignore[attr-defined]
             local = ".<locals>" if isinstance(owner, _FUNCTIONS) else ""
             stack.append((f"{name}{local}.{inner}".lstrip("."), child))
+    return tuple(found)
 
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -62,16 +63,20 @@ def _below(owner: ast.AST) -> Iterator[ast.AST]:
             queue.extend(ast.iter_child_nodes(node))
 
 
-def own_nodes(owner: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of one scope, not of the functions inside it, in no order."""
+@cache
+def own_nodes(owner: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes of one scope, not of the functions inside it, in no order."""
+    found = []
     queue = list(ast.iter_child_nodes(owner))
     while queue:
         node = queue.pop()
         if not isinstance(node, _SCOPES):
-            yield node
+            found.append(node)
             queue.extend(ast.iter_child_nodes(node))
+    return tuple(found)
 
 
+@cache
 def names_in(filename: str, function: str) -> set[str]:
     """Return every name and attribute that a function reads."""
     found: set[str] = set()
@@ -130,6 +135,7 @@ def is_named(node: ast.AST, name: str) -> bool:
     )
 
 
+@cache
 def uses(filename: str, name: str) -> list[tuple[int, str]]:
     """Return line and function of calls on a variable or attribute, or that are given it."""
     found = set()
@@ -143,6 +149,7 @@ def uses(filename: str, name: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
+@cache
 def imported(filename: str, module: str) -> frozenset[str]:
     """Return the names under which a file knows a module's functions."""
     return frozenset(
@@ -154,6 +161,7 @@ def imported(filename: str, module: str) -> frozenset[str]:
     )
 
 
+@cache
 def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Return line, function and text of calls whose dotted name holds one of some words."""
     found = []
@@ -166,6 +174,7 @@ def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
+@cache
 def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Return line, function and text of calls and assignments whose target holds a word."""
     found = []
@@ -182,6 +191,7 @@ def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]
     return sorted(found)
 
 
+@cache
 def asks(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
     """Return line and function of the tests of ``if`` that mention one of some names."""
     found = set()
@@ -194,6 +204,7 @@ def asks(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
     return sorted(found)
 
 
+@cache
 def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
     """Return line and text of the ``with`` items around a line, the innermost first."""
     tree = _tree(filename)
@@ -207,3 +218,13 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
                 found += [(item.context_expr.lineno, ast.unparse(item.context_expr))
                           for item in node.items]  # fmt: skip
     return sorted(found, reverse=True)
+
+
+_CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))
+
+
+def forget() -> None:
+    """Read files anew from here on: in a notebook they change between two recordings."""
+    linecache.checkcache()
+    for function in _CACHED:
+        function.cache_clear()

@@ -1,5 +1,7 @@
 """Law 1: observing changes nothing. Every program runs with and without recording."""
 
+import warnings
+
 import programs
 import pytest
 import torch
@@ -37,28 +39,34 @@ MODES = {"full": {}, "values": {"values": True}, "graph only": {"ops": False}}
 
 
 def outcome(work, *, recorded, **options):
-    """Return everything about one run that a user could notice."""
+    """Return everything about one run that a user could notice, and the trace."""
     torch.manual_seed(0)
     result = error = None
     trace = None
-    try:
-        if recorded:
-            with autogradviz.record(**options) as trace:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        # Told once a process, when torch.func is used first.
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+        try:
+            if recorded:
+                with autogradviz.record(**options) as trace:
+                    result = work()
+            else:
                 result = work()
-        else:
-            result = work()
-    except BaseException as raised:
-        error = (type(raised), str(raised))
-    return flat(result), error, torch.get_rng_state(), trace
+        except BaseException as raised:
+            error = (type(raised), str(raised))
+    told = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
+    return flat(result), error, torch.get_rng_state(), told, trace
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_recording_changes_nothing(name, mode):
     work = programs.PROGRAMS[name]
-    plain, plain_error, plain_rng, _ = outcome(work, recorded=False)
-    seen, seen_error, seen_rng, trace = outcome(work, recorded=True, **MODES[mode])
+    plain, plain_error, plain_rng, plain_told, _ = outcome(work, recorded=False)
+    seen, seen_error, seen_rng, told, trace = outcome(work, recorded=True, **MODES[mode])
     assert seen_error == plain_error
+    assert told == plain_told
     assert (plain_error is not None) == (name.endswith("raises") or plain_error is not None)
     assert same(seen, plain)
     assert torch.equal(seen_rng, plain_rng)
