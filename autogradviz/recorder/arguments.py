@@ -56,5 +56,6 @@ class _Release:
     def __call__(self, _: Any) -> None:
         recorder = self._gate.recorder
         if recorder is not None:
+            thread = recorder.threads.state().number
             for saved_id in self._saved_ids:
-                recorder.guarded("release", recorder.saves.released, saved_id)
+                recorder.guarded("release", recorder.saves.released, saved_id, thread)

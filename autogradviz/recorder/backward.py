@@ -13,7 +13,6 @@ backward, when a user's hook runs for another one, or when the backward has ende
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,13 +29,13 @@ from autogradviz.events import (
     NodeStarted,
 )
 from autogradviz.recorder.dynamo import hidden, transparent
-from autogradviz.recorder.hooks import OwnHook
+from autogradviz.recorder.seams import holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.recorder.nodes import NodeTag
     from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.tags import NodeTag
     from autogradviz.recorder.threads import ThreadState
 
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
@@ -52,16 +51,18 @@ class Entry:
         self.backward_id = backward_id
         self.keep_graph = keep_graph
         self.state = state
-        self.handles: list[Any] = []
+        self.hooked: list[tuple[NodeTag, dict[Any, Any]]] = []
         self.threads = {state.number: state}  # that nodes of this backward ran on
         # Where the thread stood: an exception leaves contexts open behind it.
-        self.depths = (len(state.calls), len(state.regions), len(state.running))
+        self.depths = (
+            len(state.calls), len(state.regions), len(state.running), len(state.marks)
+        )  # fmt: skip
 
     def remove_hooks(self) -> None:
         """Take every hook off again."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles.clear()
+        for tag, hooks in self.hooked:
+            hooks.pop(tag, None)
+        self.hooked.clear()
 
 
 class BackwardTable:
@@ -73,6 +74,9 @@ class BackwardTable:
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
         self._leaves: set[int] = set()  # whose own hooks are known
+        self._tell_started = recorder.teller(NodeStarted)
+        self._tell_finished = recorder.teller(NodeFinished)
+        self._tell_accumulated = recorder.teller(GradAccumulated)
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
 
@@ -96,7 +100,8 @@ class BackwardTable:
             if len(self._open) == 1:
                 recorder.leaves.look_again()
             nodes = recorder.nodes
-            nodes.walk(roots, partial(self._hook, entry))
+            with _NoFunctions():
+                nodes.walk(roots, partial(self._hook, entry))
             recorder.emit(
                 BackwardStarted,
                 entry.backward_id,
@@ -111,6 +116,8 @@ class BackwardTable:
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
             recorder.hooks.begin()
+            if recorder.with_stacks:
+                recorder.stacks.mark(2, state)
         except BaseException:
             self._open.pop(entry.backward_id, None)
             entry.remove_hooks()
@@ -121,7 +128,7 @@ class BackwardTable:
         if tag.hooked_by in self._open:
             return  # an outer backward's hooks hear this node already
         tag.hooked_by = entry.backward_id
-        entry.handles.append(node.register_prehook(OwnHook(self._before_node, tag)))
+        entry.hooked.append((tag, node.register_prehook(tag)))
         leaf = self._recorder.nodes.leaves.get(tag.node_id)
         if leaf is not None and tag.node_id not in self._leaves:
             self._leaves.add(tag.node_id)
@@ -144,6 +151,7 @@ class BackwardTable:
         del state.calls[entry.depths[0] :]
         del state.regions[entry.depths[1] :]
         del state.running[entry.depths[2] :]
+        del state.marks[entry.depths[3] :]
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
 
     def entry_of(self, state: ThreadState) -> Entry | None:
@@ -161,42 +169,44 @@ class BackwardTable:
         return entry
 
     @hidden
-    def _before_node(self, tag: NodeTag, gradients: Any) -> None:
-        self._recorder.guarded("backward", self._started, tag, gradients)
-
-    def _started(self, tag: NodeTag, gradients: Any) -> None:
+    def hear(self, tag: NodeTag, gradients: Any) -> None:
+        """Hear from a node that is about to run."""
         recorder = self._recorder
-        state = recorder.threads.state()
-        entry = self.entry_of(state)
-        if entry is None:
-            return
-        self.finish(state, entry)
-        given = any(gradient is not None for gradient in gradients)
-        state.running.append((entry.backward_id, tag.node_id, tag, given))
-        entry.threads[state.number] = state
-        with _NoFunctions():
-            incoming = self._numbers(gradients)
-            recorder.emit(
-                NodeStarted, entry.backward_id, tag.node_id, incoming, thread=state.number
-            )
-            if tag.saved:
-                recorder.nodes.read_versions(_current_node(), tag)
-        if recorder.mode is not None and (tag.mode_sensitive or _is_sparse(gradients)):
-            recorder.mode.suspend()  # the engine puts it back when it has run the node
+        try:
+            state = recorder.threads.state()
+            entry = self._by_task.get(_graph_task()) or self.entry_of(state)
+            if entry is None:
+                return
+            thread, number, incoming = state.number, recorder.tensors.number, []
+            if state.running:
+                self.finish(state, entry)
+            entry.threads[thread] = state
+            with _NoFunctions():
+                for gradient in gradients:
+                    incoming.append(NO_ID if gradient is None else number(gradient))  # noqa: PERF401 - a call less
+                given = incoming.count(NO_ID) < len(incoming)
+                state.running.append((entry.backward_id, tag.node_id, tag, given))
+                self._tell_started(thread, None, entry.backward_id, tag.node_id, tuple(incoming))
+                if tag.saved:
+                    recorder.slots.read_versions(_current_node(), tag, thread)
+            if recorder.mode is not None and (tag.mode_sensitive or _is_sparse(gradients)):
+                recorder.mode.suspend()  # the engine puts it back when it has run the node
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the node must run
+            recorder.fail("backward", error)
 
     def finish(self, state: ThreadState, entry: Entry) -> None:
         """Record that the node of ``entry`` that ran last on a thread has finished."""
         if not state.running or state.running[-1][0] != entry.backward_id:
             return
         backward_id, node_id, tag, given = state.running.pop()
-        recorder = self._recorder
-        recorder.emit(NodeFinished, backward_id, node_id, thread=state.number)
+        recorder, thread = self._recorder, state.number
+        self._tell_finished(thread, None, backward_id, node_id)
         leaf = recorder.nodes.leaves.get(node_id)
         if leaf is not None and given:
             recorder.leaves.reached[leaf] = backward_id
-            recorder.emit(GradAccumulated, backward_id, node_id, leaf, thread=state.number)
-        if not entry.keep_graph and tag.saved:
-            recorder.nodes.release(tag)
+            self._tell_accumulated(thread, None, backward_id, node_id, leaf)
+        if tag.saved and not entry.keep_graph:
+            recorder.slots.release(tag)
 
     def entered(self, node: Any) -> None:
         """Record that the engine has come to a node, when its first hook runs before ours."""
@@ -207,10 +217,6 @@ class BackwardTable:
             entry = self.entry_of(state)
             if entry is not None:
                 self.finish(state, entry)
-
-    def _numbers(self, gradients: Any) -> tuple[int, ...]:
-        number = self._recorder.tensors.number
-        return tuple([number(g) if isinstance(g, torch.Tensor) else NO_ID for g in gradients])
 
 
 def _node_of(output: Any) -> Any:
@@ -264,17 +270,12 @@ def observe_backward(recorder: Recorder) -> Iterator[None]:
         return result
 
     # torch.autograd holds the same function under a second name, and so may others.
-    holders = [module for module in list(sys.modules.values()) if _holds(module, original)]
-    for module in holders:
+    modules = holders(_NAME, original)
+    for module in modules:
         setattr(module, _NAME, run_backward)
     try:
         yield
     finally:
-        for module in holders:
-            if _holds(module, run_backward):
+        for module in modules:
+            if vars(module).get(_NAME) is run_backward:
                 setattr(module, _NAME, original)
-
-
-def _holds(module: Any, function: Any) -> bool:
-    # Through __dict__: asking a lazy module for an attribute may import half a library.
-    return getattr(module, "__dict__", {}).get(_NAME) is function

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Gate, Recorder
 
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
-_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _OF_TORCH: Final = frozenset({torch.autograd.graph.__file__, torch.utils.hooks.__file__})
 """Hooks from these files call the user's: multi-grad hooks and modules' are watched as such."""
 
@@ -48,8 +47,10 @@ _NOTHING: Final = frozenset({"post_accumulate_grad", "multi_grad"})
 """Kinds whose result PyTorch does not look at."""
 
 
-class OwnHook(partial[Any]):
+class OwnHook:
     """A hook of the recorder's own, which nobody else has to hear of."""
+
+    __slots__ = ()
 
 
 class WatchedHook:
@@ -160,11 +161,16 @@ class HookTable:
                 self._stand_in(hooks, kind)
 
     def watch_leaf(self, leaf: torch.Tensor, tensor_id: int) -> None:
-        """Know the hooks of a leaf, those from before the recording too."""
-        with _NoFunctions():
-            for hooks, kind in _dicts_of(leaf):
-                if hooks:
-                    self.watch(hooks, kind, tensor_id)
+        """Know the hooks of a leaf, those from before the recording too.
+
+        Call it with PyTorch's function overrides switched off.
+        """
+        tensor_hooks = leaf._backward_hooks  # noqa: SLF001 - has no public name
+        if tensor_hooks:
+            self.watch(tensor_hooks, "tensor", tensor_id)
+        accumulate_hooks: Any = leaf._post_accumulate_grad_hooks  # noqa: SLF001 - nor has this
+        if accumulate_hooks:
+            self.watch(accumulate_hooks, "post_accumulate_grad", tensor_id)
 
     def watched_list(self, module: Any, kind: HookKind, hooks: Any, known: Iterable[Any]) -> Any:
         """Return a module's hooks, watched; ``known`` are the dicts that they come from."""
@@ -215,13 +221,6 @@ class HookTable:
             hook_id = self._numbers.get(handle_id)
             if hook_id is not None and not isinstance(hook, WatchedHook):
                 hooks[handle_id] = WatchedHook(gate, hook, hook_id, kind)
-
-
-def _dicts_of(leaf: torch.Tensor) -> list[tuple[Any, HookKind]]:
-    return [
-        (leaf._backward_hooks, "tensor"),  # noqa: SLF001 - have no public names
-        (leaf._post_accumulate_grad_hooks, "post_accumulate_grad"),  # noqa: SLF001
-    ]
 
 
 def _is_of_torch(hook: Any) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
-from autogradviz.recorder.dynamo import swap_remembered_call, transparent
+from autogradviz.recorder.dynamo import hidden, swap_remembered_call, transparent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
@@ -34,39 +34,41 @@ class ModuleTable:
         self._names: dict[int, str] = {}
         self._taken: dict[str, int] = {}
         self._calls = 0
+        self._tell_parameter = recorder.teller(ParameterSeen)
+        self._tell_entered = recorder.teller(ModuleEntered)
+        self._tell_exited = recorder.teller(ModuleExited)
 
     def add_root(self, module: torch.nn.Module, name: str) -> None:
         """Number a module and everything in it; ``name`` goes before their own names."""
         numbers: dict[str, int] = {}
-        for path, child in module.named_modules(remove_duplicate=False):
-            qualified = ".".join(part for part in (name, path) if part)
+        found = list(module.named_modules(remove_duplicate=False))
+        for path, child in found:
             known = self.find(child)
             if known is None:
                 parent = numbers.get(path.rpartition(".")[0]) if path else None
-                known = self._add(child, qualified, parent)
+                known = self._add(child, _join(name, path), parent)
             numbers[path] = known
         with _NoFunctions():
-            self._add_tensors(module, name, numbers)
+            for buffer in (False, True):
+                for path, child in found:
+                    tensors = child._buffers if buffer else child._parameters  # noqa: SLF001
+                    if tensors:
+                        self._add_tensors(tensors, _join(name, path), numbers[path], buffer=buffer)
 
-    def _add_tensors(self, module: torch.nn.Module, name: str, numbers: dict[str, int]) -> None:
-        named: list[tuple[str, Any, bool]] = [
-            (path, p, False) for path, p in module.named_parameters(remove_duplicate=False)
-        ]
-        named += [(path, b, True) for path, b in module.named_buffers(remove_duplicate=False)]
-        for path, tensor, buffer in named:
-            if torch.nn.parameter.is_lazy(tensor):
-                continue
-            tensor_id = self._recorder.tensors.number(tensor)
-            if not buffer:
-                self._recorder.leaves.met(tensor_id, tensor)
-            self._recorder.emit(
-                ParameterSeen,
-                tensor_id,
-                numbers[path.rpartition(".")[0]],
-                ".".join(part for part in (name, path) if part),
-                buffer,
-                tensor.requires_grad,
-            )
+    def _add_tensors(
+        self, tensors: Mapping[str, Any], module_name: str, module_id: int, *, buffer: bool
+    ) -> None:
+        recorder = self._recorder
+        thread = recorder.threads.state().number
+        for name, tensor in tensors.items():
+            if tensor is not None and not torch.nn.parameter.is_lazy(tensor):
+                tensor_id = recorder.tensors.number(tensor)
+                if not buffer:
+                    recorder.leaves.met(tensor_id, tensor)
+                self._tell_parameter(
+                    thread, None, tensor_id, module_id, _join(module_name, name), buffer,
+                    tensor.requires_grad,
+                )  # fmt: skip
 
     def find(self, module: torch.nn.Module) -> int | None:
         """Return a module's number, None for one that was never met."""
@@ -99,32 +101,51 @@ class ModuleTable:
         count = self._taken[name] = self._taken.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
 
-    def entered(self, module: torch.nn.Module) -> int:
-        """Record that a module's forward begins; return how many calls were open before it."""
+    @hidden
+    def entered(self, module: torch.nn.Module) -> tuple[int, int] | None:
+        """Record that a module's forward begins; return what was open before it."""
         recorder = self._recorder
-        number = _sequence_nr()
-        state = recorder.threads.state(number)
-        module_id = self.number(module, state)
-        call_id = self._calls
-        self._calls += 1
-        parent = state.calls[-1] if state.calls else None
-        recorder.emit(ModuleEntered, call_id, parent, module_id, number, thread=state.number)
-        state.calls.append(call_id)
-        state.modules.append(module_id)
-        return len(state.calls) - 1
+        try:
+            number = _sequence_nr()
+            state = recorder.threads.state(number)
+            module_id = self.number(module, state)
+            call_id = self._calls
+            self._calls += 1
+            calls = state.calls
+            opened = (len(calls), len(state.marks))
+            self._tell_entered(
+                state.number, None, call_id, calls[-1] if calls else None, module_id, number
+            )
+            if recorder.with_stacks:
+                recorder.stacks.mark(1, state)
+            calls.append(call_id)
+            state.modules.append(module_id)
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the module must run
+            recorder.fail("modules", error)
+            return None
+        return opened
 
-    def exited(self, depth: int, output: Any) -> None:
+    @hidden
+    def exited(self, opened: tuple[int, int], output: Any) -> None:
         """Record that a module's forward ended (``output`` is None when it raised)."""
         recorder = self._recorder
-        state = recorder.threads.state()
-        while len(state.calls) > depth:
-            call_id = state.calls.pop()
-            state.modules.pop()
-            recorder.emit(
-                ModuleExited, call_id, _sequence_nr(), output is None, thread=state.number
-            )
-        if not state.calls:
-            recorder.remember(output)
+        try:
+            state = recorder.threads.state()
+            calls = state.calls
+            depth, marks = opened
+            del state.marks[marks:]
+            while len(calls) > depth:
+                call_id = calls.pop()
+                state.modules.pop()
+                self._tell_exited(state.number, None, call_id, _sequence_nr(), output is None)
+            if not calls:
+                recorder.newest.remember(output)
+        except Exception as error:  # noqa: BLE001
+            recorder.fail("modules", error)
+
+
+def _join(name: str, path: str) -> str:
+    return f"{name}.{path}" if name and path else name or path
 
 
 @contextmanager
@@ -135,13 +156,13 @@ def observe_modules(recorder: Recorder) -> Iterator[None]:
 
     @transparent
     def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        depth = recorder.guarded("modules", table.entered, self)
+        opened = table.entered(self)
         output = None
         try:
             output = original(self, *args, **kwargs)
         finally:
-            if depth is not None:
-                recorder.guarded("modules", table.exited, depth, output)
+            if opened is not None:
+                table.exited(opened, output)
         return output
 
     torch.nn.Module.__call__ = call  # type: ignore[method-assign]

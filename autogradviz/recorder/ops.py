@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import (
@@ -32,12 +32,12 @@ from torch.utils._python_dispatch import (
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.handed import decompose, wrap_numbers
-from autogradviz.recorder.signatures import Arguments, OpResults, Signature, read_schema
+from autogradviz.recorder.signatures import Signature, read_schema
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from types import FrameType
 
     from autogradviz.recorder.recorder import Recorder
@@ -51,23 +51,39 @@ _increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a w
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
+_new_call: Final = tuple.__new__  # what a NamedTuple's own constructor calls, at twice the cost
 _CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            if isinstance(item, torch.Tensor):
-                yield item
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a list or tuple, none of anything else."""
+    if isinstance(value, (list, tuple)):
+        return [item for item in value if isinstance(item, torch.Tensor)]
+    return []
 
 
-def _bump_unbumped(arguments: Arguments) -> None:
+def _bump_unbumped(written: Sequence[Written]) -> None:
     """Bump what a foreach write left at its version because a mode was watching."""
-    for _, tensor, before in arguments.written:
+    for _, tensor, before in written:
         if before != NO_ID and tensor._version == before:  # noqa: SLF001
             _increment_version((tensor,))
+
+
+Written: TypeAlias = tuple[int, torch.Tensor, int]
+"""What an op writes: number, tensor, and its version before."""
+
+
+class Call(NamedTuple):
+    """One call of an operator, before it ran."""
+
+    signature: Signature
+    state: ThreadState
+    created: int | None  # the node that it makes, by sequence number
+    inside: int | None  # the custom Function whose first op this is, by sequence number
+    ids: tuple[int, ...]  # what it took
+    versions: tuple[int, ...]
+    written: Sequence[Written]
+    hashes: tuple[int, ...]
 
 
 class OpMode(TorchDispatchMode):
@@ -78,7 +94,7 @@ class OpMode(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._signatures: dict[Any, Signature] = {}
+        self._signatures: dict[int, Signature] = {}  # by address: hashing an op is Python code
         self._append = recorder.log.appender(OpCalled)
 
     @classmethod
@@ -119,139 +135,132 @@ class OpMode(TorchDispatchMode):
             if call is not None:
                 self._finish(call, None, started, failed=True)
             raise
-        if call is not None and call[0].foreach:
-            _bump_unbumped(call[3])
         if call is not None:
             self._finish(call, result, started, failed=False)
         return result
 
-    def _begin(
-        self, func: Any, args: Any, kwargs: Any
-    ) -> tuple[Signature, ThreadState, int | None, Arguments] | None:
+    def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
         recorder = self._recorder
         try:
-            signature = self._signatures.get(func)
+            signature = self._signatures.get(id(func))
             if signature is None:
-                signature = self._signatures[func] = read_schema(func)
+                signature = self._signatures[id(func)] = read_schema(func)
             now = _sequence_nr()
             state = recorder.threads.state(now)
             # The node exists before its op is dispatched (counter - 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
             fresh = now > state.sequence_nr
-            with_grad = _grad_enabled()
             state.sequence_nr = now
-            inside = now - 1 if fresh and not with_grad else None
-            fresh = fresh and with_grad
+            created = inside = None
             with _NoFunctions():
-                arguments = self._arguments(signature, args, kwargs, inside)
-            created = now - 1 if fresh and arguments.requires_grad else None
+                requires_grad, taken = self._arguments(signature, args, kwargs)
+            if fresh:
+                if not _grad_enabled():
+                    inside = now - 1
+                elif requires_grad:
+                    created = now - 1
+            return _new_call(Call, (signature, state, created, inside, *taken))
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
-        return signature, state, created, arguments
 
     def _arguments(
-        self, signature: Signature, args: Any, kwargs: Any, inside: int | None
-    ) -> Arguments:
-        number = self._recorder.tensors.number
-        ids, versions, written, hashes = [], [], [], []
-        requires_grad = False
+        self, signature: Signature, args: Any, kwargs: Any
+    ) -> tuple[bool, tuple[Any, ...]]:
         recorder = self._recorder
+        number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
+        with_values = recorder.with_values
+        known = recorder.versions.known
+        ids, versions, hashes = [], [], []
+        written: list[Written] | None = None
+        requires_grad = False
         given = len(args)
         for position, keyword, writes in signature.places:
             value = args[position] if position < given else kwargs.get(keyword)
             if value is None:
                 continue
-            for tensor in _tensors(value):
+            for tensor in (value,) if isinstance(value, torch.Tensor) else _tensors(value):
                 tensor_id = number(tensor)
                 version = version_of(tensor)
                 ids.append(tensor_id)
                 versions.append(version)
                 requires_grad = requires_grad or tensor.requires_grad
-                if recorder.with_values:
+                storage_id = storage_of[tensor_id]
+                if storage_id >= len(known) or known[storage_id] != version:
+                    recorder.versions.seen(tensor_id, storage_id, version)
+                if with_values:
                     hashes.append(fingerprint(recorder, tensor))
                 if writes:
+                    written = written or []
                     written.append((tensor_id, tensor, version))
-        self._recorder.versions.seen(ids, versions)
-        return Arguments(
-            requires_grad, inside, tuple(ids), tuple(versions), tuple(written), tuple(hashes)
-        )
+        return requires_grad, (tuple(ids), tuple(versions), written or (), tuple(hashes))
 
-    def _finish(
-        self,
-        call: tuple[Signature, ThreadState, int | None, Arguments],
-        result: Any,
-        started: int,
-        *,
-        failed: bool,
-    ) -> None:
+    def _finish(self, call: Call, result: Any, started: int, *, failed: bool) -> None:
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
-            signature, state, created, arguments = call
+            signature, state, created, inside, taken, taken_versions, written, hashes = call
+            if signature.foreach and not failed:
+                _bump_unbumped(written)
             with _NoFunctions():
-                results = self._outputs(result, signature, arguments)
+                given, given_versions, given_hashes = self._results(result, signature, written)
             stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
-            region_id, recompute_id = state.region
+            region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
             if recompute_id is not None:
                 phase = "recompute"
             else:
                 phase = "forward" if _graph_task() == -1 else "backward"
             seq = recorder.next_seq()
-            self._append(
-                (
-                    seq, started - recorder.began_ns, state.number, stack_id,
-                    signature.name, phase, arguments.ids, arguments.versions,
-                    results.ids, results.versions,
-                    tuple([tensor_id for tensor_id, _, _ in arguments.written]),
-                    arguments.hashes, results.hashes,
-                    ended - started, created,
-                    state.running[-1][1] if state.running else None,
-                    state.calls[-1] if state.calls else None,
-                    region_id, recompute_id, failed,
-                )
+            row = (
+                seq, started - recorder.began_ns, state.number, stack_id,
+                signature.name, phase, taken, taken_versions, given, given_versions,
+                tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
+                hashes, given_hashes, ended - started, created,
+                state.running[-1][1] if state.running else None,
+                state.calls[-1] if state.calls else None,
+                region_id, recompute_id, failed,
             )  # fmt: skip
+            self._append(row)
             if created is not None:
-                recorder.saves.op_created(created, seq, arguments, results)
+                recorder.saves.op_created(created, row)
                 if not failed:
-                    recorder.remember(result)
-            if arguments.inside is not None:
-                recorder.saves.custom.setdefault(arguments.inside, stack_id)
-            if arguments.written and not failed:
-                self._bump(signature, arguments, seq, state.number, stack_id)
+                    recorder.newest.remember(result)
+            if inside is not None:
+                recorder.saves.custom.setdefault(inside, stack_id)
+            if written and not failed:
+                self._bump(signature, written, seq, state.number, stack_id)
             if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-                self._cloned(arguments, results.ids, seq, state.number, stack_id)
+                self._cloned(taken[0], given, seq, state.number, stack_id)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
 
-    def _outputs(self, result: Any, signature: Signature, arguments: Arguments) -> OpResults:
+    def _results(
+        self, result: Any, signature: Signature, written: Sequence[Written]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         recorder = self._recorder
         number = recorder.tensors.number
-        written = {
-            tensor_id: before
-            for tensor_id, _, before in arguments.written
-            if signature.bumps_later and before != NO_ID
-        }
+        raised = {}
+        if written and signature.bumps_later:
+            raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
         ids, versions, hashes = [], [], []
-        for tensor in _tensors(result):
+        for tensor in (result,) if isinstance(result, torch.Tensor) else _tensors(result):
             tensor_id = number(tensor)
-            before = written.get(tensor_id)
             ids.append(tensor_id)
-            versions.append(version_of(tensor) if before is None else before + 1)
+            versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
             if recorder.with_values:
                 hashes.append(fingerprint(recorder, tensor))
-        return OpResults(tuple(ids), tuple(versions), tuple(hashes))
+        return tuple(ids), tuple(versions), tuple(hashes)
 
     def _bump(
         self,
         signature: Signature,
-        arguments: Arguments,
+        written: Sequence[Written],
         seq: int,
         thread: int,
         stack_id: int | None,
     ) -> None:
         name = signature.name
-        for tensor_id, tensor, before in arguments.written:
+        for tensor_id, tensor, before in written:
             if before == NO_ID:
                 continue
             after = before + 1 if signature.bumps_later else version_of(tensor)
@@ -266,7 +275,7 @@ class OpMode(TorchDispatchMode):
 
     def _cloned(
         self,
-        arguments: Arguments,
+        source: int,
         outputs: tuple[int, ...],
         seq: int,
         thread: int,
@@ -283,7 +292,6 @@ class OpMode(TorchDispatchMode):
             frame = frame.f_back
         else:
             return
-        source = arguments.ids[0]
         storage_id = self._recorder.tensors.storage_id(source)
         self._recorder.emit(
             MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread

@@ -11,8 +11,6 @@ import platform
 import threading
 import time
 import warnings
-import weakref
-from collections import deque
 from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,11 +36,13 @@ from autogradviz.recorder.hooks import HookTable
 from autogradviz.recorder.installing import install
 from autogradviz.recorder.leaves import LeafTable
 from autogradviz.recorder.modules import ModuleTable
+from autogradviz.recorder.newest import NewestResults
 from autogradviz.recorder.nodes import NodeTable
 from autogradviz.recorder.ops import OpMode
 from autogradviz.recorder.packs import RegionTable
 from autogradviz.recorder.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
+from autogradviz.recorder.slots import SlotTable
 from autogradviz.recorder.stacks import StackTable
 from autogradviz.recorder.state import StateTable
 from autogradviz.recorder.tensors import TensorTable
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_FAILURES: Final = 20  # events a seam; later failures are only counted
-REMEMBERED: Final = 64  # newest results, weakly: where the graph is looked for at the end
 
 _lock = threading.Lock()
 _active: Recorder | None = None
@@ -85,16 +84,17 @@ class Recorder:
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.limited = False
         self._counter = itertools.count()
-        self._append = {kind: self.log.appender(kind) for kind in EVENT_TYPES}
+        self._tell = {kind: self.teller(kind) for kind in EVENT_TYPES}
         self._failures: dict[str, list[str]] = {}
         self._installed = ExitStack()
-        self._recent: deque[weakref.ref[torch.Tensor]] = deque(maxlen=REMEMBERED)
+        self.newest = NewestResults()
         self.threads = ThreadTable()
         self.stacks = StackTable(self)
         self.tensors = TensorTable(self)
         self.versions = VersionTable(self)
         self.saves = SaveTable(self)
         self.nodes = NodeTable(self)
+        self.slots = SlotTable(self)
         self.hooks = HookTable(self)
         self.backwards = BackwardTable(self)
         self.leaves = LeafTable(self)
@@ -226,9 +226,22 @@ class Recorder:
         """Append one event; ``values`` are its own fields, in their order."""
         if thread is None:
             thread = self.threads.state().number
-        self._append[kind](
-            (self.next_seq(), perf_counter_ns() - self.began_ns, thread, stack_id, *values)
-        )
+        self._tell[kind](thread, stack_id, *values)
+
+    def teller(self, kind: type[Event]) -> Callable[..., None]:
+        """Return the function that appends one event of a kind.
+
+        It takes the thread, the stack and the event's own fields, in their order.
+        """
+        append = self.log.appender(kind)
+        number = self._counter.__next__
+
+        def tell(*values: Any) -> None:
+            seq = number()
+            self.event_count = seq + 1
+            append((seq, perf_counter_ns() - self.began_ns, *values))
+
+        return tell
 
     @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
@@ -239,6 +252,7 @@ class Recorder:
             self.fail(seam, error)
             return None
 
+    @hidden
     def fail(self, seam: str, error: Exception) -> None:
         """Record that a seam failed."""
         message = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -252,35 +266,18 @@ class Recorder:
         found = fingerprint(self, tensor) if self.with_values else NO_ID
         return None if found == NO_ID else found
 
-    def remember(self, result: Any) -> None:
-        """Keep a weak reference to a result: its graph may still be there at the end."""
-        first = result[0] if isinstance(result, (tuple, list)) and result else result
-        if type(first) is torch.Tensor:
-            self._recent.append(weakref.ref(first))
-
     # --- the end --------------------------------------------------------------------------
 
     def _look_at_the_end(self) -> None:
         """Look at graphs that no backward has shown: those of results that are still alive."""
-        alive = [tensor for ref in self._recent if (tensor := ref()) is not None]
         with torch._C.DisableTorchFunction():  # noqa: SLF001
-            # The grad_fn of a view whose base was written runs view functions: leave those.
-            roots = [
-                tensor.grad_fn
-                for tensor in reversed(alive)
-                if tensor.requires_grad and not (tensor._is_view() and tensor._version)  # noqa: SLF001
-            ]
-            self.nodes.walk([node for node in roots if node is not None])
+            self.nodes.walk([node for node in self.newest.nodes() if self.nodes.is_new(node)])
 
     def _record_error(self, error: BaseException) -> None:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         node_id, backward_id = self.backwards.failed_node or (None, None)
         self.emit(
-            ErrorRaised,
-            f"{module}{kind.__qualname__}",
-            str(error),
-            node_id,
-            backward_id,
+            ErrorRaised, f"{module}{kind.__qualname__}", str(error), node_id, backward_id,
             stack_id=self.stacks.of_traceback(error.__traceback__),
-        )
+        )  # fmt: skip

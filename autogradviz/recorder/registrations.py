@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
+from collections import OrderedDict
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.hooks import OwnHook, WatchedHook
+from autogradviz.recorder.seams import holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,9 +98,14 @@ def _observe_nodes(recorder: Recorder) -> Iterator[None]:
 
     @transparent
     def register(backward_hooks: Any, hook: Any) -> Any:
+        if isinstance(hook, OwnHook):
+            # In place of a handle the hooks themselves: a handle of PyTorch's, which can be
+            # pickled and finds its dict weakly, costs more than the hook.
+            hooks = OrderedDict() if backward_hooks is None else backward_hooks
+            hooks[hook] = hook
+            return hooks, hooks
         result = original(backward_hooks, hook)
-        if type(hook) is not OwnHook:
-            recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None, result[1].id)
+        recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None, result[1].id)
         return result
 
     with _replaced(_HookMixin, "_register_hook", staticmethod(register)):
@@ -126,20 +132,15 @@ def _observe_multi(recorder: Recorder) -> Iterator[None]:
 
     register = functools.wraps(original)(register)
     # Others hold the same function under its name.
-    holders = [module for module in list(sys.modules.values()) if _holds(module, original)]
-    for module in holders:
+    modules = holders(_MULTI, original)
+    for module in modules:
         setattr(module, _MULTI, register)
     try:
         yield
     finally:
-        for module in holders:
-            if _holds(module, register):
+        for module in modules:
+            if vars(module).get(_MULTI) is register:
                 setattr(module, _MULTI, original)
-
-
-def _holds(module: Any, function: Any) -> bool:
-    # Through __dict__: asking a lazy module for an attribute may import half a library.
-    return getattr(module, "__dict__", {}).get(_MULTI) is function
 
 
 _MODULE_KINDS: Final[dict[str, HookKind]] = {

@@ -10,28 +10,34 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, TensorSaved
+from autogradviz.events import (
+    NO_ID,
+    OpCalled,
+    PackedBy,
+    SlotSeen,
+    TensorReleased,
+    TensorSaved,
+    field_names,
+)
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.log import Row
     from autogradviz.recorder.recorder import Recorder
-    from autogradviz.recorder.signatures import Arguments, OpResults
+
+_COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
+_INPUTS, _OUTPUTS, _WRITTEN = (_COLUMNS[name] for name in ("inputs", "outputs", "written"))
+_VERSIONS: Final = (_COLUMNS["input_versions"], _COLUMNS["output_versions"])
+_HASHES: Final = (_COLUMNS["input_hashes"], _COLUMNS["output_hashes"])
 
 WIDE: Final = 5_000
 """An op with more inputs than this is not looked behind: one look would touch them all."""
-
-
-class OpTensors(NamedTuple):
-    """Which tensors an op took and gave, with their versions."""
-
-    seq: int
-    tensor_ids: tuple[int, ...]
-    versions: tuple[int, ...]
-    hashes: tuple[int, ...]
 
 
 class Packed:
@@ -63,43 +69,47 @@ class Packed:
         self.holder: weakref.ref[Any] | None = None  # what the hook returned
 
 
+def _kept(row: Row, columns: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the tensors that an op may have saved, each with what stands in a pair of columns.
+
+    First what it gave, then what it took; not what it wrote in place, whose version before the
+    write nobody saves.
+    """
+    of_inputs, of_outputs = columns
+    yield from zip(row[_OUTPUTS], row[of_outputs], strict=False)
+    for tensor_id, found in zip(row[_INPUTS], row[of_inputs], strict=False):
+        if tensor_id not in row[_WRITTEN]:
+            yield tensor_id, found
+
+
 class SaveTable:
     """Numbers saves and remembers what is needed to recognise them later."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._tell_saved = recorder.teller(TensorSaved)
+        self._tell_released = recorder.teller(TensorReleased)
         self._count = 0
-        self._ops: dict[int, OpTensors | list[OpTensors]] = {}  # by sequence number
+        self._ops: dict[int, Row | list[Row]] = {}  # by sequence number
         self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
         self.wide: set[int] = set()
         self.custom: dict[int, int | None] = {}
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
 
-    def op_created(
-        self, sequence_nr: int, seq: int, arguments: Arguments, results: OpResults
-    ) -> None:
-        """Remember the op that created a node."""
-        if len(arguments.ids) > WIDE:
+    def op_created(self, sequence_nr: int, row: Row) -> None:
+        """Remember the op that created a node: its row in the log."""
+        if len(row[_INPUTS]) > WIDE:
             self.wide.add(sequence_nr)
-        written = {tensor_id for tensor_id, _, _ in arguments.written}
-        kept = [i for i, tensor_id in enumerate(arguments.ids) if tensor_id not in written]
-        hashes = arguments.hashes or (NO_ID,) * len(arguments.ids)
-        tensors = OpTensors(
-            seq,
-            (*results.ids, *[arguments.ids[i] for i in kept]),
-            (*results.versions, *[arguments.versions[i] for i in kept]),
-            (*(results.hashes or (NO_ID,) * len(results.ids)), *[hashes[i] for i in kept]),
-        )
         other = self._ops.get(sequence_nr)
         if other is None:
-            self._ops[sequence_nr] = tensors
+            self._ops[sequence_nr] = row
         elif isinstance(other, list):
-            other.append(tensors)
+            other.append(row)
         else:  # two threads share the number
-            self._ops[sequence_nr] = [other, tensors]
+            self._ops[sequence_nr] = [other, row]
 
-    def _created(self, sequence_nr: int) -> list[OpTensors]:
+    def _created(self, sequence_nr: int) -> list[Row]:
         """Return the ops that created a node of that number, one a thread."""
         found = self._ops.get(sequence_nr)
         if found is None:
@@ -108,32 +118,36 @@ class SaveTable:
 
     def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return a tensor's fingerprint when a node saved it, None where none was taken."""
-        for op in self._created(sequence_nr):
-            if tensor_id in op.tensor_ids:
-                saved = op.hashes[op.tensor_ids.index(tensor_id)]
-                return None if saved == NO_ID else saved
+        for row in self._created(sequence_nr):
+            for other, saved in _kept(row, _HASHES):
+                if other == tensor_id:
+                    return None if saved == NO_ID else saved
         return None
 
     def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return the version at which a node saved a tensor, None where nothing tells."""
+        if not self._ops:
+            return None
         candidates = self._created(sequence_nr)
+        for row in candidates:
+            if tensor_id in row[_OUTPUTS]:
+                return int(row[_VERSIONS[1]][row[_OUTPUTS].index(tensor_id)])
+            if tensor_id in row[_INPUTS] and tensor_id not in row[_WRITTEN]:
+                return int(row[_VERSIONS[0]][row[_INPUTS].index(tensor_id)])
         storage_of = self._recorder.tensors.storage_id
         storage_id = storage_of(tensor_id)
-        for op in candidates:
-            if tensor_id in op.tensor_ids:
-                return op.versions[op.tensor_ids.index(tensor_id)]
-        for op in candidates:  # another window on the same storage shares its counter
-            for other, version in zip(op.tensor_ids, op.versions, strict=True):
+        for row in candidates:  # another window on the same storage shares its counter
+            for other, version in _kept(row, _VERSIONS):
                 if storage_id is not None and storage_of(other) == storage_id:
                     return version
-        if candidates or not self._ops:
+        if candidates:
             return None
         following = self._created(sequence_nr + 1)
-        return self._recorder.versions.at(tensor_id, following[0].seq) if following else None
+        return self._recorder.versions.at(tensor_id, following[0][0]) if following else None
 
     def new(
         self,
-        tensor: torch.Tensor | None,
+        tensor: torch.Tensor | int | None,
         *,
         packed_by: PackedBy,
         node_id: int | None = None,
@@ -144,14 +158,15 @@ class SaveTable:
         position: int | None = None,
         stack_id: int | None = None,
     ) -> int:
-        """Record one save; return its number."""
-        tensor_id = NO_ID if tensor is None else self._recorder.tensors.number(tensor)
+        """Record one save, of a tensor or of its number; return the save's own."""
+        recorder = self._recorder
+        if isinstance(tensor, torch.Tensor):
+            tensor = recorder.tensors.number(tensor)
         saved_id = self._count
         self._count += 1
-        self._recorder.emit(
-            TensorSaved, saved_id, node_id, sequence_nr, slot, tensor_id, version, packed_by,
-            region[0], region[1], position,
-            stack_id=stack_id,
+        self._tell_saved(
+            recorder.threads.state().number, stack_id, saved_id, node_id, sequence_nr, slot,
+            NO_ID if tensor is None else tensor, version, packed_by, *region, position,
         )  # fmt: skip
         return saved_id
 
@@ -189,7 +204,8 @@ class SaveTable:
         """Remember what the pack hook made of a save."""
         for other in self._packed.get(id(result), ()):
             if other.holder is not None and other.holder() is not result:
-                self.released(other.saved_id)  # its graph died unseen, and the address is used anew
+                # Its graph died unseen, and the address is used anew.
+                self.released(other.saved_id, self._recorder.threads.state().number)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -215,9 +231,9 @@ class SaveTable:
                 return save
         return None
 
-    def released(self, saved_id: int) -> None:
+    def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
-        self._recorder.emit(TensorReleased, saved_id)
+        self._tell_released(thread, None, saved_id)
         address = self._address_of.pop(saved_id, None)
         if address is not None:
             left = [save for save in self._packed[address] if save.saved_id != saved_id]

@@ -6,6 +6,7 @@ that a new release fails here and not in the middle of somebody's training step.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,7 @@ import torch.utils.checkpoint
 from autogradviz.errors import UnsupportedTorchError
 
 TESTED_TORCH: Final = "2.13"
+_NOTHING: Final[dict[str, Any]] = {}
 MINIMUM_TORCH: Final = "2.11"
 
 _NAMES: Final = (
@@ -22,6 +24,7 @@ _NAMES: Final = (
     "_C._current_autograd_node",
     "_C._current_graph_task_id",
     "_C._increment_version",
+    "_C._storage_address",
     "_C.DisableTorchFunction",
     "_C._dynamo.eval_frame.set_code_exec_strategy",
     "UntypedStorage._weak_ref",
@@ -71,3 +74,13 @@ def require_seams() -> None:
             f"autogradviz supports torch >= {MINIMUM_TORCH} and was tested on {TESTED_TORCH}"
         )
         raise UnsupportedTorchError(message)
+
+
+def holders(name: str, function: Any) -> list[Any]:
+    """Return the modules that hold a function under a name: PyTorch's is in several."""
+    # Through __dict__: asking a lazy module for an attribute may import half a library.
+    return [
+        module
+        for module in list(sys.modules.values())
+        if getattr(module, "__dict__", _NOTHING).get(name) is function
+    ]

@@ -1,4 +1,4 @@
-"""What operators' schemas say of their tensor arguments, and what one call took and gave."""
+"""What operators' schemas say of their tensor arguments."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
 class Signature(NamedTuple):
     """What an operator's schema says of its tensor arguments."""
 
+    op: Any  # kept, so that its address stays its own
     name: str
     places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
     bumps_later: bool  # a kernel above us bumps the counters of what is written
@@ -28,6 +29,7 @@ def read_schema(func: Any) -> Signature:
     if schema is None:  # a higher-order operator
         name = getattr(func, "name", None)
         return Signature(
+            func,
             str(name() if callable(name) else func),
             (),
             bumps_later=True,
@@ -44,6 +46,7 @@ def read_schema(func: Any) -> Signature:
             places.append((position, argument.name, written))
     qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
     return Signature(
+        func,
         str(func),
         tuple(places),
         bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
@@ -58,23 +61,3 @@ def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = Fa
         return any(_has_kernel(qualified, key) for key in keys)
     except RuntimeError:  # an operator of Python alone, without a registered schema
         return unknown
-
-
-class Arguments(NamedTuple):
-    """The tensors that one call took, before it ran."""
-
-    requires_grad: bool
-    inside: int | None  # the custom Function whose first op this is, by sequence number
-
-    ids: tuple[int, ...]
-    versions: tuple[int, ...]
-    written: tuple[tuple[int, torch.Tensor, int], ...]  # tensor id, tensor, version before
-    hashes: tuple[int, ...]
-
-
-class OpResults(NamedTuple):
-    """The tensors that one call gave."""
-
-    ids: tuple[int, ...]
-    versions: tuple[int, ...]
-    hashes: tuple[int, ...]

@@ -2,6 +2,8 @@
 
 Walking frames is the dearest thing that the recorder does at every op, so the walk collects
 only code objects' addresses and instruction offsets; lines are worked out at the first sight.
+It ends where it can: at the frame of the innermost module call or backward, whose own callers
+were walked when it began.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
 
     from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.threads import ThreadState
 
 MAX_FRAMES: Final = 150
 EXCERPT_LINES: Final = 3  # kept before and after each user line
@@ -71,6 +74,8 @@ class StackTable:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._ids: dict[tuple[int, ...], int] = {}
+        self._short: dict[tuple[int, ...], int] = {}  # by frames up to a mark
+        self._callers: dict[tuple[int, ...], int] = {}  # what called marked frames
         self._frames: dict[tuple[int, int], int] = {}
         self._codes: dict[int, CodeType] = {}  # keeps addresses unique while we use them as names
         self._starts: dict[int, tuple[list[int], list[int]]] = {}
@@ -81,28 +86,52 @@ class StackTable:
 
     def capture(self, depth: int) -> int:
         """Return the number of the stack that called, ``depth`` frames above this one."""
-        frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
+        key = self._key(sys._getframe(depth + 1), self._recorder.threads.state().marks)  # noqa: SLF001 - the documented way
+        found = self._short.get(key)
+        if found is None:
+            found = self._short[key] = self._define(self._places(sys._getframe(depth + 1)))  # noqa: SLF001
+        return found
+
+    def mark(self, depth: int, state: ThreadState) -> None:
+        """Let walks end ``depth`` frames above this one: that frame stays until it is unmarked.
+
+        What called it cannot change while it runs, so it is walked once, here.
+        """
+        frame = sys._getframe(depth + 1)  # noqa: SLF001
+        key = self._key(frame.f_back, state.marks)
+        number = self._callers.get(key)
+        if number is None:
+            number = self._callers[key] = len(self._callers)
+            for code, _ in self._places(frame):
+                self._codes.setdefault(id(code), code)
+        state.marks.append((id(frame), number))
+
+    def _key(self, frame: FrameType | None, marks: list[tuple[int, int]]) -> tuple[int, ...]:
+        """Return a key for a stack: its frames up to the innermost mark, and what called that."""
+        marked, callers = marks[-1] if marks else (0, 0)
         outermost = self.outermost
         key: list[int] = []
         append = key.append
         while frame is not None:
             append(id(frame.f_code))
             append(frame.f_lasti)
-            if id(frame) == outermost:
+            here = id(frame)
+            if here == marked:
+                append(callers)
+                break
+            if here == outermost:
                 break
             frame = frame.f_back
-        found = self._ids.get(tuple(key))
-        return self._intern(depth + 1) if found is None else found
+        return tuple(key)
 
-    def _intern(self, depth: int) -> int:
-        frame: FrameType | None = sys._getframe(depth + 1)  # noqa: SLF001
+    def _places(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
         places: list[tuple[CodeType, int]] = []
         while frame is not None:
             places.append((frame.f_code, frame.f_lasti))
             if id(frame) == self.outermost:
                 break
             frame = frame.f_back
-        return self._define(places)
+        return places
 
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the number of the stack at which an exception was raised."""

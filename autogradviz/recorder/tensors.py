@@ -11,7 +11,9 @@ object that autograd saved are the same window, and the same tensor here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import threading
+from array import array
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -20,6 +22,7 @@ from autogradviz.events import NO_ID, TensorSeen
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
+_storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] # noqa: SLF001
 _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
@@ -31,15 +34,32 @@ def version_of(tensor: torch.Tensor) -> int:
         return NO_ID
 
 
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Window(NamedTuple):
+    """What tensors of one shape and type share; there are few of them, and many tensors."""
+
+    size: torch.Size
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
 class TensorTable:
     """Gives every distinct tensor a number and describes it once in the log."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self._threads = recorder.threads
+        self._tell = recorder.teller(TensorSeen)
+        self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._ids: dict[Any, int] = {}
-        self._storages: dict[int, tuple[int, int]] = {}  # address → our number, weak reference
-        self._storage_of: dict[int, int | None] = {}  # tensor id → storage id
-        self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
+        self._storages: dict[int, int] = {}  # address → our number
+        self._weak = array("Q")  # one reference a storage
+        self._windows: dict[tuple[torch.Size, torch.dtype], Window] = {}
+        self.storage_of = array("q")
+        """Storages by tensor number, NO_ID where a tensor has none."""
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return a tensor's number.
@@ -51,59 +71,69 @@ class TensorTable:
         if kind not in _PLAIN and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return self._opaque(kind)
         try:
-            storage = tensor.untyped_storage()
-            address = storage._cdata  # noqa: SLF001
-        except (RuntimeError, NotImplementedError):  # sparse, functorch's wrappers
+            address = _storage_address(tensor)
+        except RuntimeError:  # sparse, functorch's wrappers
             return self._without_storage(tensor)
         key = (address, tensor.storage_offset(), tensor.shape, tensor.dtype)
         found = self._ids.get(key)
-        return self._define(key, tensor, storage) if found is None else found
+        return self._define(key, tensor) if found is None else found
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
-        return self._storage_of.get(tensor_id)
+        storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
+        return None if storage_id == NO_ID else storage_id
 
-    def _define(self, key: Any, tensor: torch.Tensor, storage: torch.UntypedStorage) -> int:
-        address = key[0]
-        known = self._storages.get(address)
-        if known is None:
-            weak: Any = storage._weak_ref()  # noqa: SLF001
-            known = self._storages[address] = (len(self._storages), weak)
+    def _define(self, key: tuple[Any, ...], tensor: torch.Tensor) -> int:
+        address, offset, size, dtype = key
+        window = self._windows.get((size, dtype)) or self._window(tensor)
+        storage = tensor.untyped_storage()
+        with self._lock:
+            storage_id = self._storages.get(address)
+            if storage_id is None:
+                weak: Any = storage._weak_ref()  # noqa: SLF001
+                self._weak.append(weak)
+                storage_id = self._storages[address] = len(self._storages)
+            tensor_id = len(self.storage_of)
+            self._ids[address, offset, window.size, dtype] = tensor_id
+            self.storage_of.append(storage_id)
+        self._tell(
+            self._threads.state().number, None, tensor_id, storage_id, window.shape, window.dtype,
+            "cpu" if tensor.is_cpu else str(tensor.device), window.nbytes, storage.nbytes(),
+        )  # fmt: skip
+        return tensor_id
+
+    def _window(self, tensor: torch.Tensor) -> Window:
+        size, dtype = tensor.shape, tensor.dtype
+        shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = tensor.numel() * tensor.element_size()
-        return self._add(key, tensor, known[0], nbytes, storage.nbytes())
+        window = Window(size, shape, _word(dtype), int(nbytes))
+        self._windows[size, dtype] = window
+        return window
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
         key = (type(tensor), tuple(tensor.shape), tensor.dtype, str(tensor.layout))
-        found = self._ids.get(key)
-        return self._add(key, tensor, None, 0, 0) if found is None else found
-
-    def _add(
-        self, key: Any, tensor: torch.Tensor, storage_id: int | None, nbytes: int, whole: int
-    ) -> int:
-        tensor_id = self._ids[key] = len(self._ids)
-        self._storage_of[tensor_id] = storage_id
-        place = (tensor.dtype, tensor.device)
-        words = self._words.get(place)
-        if words is None:
-            dtype, device = map(str, place)
-            words = self._words[place] = (dtype.removeprefix("torch."), device)
-        shape = tuple([int(size) for size in tensor.shape])  # symbolic sizes become numbers
-        self._recorder.emit(TensorSeen, tensor_id, storage_id, shape, *words, nbytes, whole)
-        return tensor_id
+        shape = tuple([int(length) for length in tensor.shape])
+        return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
 
     def _opaque(self, kind: type) -> int:
         # A subclass with its own dispatch may answer ``shape`` with Python code of its own:
         # looking would run the user's code, so only its type is told.
-        found = self._ids.get(kind)
+        return self._bare(kind, (), kind.__name__, "")
+
+    def _bare(self, key: Any, shape: tuple[int, ...], dtype: str, device: str) -> int:
+        found = self._ids.get(key)
         if found is None:
-            found = self._ids[kind] = len(self._ids)
-            self._storage_of[found] = None
-            self._recorder.emit(TensorSeen, found, None, (), kind.__name__, "", 0, 0)
+            with self._lock:
+                found = self._ids[key] = len(self.storage_of)
+                self.storage_of.append(NO_ID)
+            thread = self._threads.state().number
+            self._tell(thread, None, found, None, shape, dtype, device, 0, 0)
         return found
 
     def close(self) -> None:
         """Give back every weak reference."""
-        for _, weak in self._storages.values():
+        for weak in self._weak:
             torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
+        self._weak = array("Q")
         self._storages.clear()
         self._ids.clear()

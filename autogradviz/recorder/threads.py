@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.nodes import NodeTag
+    from autogradviz.recorder.tags import NodeTag
 
 
 class ThreadState:
@@ -17,6 +17,7 @@ class ThreadState:
     __slots__ = (
         "calls",
         "follows",
+        "marks",
         "modules",
         "number",
         "regions",
@@ -29,6 +30,7 @@ class ThreadState:
         self.sequence_nr = sequence_nr  # autograd's counter when it was last looked at
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
+        self.marks: list[tuple[int, int]] = []  # frames that stay: (address, what called it)
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int, NodeTag, bool]] = []
         """Nodes that run: backward, node, its tag, whether it was given a gradient."""

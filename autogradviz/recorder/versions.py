@@ -6,8 +6,9 @@ and a counter found higher than anybody was seen raising it.
 
 from __future__ import annotations
 
+from array import array
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -16,9 +17,11 @@ from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from autogradviz.recorder.recorder import Recorder
+
+_SPARE: Final = 256  # grown at a time
 
 
 class VersionTable:
@@ -26,30 +29,37 @@ class VersionTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._known: dict[int, int] = {}
-        self._reached: dict[int, list[tuple[int, int]]] = {}  # storage → [(event, version)]
+        self.known = array("q", [NO_ID] * _SPARE)
+        """The highest version seen, by storage number."""
+        self._reached: dict[int, list[tuple[int, int]]] = {}
+        """Of the storages whose counter moved: [(event, version)]."""
 
-    def seen(self, tensor_ids: Sequence[int], versions: Sequence[int]) -> None:
-        """Compare counters just read with what is known; tell of a rise nobody was seen making."""
-        storage_of = self._recorder.tensors.storage_id
-        for tensor_id, version in zip(tensor_ids, versions, strict=True):
-            storage_id = storage_of(tensor_id)
-            if storage_id is None or version == NO_ID:
-                continue
-            known = self._known.get(storage_id)
-            if known is None:
-                self._known[storage_id] = version
-                self._reached[storage_id] = [(0, version)]
-            elif version > known:
-                self.bumped(tensor_id, version)
-                self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
+    def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
+        """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
+        if NO_ID in (storage_id, version):
+            return
+        known = self._version(storage_id)
+        if known == NO_ID:
+            self.known[storage_id] = version
+        elif version > known:
+            self.bumped(tensor_id, version)
+            self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
+
+    def _version(self, storage_id: int) -> int:
+        missing = storage_id + 1 - len(self.known)
+        if missing > 0:
+            self.known.extend([NO_ID] * (missing + _SPARE))
+        return self.known[storage_id]
 
     def bumped(self, tensor_id: int, version: int) -> None:
         """Note that a tensor's counter now stands at a version."""
         storage_id = self._recorder.tensors.storage_id(tensor_id)
-        if storage_id is not None and version > self._known.get(storage_id, NO_ID):
-            self._known[storage_id] = version
-            reached = self._reached.setdefault(storage_id, [])
+        if storage_id is None:
+            return
+        known = self._version(storage_id)
+        if version > known:
+            self.known[storage_id] = version
+            reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
             reached.append((self._recorder.event_count, version))
 
     def at(self, tensor_id: int, seq: int) -> int | None:
@@ -62,7 +72,10 @@ class VersionTable:
             if found is not None and reached_seq > seq:
                 break
             found = version
-        return found
+        if found is not None:
+            return found
+        known = self._version(storage_id)
+        return None if known == NO_ID else known
 
 
 @contextmanager

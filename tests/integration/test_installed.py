@@ -1,6 +1,7 @@
 """Nothing is left installed, nothing is kept alive, and misuse is one clear error."""
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -303,13 +304,13 @@ def test_a_failing_recorder_never_breaks_the_step(seam, nth, monkeypatch):
     targets = {
         "ops": "autogradviz.recorder.ops.OpMode._finish",
         "nodes": "autogradviz.recorder.nodes.NodeTable._look",
-        "backward": "autogradviz.recorder.backward.BackwardTable._started",
+        "backward": "autogradviz.recorder.backward.BackwardTable.finish",
         "saved tensors": "autogradviz.recorder.saves.SaveTable.packing",
-        "modules": "autogradviz.recorder.modules.ModuleTable.entered",
+        "modules": "autogradviz.recorder.modules.ModuleTable.number",
     }
     path, _, name = targets[seam].rpartition(".")
     module, _, owner = path.rpartition(".")
-    cls = getattr(sys.modules[module], owner)
+    cls = getattr(importlib.import_module(module), owner)
     original = getattr(cls, name)
     calls = []
 

@@ -1,0 +1,65 @@
+"""What the recorder keeps on a node: its number, and what it found in the node's slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.hooks import OwnHook
+
+if TYPE_CHECKING:
+    from autogradviz.recorder.recorder import Gate
+
+
+class Slot(NamedTuple):
+    """One saved tensor of one node."""
+
+    saved_id: int
+    attribute: str  # "" for a save that went through hooks
+    place: int | None  # in a slot that holds a list
+    version: int | None
+    saved_hash: int | None
+
+
+class NodeTag(OwnHook):
+    """Our number on a node, kept in its ``metadata``; it dies with the node.
+
+    It is also the hook before the node: one object is cheaper than two.
+    """
+
+    __slots__ = (
+        "depth",
+        "gate",
+        "height",
+        "hooked_by",
+        "mode_sensitive",
+        "node_id",
+        "saved",
+        "seen",
+        "walk",
+    )
+
+    def __init__(self, node_id: int, gate: Gate) -> None:
+        self.node_id = node_id
+        self.gate = gate
+        self.saved: tuple[Slot, ...] = ()
+        self.seen = False
+        self.walk = 0
+        self.depth = 0  # longest touched chain above, in the current walk
+        self.height = 1  # longest touched chain below
+        self.mode_sensitive = False  # see NOTE [ Formulas that ask whether a mode is active ]
+        self.hooked_by: int | None = None  # the backward that put hooks on it
+
+    @hidden
+    def __call__(self, gradients: Any) -> None:
+        """Tell that the node is about to run."""
+        recorder = self.gate.recorder
+        if recorder is not None:
+            recorder.backwards.hear(self, gradients)
+
+    def __del__(self) -> None:
+        if not self.saved:
+            return
+        recorder = self.gate.recorder
+        if recorder is not None:
+            recorder.guarded("release", recorder.slots.release, self)
