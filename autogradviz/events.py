@@ -338,7 +338,10 @@ class GradAccumulated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormRead(Event):
-    """How large a loss was, or the gradient that a leaf was left with when the recording ended."""
+    """How large a loss was, or the gradient that a leaf was left with.
+
+    Gradients are read when the recording ends; where values are recorded, after each backward.
+    """
 
     backward_id: int  # that began at the root; the last that reached the leaf
     tensor_id: int  # the root, or the leaf that the gradient belongs to

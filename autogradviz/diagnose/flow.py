@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Op, SourceLocation, Tensor
 
-EndKind: TypeAlias = Literal["switch", "detach", "whole numbers", "number", "fresh"]
+EndKind: TypeAlias = Literal["switch", "detach", "whole numbers", "number", "fresh", "reentrant"]
 
 _WHOLE: Final = ("int", "uint", "bool")
 _SWITCHES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
@@ -34,6 +34,8 @@ _REASONS: Final[dict[EndKind, str]] = {
     "detach": "It gives the same values without their history.",
     "whole numbers": "It counts or compares: whole numbers have no gradient.",
     "number": "It turns a tensor into a Python number, which has no history.",
+    "reentrant": "With use_reentrant=True a region gets a node only where one of its own arguments "
+    "requires a gradient; tensors in lists, dicts and closures do not count.",
     "fresh": "It makes a new tensor of Python numbers or of NumPy's memory: without a history.",
 }
 _FIXES: Final[dict[EndKind, str]] = {
@@ -41,6 +43,7 @@ _FIXES: Final[dict[EndKind, str]] = {
     "detach": "# leave it out on the way to the loss",
     "whole numbers": "# use a smooth stand-in (softmax, sigmoid, a soft threshold)",
     "number": "# keep the tensor on the way to the loss; .item() only to print or log",
+    "reentrant": "checkpoint(function, *args, use_reentrant=False)",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
 }
 
@@ -61,7 +64,11 @@ class End:
             return next((word for word in _SWITCHES if word in text), "a no_grad block")
         if self.kind == "detach":
             return ".data" if ".data" in text and "detach" not in text else "detach"
-        names = {"number": ".item()", "fresh": "a new tensor"}
+        names = {
+            "number": ".item()",
+            "fresh": "a new tensor",
+            "reentrant": "a reentrant checkpoint",
+        }
         return names.get(self.kind) or _CONVERSIONS.get(self.op.name, self.op.name)
 
     @property

@@ -37,6 +37,7 @@ def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
 def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
     """Return where the ways to the roots ended, the last one first."""
     flow = Flow(evidence)
+    regions = {r.region_id: r for r in evidence.model.regions if r.reentrant}
     graded = set(flow.leaves)
     ended: dict[int, tuple[End, ...]] = {}
     number: End | None = None
@@ -48,6 +49,8 @@ def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
             graded |= given
             continue
         end = flow.end_at(op, taken & graded) if taken & graded else None
+        if op.region_id in regions and taken & graded:
+            end = End("reentrant", op, regions[op.region_id].location)
         if end is not None and end.kind == "number":
             number = end
         found = [end] if end is not None else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
-from autogradviz.diagnose.wording import fit, listed, op_words, quoted
+from autogradviz.diagnose.wording import fit, listed, op_words, quoted, short
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op, SourceLocation
+    from autogradviz.model import Node, Op, Region, SourceLocation
 
 _MOST: Final = 3  # findings: one cause usually stands behind many parameters
 
@@ -46,6 +46,7 @@ class _Cause:
     fix: str
     events: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
+    region_id: int | None = None  # a reentrant region that nothing entered with a gradient
 
 
 def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
@@ -87,7 +88,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
 def _describe(cause: _Cause, names: list[str]) -> Finding:
     said = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
     return Finding(
-        slug="gradient-missing",
+        slug="gradient-missing" if cause.region_id is None else "reentrant-no-grad-input",
         title=f"{said} no gradient: {cause.title}",
         culprit=cause.culprit,
         victim=cause.victim,
@@ -95,9 +96,10 @@ def _describe(cause: _Cause, names: list[str]) -> Finding:
             [f"{listed(names)}: required a gradient, and backward brought none.", *cause.lines]
         ),
         fix=cause.fix,
-        confidence="hint",
+        confidence="hint" if cause.region_id is None else "likely",
         events=cause.events,
         nodes=cause.nodes,
+        region_id=cause.region_id,
     )
 
 
@@ -111,7 +113,9 @@ class _Causes:
         self._ends: dict[int, End] = {}  # by storage of the parameter, the last
         self._first: dict[int, Op] = {}  # use
         self._last: dict[int, Op] = {}  # operator on its way
+        self._inside: dict[int, Op] = {}  # first use inside of a reentrant region
         self._cut_off = {event.region_id for event in evidence.model.log.of(RegionCutOff)}
+        self._regions = {region.region_id: region for region in evidence.model.regions}
         self._nodes = {
             node.parameter.tensor.tensor_id: node
             for node in evidence.model.graph.nodes.values()
@@ -132,14 +136,18 @@ class _Causes:
         """Walk the forward once, with the parameters that each storage was computed from."""
         tensors = self._evidence.model.tensors
         carried = {s: frozenset({s}) for s in storages(tensors[t] for t in self._missing)}
+        until = max(event.seq for event in self._evidence.model.log.of(BackwardStarted))
         for op in self._flow.forward:
-            taken = {s for s in storages(op.inputs) if s in carried}
-            if not taken:
+            # What writes a parameter, as its initialisation does, is no use of it.
+            taken = {s for s in storages(op.inputs) if s in carried} - storages(op.written)
+            if not taken or op.seq > until:
                 continue
             sources = frozenset().union(*(carried[s] for s in taken))
             end = None if op.sequence_nr is not None else self._flow.end_at(op, taken)
             for origin in sources:
                 self._first.setdefault(origin, op)
+                if op.region_id in self._flow.reentrant:
+                    self._inside.setdefault(origin, op)
                 if end is None:
                     self._last[origin] = op
                 else:
@@ -149,7 +157,7 @@ class _Causes:
                     carried[storage_id] = carried.get(storage_id, frozenset()) | sources
 
     def _cause(self, tensor_id: int, storage_id: int) -> _Cause | None:
-        """Return why, None for a parameter of a region that autograd did not follow."""
+        """Return why one parameter got none; None where another family tells it."""
         node = self._nodes.get(tensor_id)
         if node is not None:
             stopped = self._stopped_in_backward(node)
@@ -158,8 +166,12 @@ class _Causes:
         first, end = self._first.get(storage_id), self._ends.get(storage_id)
         if first is None:
             return self._unused(tensor_id)
-        if first.region_id in self._cut_off:
-            return None
+        inside = self._inside.get(storage_id)
+        if inside is not None and inside.region_id is not None:
+            region = self._regions[inside.region_id]
+            if inside.region_id in self._cut_off:
+                learns = any(storages(op.inputs) & self._flow.leaves for op in region.ops)
+                return None if learns else _cut_off(region, inside)
         if end is not None:
             return _ended(end, first)
         return _not_in_loss(first, self._last[storage_id])
@@ -200,6 +212,25 @@ class _Causes:
                     seen.add(edge.source)
                     waiting.append(edge.source)
         return None
+
+
+def _cut_off(region: Region, first: Op) -> _Cause:
+    return _Cause(
+        f"the reentrant checkpoint at {short(region.location)} cuts them off",
+        (
+            f"{region.function} is checkpointed with use_reentrant=True:",
+            quoted(region.location),
+            "That is one node for autograd, made only where one of the region's own arguments "
+            "requires a gradient. None does, so what is used inside stays without one:",
+            quoted(first.location),
+            "Tensors inside lists, dicts and objects do not count as arguments.",
+        ),
+        region.location,
+        first.location,
+        "checkpoint(function, *args, use_reentrant=False)",
+        (region.entered_seq, first.seq),
+        region_id=region.region_id,
+    )
 
 
 def _ended(end: End, first: Op) -> _Cause:

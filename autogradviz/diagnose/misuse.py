@@ -152,7 +152,7 @@ def _freed(evidence: Evidence) -> Finding:
         "graph-freed",
         "A second backward needs a graph that the first one freed",
         culprit=(carried.location if carried is not None else None) or first or again,
-        victim=again,
+        victim=(node.location if node is not None else None) or again,
         lines=[
             f"This backward ran{where(node.module if node else '')} "
             f"{node.name if node else 'the graph'} and freed what it had saved:"

@@ -1,29 +1,30 @@
 """Pitfalls of ``use_reentrant=True``: a region that is one node, and a backward in a backward.
 
-Its forward runs without gradients, so only its arguments and results have any: what it reads or
-leaves behind on the side has none, or has them twice.
+Its forward runs without gradients, so only its arguments and results have any.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.beside import (
+    REENTRANT_FIX,
+    REENTRANT_NODE,
+    find_lost_beside,
+    find_repeated_hooks,
+)
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
-from autogradviz.diagnose.wording import fit, quoted, short, where
-from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeSeen
+from autogradviz.diagnose.wording import fit, quoted, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Hook, Op, Region
+    from autogradviz.model import Op, Region
 
-_NODE: Final = "CheckpointFunctionBackward"
 _GRAD: Final = ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
 _NO_OUTPUT: Final = "none of output has requires_grad=True"
-_FIX: Final = "checkpoint(function, *args, use_reentrant=False)"
 
 
 def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
@@ -34,13 +35,13 @@ def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
     elif error is not None and _NO_OUTPUT in error.message:
         yield from _detached_output(evidence)
     elif error is None and any(region.reentrant for region in evidence.model.regions):
-        yield from _side_channel(evidence)
-        yield from _repeated_hooks(evidence)
+        yield from find_lost_beside(evidence)
+        yield from find_repeated_hooks(evidence)
 
 
 def _gradients_asked_for(evidence: Evidence) -> Finding:
     model = evidence.model
-    nodes = [node for node in model.graph.nodes.values() if node.name == _NODE]
+    nodes = [node for node in model.graph.nodes.values() if node.name == REENTRANT_NODE]
     failed = next((n for n in nodes if n.state == "failed"), None) or next(iter(nodes), None)
     culprit = failed.location if failed is not None else None
     victim = evidence.raised_at()
@@ -60,7 +61,7 @@ def _gradients_asked_for(evidence: Evidence) -> Finding:
                 quoted(victim),
             ]
         ),
-        fix=_FIX,
+        fix=REENTRANT_FIX,
         confidence="certain" if culprit is not None else "likely",
         events=(model.error.seq,) if model.error is not None else (),
         nodes=(failed.node_id,) if failed is not None else (),
@@ -92,7 +93,7 @@ def _detached_output(evidence: Evidence) -> Iterator[Finding]:
                 end.reason if end is not None else "",
             ]
         ),
-        fix=f"# detach outside of the region, or\n{_FIX}",
+        fix=f"# detach outside of the region, or\n{REENTRANT_FIX}",
         confidence="certain" if end is not None else "likely",
         events=(region.entered_seq, *((error.seq,) if error is not None else ())),
         region_id=region.region_id,
@@ -122,7 +123,7 @@ def captured_graph(evidence: Evidence) -> Finding | None:
     makers = {s: op for op in evidence.model.ops if op.node_id is not None and op.region_id is None
               for s in storages(op.outputs)}  # fmt: skip
     arguments = {edge.target for edge in evidence.model.graph.edges
-                 if nodes[edge.source].name == _NODE}  # fmt: skip
+                 if nodes[edge.source].name == REENTRANT_NODE}  # fmt: skip
     for region in evidence.model.regions:
         if not region.reentrant or not region.recomputations:
             continue
@@ -135,11 +136,13 @@ def captured_graph(evidence: Evidence) -> Finding | None:
 
 
 def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Finding:
+    error, nodes = evidence.model.error, evidence.model.graph.nodes
+    node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     return Finding(
         slug="reentrant-captured-graph",
         title=f"{region.function} reads a tensor with a graph, which is no argument of it",
         culprit=reader.location,
-        victim=evidence.raised_at(),
+        victim=node.location if node is not None else maker.location,
         explanation=fit(
             [
                 f"This region{where(region.module)} is checkpointed with use_reentrant=True:",
@@ -153,140 +156,8 @@ def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Find
                 "the loss, and the first of the two frees it.",
             ]
         ),
-        fix=f"# pass it as an argument, or\n{_FIX}",
+        fix=f"# pass it as an argument, or\n{REENTRANT_FIX}",
         confidence="certain",
         events=(maker.seq, reader.seq),
-        region_id=region.region_id,
-    )
-
-
-def _side_channel(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where the loss uses what a region left behind on the side."""
-    flow = Flow(evidence)
-    nodes = evidence.model.graph.nodes
-    following = {e.node_id: e.next_node_ids for e in evidence.model.log.of(NodeSeen)}
-    with_graph = {node.location for node in nodes.values() if node.name == _NODE}
-    regions = {r.region_id: r for r in evidence.model.regions
-               if r.reentrant and r.location in with_graph}  # fmt: skip
-    made: dict[int, Op] = {}  # by storage, what a region made last
-    tainted: dict[int, tuple[Op, Op]] = {}  # maker and first user outside
-    for op in flow.forward:
-        taken = storages(op.inputs)
-        if op.region_id in regions:
-            made.update(dict.fromkeys(storages(op.outputs), op))
-            continue
-        found = next((tainted[s] for s in sorted(taken) if s in tainted), None)
-        if found is None and flow.switched_off(op) is None:
-            on_the_side = _read_without_node(flow, op, made, following)
-            found = (made[on_the_side], op) if on_the_side is not None else None
-        if found is not None:
-            tainted.update(dict.fromkeys(storages(op.outputs), found))
-    tensors = evidence.model.tensors
-    for event in evidence.model.log.of(BackwardStarted):
-        for root in sorted(storages(tensors[t] for t in event.root_tensor_ids)):
-            if root in tainted:
-                maker, user = tainted[root]
-                yield _left_behind(regions[maker.region_id or 0], maker, user)
-                return
-
-
-def _read_without_node(
-    flow: Flow, op: Op, made: dict[int, Op], following: dict[int, tuple[int, ...]]
-) -> int | None:
-    """Return the storage that an operator took out of a region and got no gradient's way to.
-
-    Args:
-        flow: knows what ended ways on purpose.
-        op: an operator outside of the region.
-        made: the storages that regions made.
-        following: by node, what follows each of its inputs.
-    """
-    floating = [tensor for tensor in op.inputs if "float" in tensor.dtype]
-    places = {t.storage_id: i for i, t in enumerate(op.inputs) if t in floating}
-    taken = [s for s in places if s is not None and s in made]
-    if not taken or not op.outputs:
-        return None
-    if op.sequence_nr is None:
-        return None if flow.end_at(op, set(taken)) is not None else taken[0]
-    ways = following.get(op.node_id, ()) if op.node_id is not None else ()
-    if len(ways) != len(op.inputs):
-        return None
-    return next((s for s in taken if ways[places[s]] == NO_ID), None)
-
-
-def _left_behind(region: Region, maker: Op, user: Op) -> Finding:
-    return Finding(
-        slug="reentrant-side-channel",
-        title=f"The loss uses what {region.function} left on the side: its gradient is lost",
-        culprit=maker.location,
-        victim=user.location,
-        explanation=fit(
-            [
-                f"This region{where(region.module)} is checkpointed with use_reentrant=True, so "
-                "its forward runs without gradients, and only what it returns gets a node:",
-                quoted(region.location),
-                "It made this, which it did not return:",
-                quoted(maker.location),
-                f"The loss takes it at {short(user.location)}, as a constant:",
-                quoted(user.location),
-                "PyTorch raises nothing; the gradient through it is missing.",
-            ]
-        ),
-        fix=f"# return it from the region, or\n{_FIX}",
-        confidence="likely",
-        events=(region.entered_seq, maker.seq, user.seq),
-        region_id=region.region_id,
-    )
-
-
-def _repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where a leaf's hook ran once a region in place of once a backward."""
-    log = evidence.model.log
-    parents = {e.backward_id: e.parent_backward_id for e in log.of(BackwardStarted)}
-    runs: dict[tuple[int, int], list[HookRan]] = defaultdict(list)
-    for event in log.of(HookRan):
-        if event.backward_id is not None:
-            runs[event.hook_id, _outermost(parents, event.backward_id)].append(event)
-    for hook in evidence.model.hooks:
-        if hook.kind not in {"tensor", "post_accumulate_grad"} or hook.tensor_id is None:
-            continue
-        for (hook_id, _), events in runs.items():
-            nested = [e for e in events if parents.get(e.backward_id or 0) is not None]
-            if hook_id == hook.hook_id and nested and len(events) > 1:
-                yield _ran_again(evidence, hook, events)
-                return
-
-
-def _outermost(parents: dict[int, int | None], backward_id: int) -> int:
-    while (parent := parents.get(backward_id)) is not None:
-        backward_id = parent
-    return backward_id
-
-
-def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding:
-    regions = [region for region in evidence.model.regions if region.reentrant]
-    region = regions[-1]
-    name = evidence.model.parameters.get(hook.tensor_id or 0, ("a leaf",))[0]
-    return Finding(
-        slug="reentrant-hook-repeated",
-        title=f"{hook.name} ran {len(events)} times in one backward, on parts of a gradient",
-        culprit=region.location,
-        victim=hook.location,
-        explanation=fit(
-            [
-                f"{name} has a hook:",
-                quoted(hook.location),
-                "It is used in more than one place, one of them checkpointed with "
-                "use_reentrant=True:",
-                quoted(region.location),
-                "The backward of such a region is a backward of its own: it fills .grad and calls "
-                f"hooks with its own part. The hook ran {len(events)} times, each time with the "
-                "part that had arrived, and not once with the sum.",
-            ]
-        ),
-        fix=f"{_FIX}\n# or do the hook's work after backward()",
-        # A hook that only looks does no harm; one that writes does.
-        confidence="likely" if hook.kind == "post_accumulate_grad" or hook.changed else "hint",
-        events=tuple(event.seq for event in events[:8]),
         region_id=region.region_id,
     )

@@ -153,6 +153,8 @@ class BackwardTable:
         del state.running[entry.depths[2] :]
         del state.marks[entry.depths[3] :]
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
+        if self._recorder.with_values and not self._open and not failed:
+            self._recorder.guarded("leaves", self._recorder.leaves.read)
 
     def entry_of(self, state: ThreadState) -> Entry | None:
         """Return the entry whose graph task is running on this thread."""

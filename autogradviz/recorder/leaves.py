@@ -3,9 +3,11 @@
 Whether a parameter requires a gradient is told where ``requires_grad_`` is called. An assignment
 to ``.requires_grad`` is C++; it is noticed when the next backward begins.
 
-Norms are read once, when the recording ends: one pass over each gradient that is still there. So
-a gradient that is NaN is known without recording values. Losses are copied when their backward
-begins, and read at the end too, so that nothing waits for the device in between.
+Norms are read once, when the recording ends: one pass over the gradients that are still there. So
+a gradient that is NaN is known without recording values. On the CPU, where a pass over a large
+model is felt, only the smaller ones are read; NaN reaches those too. With values all are read,
+after each backward. Losses are copied when their backward begins, and read with the gradients, so
+that nothing waits for the device in between.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import functools
 import math
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     Read = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
 
+MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
+_WIDER: Final = {False: torch.float32, True: torch.float64}  # by whether it is double
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 
 
@@ -87,38 +91,50 @@ class LeafTable:
                     self._losses.append((backward_id, tensor_id, "root", root.clone()))
 
     def read(self) -> None:
-        """Record the norms of losses and of the gradients that leaves were left with."""
+        """Record the norms of losses, and of the gradients that leaves were left with."""
         with _NoFunctions(), below_autograd(self._recorder) as allowed:
             if not allowed:
                 return
             groups: dict[Any, list[Read]] = {}
-            for found in [*self._losses, *self._gradients()]:
-                groups.setdefault(found[3].device, []).append(found)
-            for group in groups.values():
-                norms = torch._foreach_norm(  # noqa: SLF001 - one kernel for all
-                    [_real(found[3]) for found in group], 2, torch.float32
-                )
-                for (backward_id, tensor_id, place, _), norm in zip(
-                    group, torch.stack(norms).tolist(), strict=True
+            for read in [*self._losses, *self._gradients()]:
+                double = read[3].dtype in {torch.float64, torch.complex128}
+                groups.setdefault((read[3].device, double), []).append(read)
+            for (_, double), group in groups.items():
+                found = [_real(tensor) for *_, tensor in group]
+                norms = torch._foreach_norm(found, 2, _WIDER[double])  # noqa: SLF001
+                for (backward_id, tensor_id, place, _), tensor, norm in zip(
+                    group, found, torch.stack(norms).tolist(), strict=True
                 ):
                     self._recorder.emit(
-                        NormRead, backward_id, tensor_id, place,
-                        norm if math.isfinite(norm) else None,
-                    )  # fmt: skip
+                        NormRead, backward_id, tensor_id, place, _checked(norm, tensor)
+                    )
         self._losses.clear()
+        self.reached.clear()
 
     def _gradients(self) -> Iterator[Read]:
+        found: list[Read] = []
         for tensor_id, backward_id in self.reached.items():
             reference = self._leaves.get(tensor_id)
             leaf = None if reference is None else reference()
             gradient = None if leaf is None else leaf.grad
             if gradient is not None and readable(gradient):
-                yield backward_id, tensor_id, "gradient", gradient
+                found.append((backward_id, tensor_id, "gradient", gradient))
+        read = 0
+        for one in sorted(found, key=lambda one: one[3].nbytes):
+            read += one[3].nbytes if one[3].device.type == "cpu" else 0
+            if read <= MAX_BYTES or self._recorder.with_values:
+                yield one
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return tensor.float() if tensor.dtype == torch.float64 else tensor
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _checked(norm: float, tensor: torch.Tensor) -> float | None:
+    """Return a norm that is a number, also where the squares overflowed; else None."""
+    if not math.isfinite(norm) and bool(torch.isfinite(tensor).all()):
+        norm = float(torch.linalg.vector_norm(tensor, 2, dtype=torch.float64))
+    return norm if math.isfinite(norm) else None
 
 
 @contextmanager

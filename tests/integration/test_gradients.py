@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.events import ModeChanged, NormRead, NotFiniteSeen, RequiresGradChanged
@@ -345,6 +346,17 @@ def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
     }
 
 
+def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.leaves.MAX_BYTES", 12)  # a bias of three floats
+
+    def read(**options):
+        trace = recorded(lambda: NET(X).sum().backward(), NET, **options)
+        return {trace.model.parameters.get(e.tensor_id) for e in trace.log.of(NormRead)}
+
+    assert read() == {None, ("bias",)}
+    assert read(values=True) == {None, ("bias",), ("weight",)}
+
+
 def test_gradients_that_were_dropped_have_no_norm():
     def work():
         NET(X).sum().backward()
@@ -352,3 +364,34 @@ def test_gradients_that_were_dropped_have_no_norm():
 
     places = [event.place for event in recorded(work, NET).log.of(NormRead)]
     assert places == ["root"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_large_numbers_are_not_taken_for_infinite(dtype):
+    leaf = torch.ones(4, dtype=dtype, requires_grad=True)
+
+    def work():
+        (leaf.abs() * 1e30).sum().backward()
+
+    trace = recorded(work, values=True)
+    assert trace.diagnose() == []
+    norms = [event.norm for event in trace.log.of(NormRead)]
+    assert norms == pytest.approx([4e30, 2e30])
+
+
+def test_what_a_region_left_behind_without_a_gradient_on_purpose_is_no_finding():
+    kept = []
+
+    def block(x):
+        y = NET(x)
+        kept.append(y.detach().mean())
+        kept.append(torch.rand_like(y))
+        return y.exp()
+
+    def work():
+        x = X.clone().requires_grad_()
+        y = checkpoint(block, x, use_reentrant=True)
+        (y * kept[1] + kept[0]).sum().backward()
+
+    slugs = {finding.slug for finding in recorded(work, NET).diagnose()}
+    assert slugs == {"checkpoint-effect-repeated"}  # the list itself grows twice
