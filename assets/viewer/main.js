@@ -112,7 +112,7 @@ function makeViews(store, palette) {
   const search = new Search(store);
   const graph = new Graph(store, palette);
   const outline = new Outline(store);
-  const legend = new Legend();
+  const legend = new Legend(store.scene);
   const scrubber = new Scrubber(store, palette);
   const checkpoint = new Checkpoint(store);
   const findings = new Findings(store);
