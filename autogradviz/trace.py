@@ -119,6 +119,18 @@ class Trace:
 
         return plot_timeline(self.model)
 
+    def plot_gradients(self) -> go.Figure:
+        """Return the norm of each parameter's gradient as a plotly figure."""
+        from autogradviz.render.more_plots import plot_gradients
+
+        return plot_gradients(self.model)
+
+    def plot_saved_by_module(self) -> go.Figure:
+        """Return saved bytes over time, stacked by module, as a plotly figure."""
+        from autogradviz.render.more_plots import plot_saved_by_module
+
+        return plot_saved_by_module(self.model)
+
     def _ipython_display_(self) -> None:
         from autogradviz.render.widget import display_scene
 

@@ -55,27 +55,52 @@ export function toScene(payload) {
 }
 
 /**
- * A group's cells and links come as columns of their own.
+ * A group's cells and links come as columns of their own; most groups are never opened.
  *
  * @param {any} group
  * @param {string[]} strings
  */
 function unpackLayout(group, strings) {
-  group.cells = group.cells_ref.map((/** @type {number} */ ref, /** @type {number} */ at) => ({
-    kind: strings[group.cells_kind[at]],
-    ref,
-  }));
-  group.links = group.links_path.map((/** @type {number[]} */ path, /** @type {number} */ at) => ({
-    path,
-    edges: group.links_edges[at],
-    source_port: group.links_source_port[at],
-    target_port: group.links_target_port[at],
-    reversed: !!group.links_reversed[at],
-    views: group.links_views[at],
-  }));
+  later(group, "cells", () =>
+    group.cells_ref.map((/** @type {number} */ ref, /** @type {number} */ at) => ({
+      kind: strings[group.cells_kind[at]],
+      ref,
+    })),
+  );
+  later(group, "links", () =>
+    group.links_path.map((/** @type {number[]} */ path, /** @type {number} */ at) => ({
+      path,
+      edges: group.links_edges[at],
+      source_port: group.links_source_port[at],
+      target_port: group.links_target_port[at],
+      reversed: !!group.links_reversed[at],
+      views: group.links_views[at],
+    })),
+  );
 }
 
 /**
+ * A field that is made when it is first read.
+ *
+ * @param {any} row
+ * @param {string} name
+ * @param {() => any} make
+ */
+function later(row, name, make) {
+  Object.defineProperty(row, name, {
+    configurable: true,
+    get: () => {
+      const value = make();
+      Object.defineProperty(row, name, { value });
+      return value;
+    },
+  });
+}
+
+/**
+ * A table's rows. They hold their number alone and read the columns when asked: 100,000 objects
+ * with 25 fields each would take the better part of a second to make.
+ *
  * @param {any} payload
  * @param {string} table
  * @returns {any[]}
@@ -83,16 +108,39 @@ function unpackLayout(group, strings) {
 function rowsOf(payload, table) {
   const columns = Object.entries(payload[table]);
   const texts = new Set(payload.string_columns[table]);
-  const count = columns.length ? /** @type {any[]} */ (columns[0][1]).length : 0;
-  /** @type {any[]} */
-  const rows = Array.from({ length: count }, () => ({}));
-  for (const [name, column] of columns) {
-    const values = /** @type {any[]} */ (column);
-    for (let at = 0; at < count; at++) {
-      const value = values[at];
-      rows[at][name] =
-        texts.has(name) && typeof value === "number" ? payload.strings[value] : value;
+  class Row {
+    /** @param {number} at */
+    constructor(at) {
+      this.at = at;
     }
   }
-  return rows;
+  for (const [name, column] of columns) {
+    const values = /** @type {any[]} */ (column);
+    const { strings } = payload;
+    /** @this {Row} */
+    function text() {
+      const value = values[this.at];
+      return typeof value === "number" ? strings[value] : value;
+    }
+    /** @this {Row} */
+    function plain() {
+      return values[this.at];
+    }
+    Object.defineProperty(Row.prototype, name, { get: texts.has(name) ? text : plain });
+  }
+  const count = columns.length ? /** @type {any[]} */ (columns[0][1]).length : 0;
+  return Array.from({ length: count }, (_, at) => new Row(at));
+}
+
+/**
+ * A row of which some fields are other than they are.
+ *
+ * @template {object} Row
+ * @param {Row} row
+ * @param {Partial<Row>} fields
+ * @returns {Row}
+ */
+export function rowWith(row, fields) {
+  const own = Object.entries(fields).map(([name, value]) => [name, { value }]);
+  return Object.create(row, Object.fromEntries(own));
 }

@@ -7,26 +7,18 @@ import { SvgContext } from "./svg_context.js";
 /** @typedef {import("./paint_text.js").Pen} Pen */
 /** @typedef {{pen: Pen, width: number, height: number}} Drawing */
 
-/**
- * What can be saved of each view: where its canvas is, and how it is drawn on another.
- *
- * @typedef {object} Views
- * @property {import("./graph.js").Graph} graph
- * @property {import("./timeline.js").Timeline} timeline
- * @property {import("./tensors.js").Tensors} tensors
- */
-
 const RATIO = 2;
 
 /**
  * Save the current view; of those that are tables, the graph.
  *
  * @param {import("./store.js").Store} store
- * @param {Views} views
+ * @param {import("./graph.js").Graph} graph
+ * @param {import("./main.js").Late} late
  * @param {"svg" | "png"} kind
  */
-export function exportView(store, views, kind) {
-  const { canvas, draw, palette } = drawingOf(store, views);
+export function exportView(store, graph, late, kind) {
+  const { canvas, draw, palette } = drawingOf(store, graph, late);
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!width || !height) return;
   const name = `${store.scene.summary.title || "autogradviz"}-${store.view}.${kind}`;
@@ -53,15 +45,16 @@ export function exportView(store, views, kind) {
 
 /**
  * @param {import("./store.js").Store} store
- * @param {Views} views
+ * @param {import("./graph.js").Graph} graph
+ * @param {import("./main.js").Late} late
  * @returns {{canvas: HTMLElement, draw: (drawing: Drawing) => void, palette: import("./theme.js").Palette}}
  */
-function drawingOf(store, { graph, timeline, tensors }) {
-  if (store.view === "timeline") {
+function drawingOf(store, graph, { timeline, tensors }) {
+  if (store.view === "timeline" && timeline) {
     const draw = (/** @type {Drawing} */ drawing) => timeline.paint(drawing);
     return { canvas: timeline.canvas, draw, palette: timeline.palette() };
   }
-  if (store.view === "tensors" && store.scene.storages.length) {
+  if (store.view === "tensors" && tensors && store.scene.storages.length) {
     const { lifelines } = tensors;
     const draw = (/** @type {Drawing} */ drawing) => lifelines.paint(drawing);
     return { canvas: lifelines.canvas, draw, palette: lifelines.palette() };

@@ -7,6 +7,7 @@ import { roundRect } from "./paint_text.js";
 import { mix } from "./theme.js";
 
 /** @typedef {import("./theme.js").Palette} Palette */
+/** @typedef {import("./types.js").Scene} Scene */
 /** @typedef {(ctx: CanvasRenderingContext2D, palette: Palette) => void} Sketch */
 
 const WIDTH = 30;
@@ -51,19 +52,35 @@ function chipSketch(hue) {
 
 /**
  * @param {import("./icons.js").GlyphName} name
- * @param {"leaf" | "mutation"} hue
+ * @param {"leaf" | "mutation" | "recompute"} hue
  * @returns {Sketch}
  */
 function glyphSketch(name, hue) {
   return (ctx, palette) => paintGlyph(ctx, name, 15, 7, 13, palette[hue], palette.surface);
 }
 
-/** @type {[sketch: Sketch, words: string][]} */
+/**
+ * @param {string} state
+ * @returns {(scene: Scene) => boolean}
+ */
+function hasGradient(state) {
+  return ({ pennants }) => pennants.some((pennant) => pennant.grad === state);
+}
+
+/** @type {[sketch: Sketch, words: string, occurs: (scene: Scene) => boolean][]} */
 const ENTRIES = [
-  [nodeSketch(true), "forward | backward"],
-  [nodeSketch(false), "backward not reached"],
-  [chipSketch("saved"), "saved tensor, version"],
-  [chipSketch("recompute"), "freed, recomputed"],
+  [nodeSketch(true), "forward | backward", () => true],
+  [
+    nodeSketch(false),
+    "backward not reached",
+    ({ nodes }) => nodes.some((node) => node.state === "not_run"),
+  ],
+  [chipSketch("saved"), "saved tensor, version", ({ chips }) => chips.length > 0],
+  [
+    chipSketch("recompute"),
+    "freed, recomputed",
+    ({ chips }) => chips.some((chip) => chip.state === "recomputed"),
+  ],
   [
     (ctx, palette) => {
       ctx.beginPath();
@@ -79,10 +96,22 @@ const ENTRIES = [
       ctx.stroke();
     },
     "parameter",
+    ({ pennants }) => pennants.length > 0,
   ],
-  [glyphSketch("check", "leaf"), "has a gradient"],
-  [glyphSketch("none", "leaf"), "gradient is None"],
-  [glyphSketch("pencil", "mutation"), "in-place write"],
+  [glyphSketch("check", "leaf"), "has a gradient", hasGradient("ok")],
+  [glyphSketch("none", "leaf"), "gradient is None", hasGradient("none")],
+  [glyphSketch("zero", "mutation"), "gradient is zero", hasGradient("zero")],
+  [glyphSketch("nan", "mutation"), "gradient is NaN", hasGradient("nan")],
+  [
+    glyphSketch("pencil", "mutation"),
+    "in-place write",
+    ({ nodes }) => nodes.some((node) => node.writes),
+  ],
+  [
+    glyphSketch("clone", "recompute"),
+    "cloned before a write",
+    ({ moments }) => moments.some((moment) => moment.kind === "cloned"),
+  ],
   [
     (ctx, palette) => {
       ctx.setLineDash([4, 2.5]);
@@ -92,9 +121,18 @@ const ENTRIES = [
       paintGlyph(ctx, "checkpoint", 15, 7, 10, palette.recompute);
     },
     "checkpoint, reruns",
+    ({ groups }) => groups.some((group) => group.checkpointed),
   ],
-  [glyphSketch("failed", "mutation"), "failed here"],
-  [(ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2), "hook"],
+  [
+    glyphSketch("failed", "mutation"),
+    "failed here",
+    ({ nodes }) => nodes.some((node) => node.error || node.state === "failed"),
+  ],
+  [
+    (ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2),
+    "hook",
+    ({ nodes }) => nodes.some((node) => node.hooks.length > 0),
+  ],
   [
     (ctx, palette) => {
       ctx.strokeStyle = ctx.fillStyle = palette.path;
@@ -110,12 +148,15 @@ const ENTRIES = [
       ctx.fill();
     },
     "path from the loss",
+    () => true,
   ],
 ];
 
 export class Legend {
-  constructor() {
-    const rows = ENTRIES.flatMap(([, words]) => [
+  /** @param {Scene} scene whose glyphs are listed, those that occur */
+  constructor(scene) {
+    this.entries = ENTRIES.filter(([, , occurs]) => occurs(scene));
+    const rows = this.entries.flatMap(([, words]) => [
       h("canvas", { attrs: { "aria-hidden": "true" } }),
       h("span", { text: words }),
     ]);
@@ -137,7 +178,7 @@ export class Legend {
       canvas.style.height = `${HEIGHT}px`;
       const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
       ctx.scale(ratio, ratio);
-      ENTRIES[at][0](ctx, palette);
+      this.entries[at][0](ctx, palette);
     });
   }
 }

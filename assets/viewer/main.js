@@ -82,9 +82,7 @@ function mountScene(root, scene, model) {
   const views = makeViews(store, palette);
   const restyle = () => {
     root.dataset.theme = hostTheme();
-    views.graph.restyle();
-    for (const view of views.drawn) view.draw();
-    views.legend.draw(palette());
+    views.redraw();
   };
   root.replaceChildren(h("div", { class: "agv-shell" }, ...views.elements), hideStill(model));
   root.addEventListener("keydown", views.press);
@@ -93,7 +91,7 @@ function mountScene(root, scene, model) {
   });
   const disconnect = connectHost(store, views.graph, model);
   root.dataset.view = store.view;
-  views.legend.draw(palette());
+  views.redraw();
   const victim = scene.findings[0]?.nodes[0];
   const asked = Object.keys(model.get("selected") ?? {}).length > 0;
   if (victim !== undefined && !asked) store.reveal({ kind: "node", index: victim });
@@ -102,7 +100,7 @@ function mountScene(root, scene, model) {
     stop();
     disconnect();
     root.removeEventListener("keydown", views.press);
-    for (const view of [views.graph, views.outline, ...views.drawn]) view.destroy();
+    views.destroy();
   };
 }
 
@@ -114,9 +112,7 @@ function makeViews(store, palette) {
   const search = new Search(store);
   const graph = new Graph(store, palette);
   const outline = new Outline(store);
-  const legend = new Legend();
-  const timeline = new Timeline(store, palette);
-  const tensors = new Tensors(store, palette);
+  const legend = new Legend(store.scene);
   const scrubber = new Scrubber(store, palette);
   const checkpoint = new Checkpoint(store);
   const findings = new Findings(store);
@@ -127,18 +123,57 @@ function makeViews(store, palette) {
   const stage = h("div", { class: "agv-stage" }, notices, banner, graph.element);
   const panes = /** @type {const} */ ([
     ["graph", outline.element, stage, makeDetails(store)],
-    ["timeline", timeline.element],
-    ["tensors", tensors.element],
+    ["timeline"],
+    ["tensors"],
     ["checkpoint", checkpoint.element],
     ["findings", findings.element],
-    ["source", makeSource(store)],
+    ["source"],
   ]).map(([name, ...parts]) => h("div", { class: `agv-pane agv-pane-${name}` }, ...parts));
-  const views = { graph, timeline, tensors };
-  const bar = makeTopBar(store, search.element, (kind) => exportView(store, views, kind));
+  const late = makeLate(store, palette, panes);
+  const save = (/** @type {"svg" | "png"} */ kind) => exportView(store, graph, late, kind);
+  const bar = makeTopBar(store, search.element, save);
   const elements = [bar, makeRail(store), ...panes, scrubber.element];
   const press = makeKeys(store, { search, graph, checkpoint, findings });
-  const drawn = [timeline, tensors, scrubber];
-  return { elements, graph, drawn, outline, legend, press };
+  const destroy = () => {
+    for (const view of [graph, outline, scrubber, late.timeline, late.tensors]) view?.destroy();
+  };
+  const redraw = () => {
+    graph.restyle();
+    legend.draw(palette());
+    for (const view of [scrubber, late.timeline, late.tensors]) view?.draw();
+  };
+  return { elements, graph, redraw, destroy, press };
+}
+
+/**
+ * The views that wait until somebody looks at them.
+ *
+ * @typedef {object} Late
+ * @property {Timeline} [timeline]
+ * @property {Tensors} [tensors]
+ */
+
+/**
+ * @param {Store} store
+ * @param {() => import("./theme.js").Palette} palette
+ * @param {HTMLElement[]} panes
+ * @returns {Late} filled as they are shown
+ */
+function makeLate(store, palette, panes) {
+  /** @type {Late} */
+  const late = {};
+  const waiting = new Map([
+    ["timeline", () => (late.timeline = new Timeline(store, palette)).element],
+    ["tensors", () => (late.tensors = new Tensors(store, palette)).element],
+    ["source", () => makeSource(store)],
+  ]);
+  store.subscribe((change) => {
+    const make = change === "view" && waiting.get(store.view);
+    if (!make) return;
+    waiting.delete(store.view);
+    panes.find((pane) => pane.classList.contains(`agv-pane-${store.view}`))?.append(make());
+  });
+  return late;
 }
 
 /**

@@ -126,7 +126,7 @@ export class Outline {
           "aria-posinset": row.position,
           "aria-setsize": row.siblings,
           "aria-selected": selected,
-          "aria-expanded": group ? open : null,
+          "aria-expanded": group ? String(open) : null,
         },
       },
       h("span", { class: "agv-twist" }, group && index > 0 && icon(open ? "down" : "right")),

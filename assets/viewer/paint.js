@@ -2,6 +2,7 @@
 /** One picture of the graph. */
 
 import { lifeOfGroup } from "./atlas.js";
+import { rowWith } from "./decode.js";
 import { frameFill, paintClosed, paintFrame } from "./paint_group.js";
 import { lineStyle, paintLine, paintViews } from "./paint_line.js";
 import { paintNode, paintNodeBar } from "./paint_node.js";
@@ -147,7 +148,7 @@ function paintBox(pen, look, box) {
  */
 function unfilled(pennants) {
   return pennants.map((pennant) =>
-    pennant.grad === "ok" ? { ...pennant, grad: "unknown" } : pennant,
+    pennant.grad === "ok" ? rowWith(pennant, { grad: "unknown" }) : pennant,
   );
 }
 
@@ -184,7 +185,7 @@ function groupAt(look, box, group, time) {
   const phase = phaseAt(look, box, time);
   const reached = phase === "running" || phase === "ran";
   const state = reached ? group.state : "not_run";
-  return { ...group, state, error: reached ? group.error : false };
+  return rowWith(group, { state, error: reached ? group.error : false });
 }
 
 /**

@@ -1,6 +1,8 @@
 // @ts-check
 /** How the graph stood at a time. */
 
+import { rowWith } from "./decode.js";
+
 /** @typedef {"later" | "made" | "running" | "ran"} Phase */
 /** @typedef {import("./types.js").SceneNode} SceneNode */
 
@@ -30,9 +32,10 @@ export function nodeAt(node, time) {
   const phase = phaseOf(node, time);
   const reached = phase === "running" || phase === "ran";
   if (reached && (phase === "running" || node.state !== "failed")) {
-    return node.state === "failed" ? node : { ...node, state: "ran", error: false };
+    return node.state === "failed" ? node : rowWith(node, { state: "ran", error: false });
   }
-  return { ...node, state: reached ? node.state : "not_run", error: reached && !!node.error };
+  const state = reached ? node.state : "not_run";
+  return rowWith(node, { state, error: reached && !!node.error });
 }
 
 /**

@@ -20,7 +20,8 @@ export class Scrubber {
     this.store = store;
     this.palette = palette;
     this.frame = 0;
-    this.steps = stepsOf(store.scene, store.atlas.end);
+    /** @type {number[] | null} worked out with the first step */
+    this.steps = null;
     this.failedAt = failureOf(store.scene);
     this.canvas = h("canvas");
     this.strip = h(
@@ -98,11 +99,13 @@ export class Scrubber {
    */
   step(count) {
     const now = this.store.time ?? this.store.atlas.end;
-    const after = this.steps.findIndex((time) => time > now);
-    const at = after < 0 ? this.steps.length : after;
-    const onOne = this.steps[at - 1] === now;
+    this.steps ??= stepsOf(this.store.scene, this.store.atlas.end);
+    const { steps } = this;
+    const after = steps.findIndex((time) => time > now);
+    const at = after < 0 ? steps.length : after;
+    const onOne = steps[at - 1] === now;
     const to = count > 0 ? at + count - 1 : at + count - (onOne ? 1 : 0);
-    this.#go(to >= this.steps.length ? null : this.steps[Math.max(0, to)]);
+    this.#go(to >= steps.length ? null : steps[Math.max(0, to)]);
   }
 
   /** Play from here to the end, or stop. */

@@ -6,7 +6,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.events import NO_ID, BackwardStarted, GradAccumulated, NodeFinished, NodeSeen
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    GradAccumulated,
+    NodeFinished,
+    NodeSeen,
+    NormRead,
+)
 from autogradviz.model.order import creation_order
 from autogradviz.model.rows import rows_of
 from autogradviz.model.runs import NodeRun, find_failed_nodes
@@ -104,6 +111,7 @@ def _runs_of_nodes(runs: list[NodeRun]) -> dict[int, list[tuple[int, int | None]
 def _leaf_parameters(log: Log, parts: GraphParts) -> dict[int, Parameter]:
     """Return what each AccumulateGrad node accumulates into, by node id."""
     accumulated = {event.node_id for event in log.of(GradAccumulated)}
+    norms = {read.tensor_id: read.norm for read in log.of(NormRead) if read.place == "gradient"}
     parameters: dict[int, Parameter] = {}
     for event in log.of(NodeSeen):
         if event.tensor_id is not None:
@@ -112,6 +120,8 @@ def _leaf_parameters(log: Log, parts: GraphParts) -> dict[int, Parameter]:
                 name=parts.owners.of(tensor)[0],
                 tensor=tensor,
                 accumulated=event.node_id in accumulated,
+                norm=norms.get(event.tensor_id),
+                finite=norms.get(event.tensor_id, 0.0) is not None,
             )
     return parameters
 

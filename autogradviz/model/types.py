@@ -147,6 +147,8 @@ class Parameter:
     name: str  # "h.0.attn.c_attn.weight"; "" for an unnamed leaf
     tensor: Tensor
     accumulated: bool  # a gradient reached it
+    norm: float | None = None  # of the gradient it was left with, L2; None where not read
+    finite: bool = True  # False: that gradient holds NaN or infinities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

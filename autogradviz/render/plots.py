@@ -1,4 +1,4 @@
-"""Plotly figures: saved memory over time, and when what ran.
+"""Plotly figures: saved memory over time and by module, when what ran, and gradients.
 
 A figure is plain, so that it can be changed like any other, and its colours can be read on
 light and on dark pages. Shown with ``CONFIG``, it offers no button that sends it anywhere.
@@ -31,14 +31,16 @@ COLOURS: Final = {
     "backward": "#3b7dd8",
     "recompute": "#9467d6",
     "mutation": "#d9534a",
+    "optimizer": "#9a7b1e",
+    "leaf": "#9a7b1e",
     "module": "#737d88",
     "node": "#3b7dd8",
 }
 """One colour a meaning, the hues of the viewer between their light and their dark shade."""
 
 GRID: Final = "rgba(128, 128, 128, 0.22)"
-BANDS: Final = ("forward", "backward", "recompute")
-LANES: Final = ("module", "forward", "backward", "recompute", "node")
+BANDS: Final = ("forward", "optimizer", "backward", "recompute")
+LANES: Final = ("module", "forward", "optimizer", "backward", "recompute", "node")
 _MILLISECONDS: Final = {"ticksuffix": " ms", "hoverformat": ".2f"}
 LONGEST: Final = 4_000
 """Bars of one kind that a timeline shows at most: the longest ones."""
@@ -60,7 +62,7 @@ def plot_memory(model: Model) -> go.Figure:
         name="saved for backward",
         line={"shape": "hv", "color": COLOURS["saved"], "width": 1.5},
         fill="tozeroy",
-        fillcolor=_faint(COLOURS["saved"], 0.25),
+        fillcolor=faint(COLOURS["saved"], 0.25),
         hovertemplate="%{customdata} (%{y:,} B)<br>%{x:.2f} ms<extra></extra>",
     )
     spans = [span for span in model.timeline.spans if span.kind in BANDS]
@@ -75,7 +77,7 @@ def plot_memory(model: Model) -> go.Figure:
             ax=36,
             ay=-22,
         )
-    _style(figure, "Memory saved for backward")
+    style(figure, "Memory saved for backward")
     figure.update_yaxes(tickformat="~s", ticksuffix="B", rangemode="tozero")
     return figure
 
@@ -97,7 +99,7 @@ def plot_timeline(model: Model) -> go.Figure:
             top = lanes[-1][0] + 1 if lanes else 0
             figure.add_trace(_bars(kind, spans, top))
             lanes.append((top + height, kind if thread == 0 else f"{kind}, thread {thread}"))
-    _style(figure, "Timeline")
+    style(figure, "Timeline")
     tops = [0, *(bottom + 1 for bottom, _ in lanes)]
     figure.update_yaxes(
         autorange="reversed",
@@ -134,7 +136,7 @@ def _bands(spans: Sequence[Span], height: int) -> list[go.Scatter]:
                     mode="lines",
                     line={"width": 0},
                     fill="toself",
-                    fillcolor=_faint(COLOURS[kind], 0.13 if kind != "recompute" else 0.3),
+                    fillcolor=faint(COLOURS[kind], 0.13 if kind != "recompute" else 0.3),
                     hoverinfo="skip",
                 )
             )
@@ -151,15 +153,14 @@ def _bars(kind: str, spans: Sequence[Span], top: int) -> go.Bar:
         width=0.86,
         name=kind,
         customdata=[
-            (_plain(span.label or kind), milliseconds(span.end_ns - span.start_ns))
-            for span in spans
+            (plain(span.label or kind), milliseconds(span.end_ns - span.start_ns)) for span in spans
         ],
         marker={"color": COLOURS[kind], "line": {"width": 0}, "opacity": 0.85},
         hovertemplate="%{customdata[0]}<br>%{customdata[1]}, from %{base:.2f} ms<extra></extra>",
     )
 
 
-def _style(figure: go.Figure, title: str) -> None:
+def style(figure: go.Figure, title: str) -> None:
     """Make a figure readable on any page: nothing behind it, words in a middle grey."""
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID}
     figure.update_layout(
@@ -177,12 +178,12 @@ def _style(figure: go.Figure, title: str) -> None:
     )
 
 
-def _faint(colour: str, opacity: float) -> str:
+def faint(colour: str, opacity: float) -> str:
     """Return "#rrggbb" as it is drawn with an opacity."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text that plotly shows as it stands: labels are read as a little HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -150,6 +150,9 @@ def _entries(
         ("broken" in chips, "changed since saved", _chip(theme, theme.mutation)),
         (bool(grads), "parameter", _pennant(theme)),
         ("none" in grads, "grad is None", lambda x, y: pen.empty_set(x + 12, y, theme.leaf)),
+        ("zero" in grads, "grad is zero", lambda x, y: pen.zero(x + 12, y, theme.mutation)),
+        ("nan" in grads, "grad is NaN", lambda x, y: pen.not_finite(x + 12, y, theme.mutation)),
+        (any(n.hooks for n in nodes), "hook", _hook(theme)),
         (any(g.checkpointed for g in groups), "checkpoint region", _dashed(theme)),
         (any(n.error for n in nodes), "fails here", _failure(theme)),
         (any(n.writes for n in nodes), "writes in place", _pencil(theme)),
@@ -200,6 +203,10 @@ def _dashed(theme: Theme) -> Callable[[float, float], str]:
         return pen.rect(x, y - 6, 27, 12, radius=3, style=style)
 
     return glyph
+
+
+def _hook(theme: Theme) -> Callable[[float, float], str]:
+    return lambda x, y: pen.hook_disc(x + 16, y, theme.text2, theme.page)
 
 
 def _failure(theme: Theme) -> Callable[[float, float], str]:

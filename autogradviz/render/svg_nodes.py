@@ -202,7 +202,13 @@ def draw_pennants(pennants: Sequence[Pennant], x: float, middle: float, theme: T
 
 
 def _pennant_tooltip(pennant: Pennant) -> str:
-    grads = {"ok": "has its gradient", "none": "gradient is None", "unknown": "no backward ran"}
+    grads = {
+        "ok": "has its gradient" + (f", norm {pennant.norm:.3g}" if pennant.norm else ""),
+        "none": "gradient is None",
+        "unknown": "no backward ran",
+        "zero": "gradient is zero",
+        "nan": "gradient is NaN or infinite",
+    }
     users = f"\nused by {pennant.shared} nodes" if pennant.shared > 1 else ""
     return f"{pennant.name or 'input'} {pennant.shape}\n{grads[pennant.grad]}{users}"
 
@@ -212,11 +218,13 @@ def _pennant(label: str, shape: str, grad: GradState, width: float, theme: Theme
     fill = mix(theme.leaf, theme.tint, theme.page)
     style = pen.stroke(mix(theme.leaf, 0.6, theme.page), fill=fill)
     d = f"M3 0H{pen.num(width - 6)}l6 9.5l-6 9.5H3q-3 0 -3 -3v-13q0 -3 3 -3Z"
-    mark = {"ok": pen.tick, "none": pen.empty_set}.get(grad)
+    marks = {"ok": pen.tick, "none": pen.empty_set, "zero": pen.zero, "nan": pen.not_finite}
+    mark = marks.get(grad)
+    hue = theme.mutation if grad in {"zero", "nan"} else theme.leaf
     return (
         pen.path(d, f'{style} stroke-linejoin="round"')
         + '<text x="7" y="13.1" font-size="11">'
         + f'<tspan font-weight="600" fill="{theme.leaf}">{pen.escape(label)} </tspan>'
         + f'<tspan fill="{theme.text2}">{pen.escape(shape)}</tspan></text>'
-        + (mark(width - 18, TAG_HEIGHT / 2, theme.leaf) if mark else "")
+        + (mark(width - 18, TAG_HEIGHT / 2, hue) if mark else "")
     )

@@ -145,6 +145,16 @@ def tick(x: float, y: float, colour: str) -> str:
     return path(f"M{num(x)} {num(y)}l2.6 2.8l4.8 -5.6", round_stroke(colour, 1.5))
 
 
+def zero(x: float, y: float, colour: str) -> str:
+    """Return the nought of a gradient that is exactly zero."""
+    return f'<ellipse cx="{num(x + 3.7)}" cy="{num(y)}" rx="2.6" ry="4" {stroke(colour, 1.4)}/>'
+
+
+def not_finite(x: float, y: float, colour: str) -> str:
+    """Return the filled triangle of a gradient that holds NaN or infinities."""
+    return path(f"M{num(x)} {num(y + 4)}h8l-4 -8.5Z", f'fill="{colour}"')
+
+
 def empty_set(x: float, y: float, colour: str) -> str:
     """Return the crossed circle of a gradient that is None."""
     ring = f'<circle cx="{num(x + 3.7)}" cy="{num(y)}" r="3.2" {stroke(colour, 1.2)}/>'

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.finding import Finding
     from autogradviz.model import Model
-    from autogradviz.model.types import Hook, Node, Region, SavedTensor
+    from autogradviz.model.types import Hook, Node, Parameter, Region, SavedTensor
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.levels import Seat
     from autogradviz.scene.schema import ChipState, GradState
@@ -219,14 +219,17 @@ class _Drawing:
             name=parameter.name,
             label=leaf_label(parameter, path),
             shape=format_shape(parameter.tensor.shape),
-            grad=self._grad(accumulated=parameter.accumulated),
+            grad=self._grad(parameter),
+            norm=parameter.norm,
             shared=self._folded.users[leaf.node_id],
             width=0.0,
         )
 
-    def _grad(self, *, accumulated: bool) -> GradState:
-        if accumulated:
-            return "ok"
+    def _grad(self, parameter: Parameter) -> GradState:
+        if not parameter.finite:
+            return "nan"
+        if parameter.accumulated:
+            return "zero" if parameter.norm == 0 else "ok"
         return "none" if self._backward_ran else "unknown"
 
 

@@ -6,7 +6,7 @@ more links leave downwards than upwards sink to just above their sources, so tha
 that is used late does not hang at the top. (3) Links over several rows get a bend a row; those
 over more than ``MAX_SPAN`` rows none, they are drawn as stubs. (4) Rows are ordered by a
 depth-first walk that takes links from the outermost on, which nests the lanes of skip
-connections, then by sweeps that sort by the median of the neighbours.
+connections, then by sweeps that sort by the median of the neighbours, then by ``uncross``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from autogradviz.scene.crossings import uncross
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -80,6 +82,7 @@ def arrange(
     for cell in _walk(row, orders, below):
         rows[row[cell]].append(cell)
     _untangle(rows, _solid_first(above, len(orders)), _solid_first(below, len(orders)))
+    uncross(rows, above, below, len(orders))
     return Arrangement(rows, paths, ranks.reversed, len(rows_of_bends))
 
 

@@ -92,6 +92,8 @@ def _columns(
         elif _is_text(f.type):
             table[f.name] = [_intern(value, strings) for value in values]
             named.append(f.name)
+        elif f.type in {"int", "int | None"}:
+            table[f.name] = values
         else:
             table[f.name] = [_plain(value) for value in values]
     return table, named

@@ -51,6 +51,16 @@ def last_part(name: str) -> str:
     return parts[-1]
 
 
+def block_of(path: str) -> str:
+    """Return the part of a module's path that names a block: "h.3" of "h.3.attn.c_proj".
+
+    That is up to its first number, else its first part.
+    """
+    parts = path.split(".")
+    numbered = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: numbered + 1])
+
+
 def short_path(filename: str) -> str:
     """Return the last two parts of a path: enough to know the file."""
     return "/".join(filename.replace("\\", "/").split("/")[-2:])

@@ -20,7 +20,8 @@ MOUNT = """
 (packed) => {
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
   const listeners = {};
-  window.traits = { payload: new DataView(bytes.buffer), height: innerHeight - 20 };
+  const traits = { payload: new DataView(bytes.buffer), height: innerHeight - 20 };
+  window.traits = traits;
   window.saves = 0;
   window.model = {
     get: (name) => traits[name],

@@ -5,8 +5,10 @@ import re
 import make_log as m
 import pytest
 
+from autogradviz import events as e
 from autogradviz.log import Log
 from autogradviz.model import Model
+from autogradviz.render.more_plots import plot_gradients, plot_saved_by_module
 from autogradviz.render.plots import COLOURS, CONFIG, TEXT, plot_html, plot_memory, plot_timeline
 
 HOSTILE = "<img src=//x.example onerror=alert(1)>"
@@ -70,7 +72,10 @@ def test_a_timeline_has_a_row_for_each_kind():
     assert figure.layout.yaxis.tickvals == (0, 2, 4, 6)
 
 
-@pytest.mark.parametrize("plot", [plot_memory, plot_timeline])
+ALL = [plot_memory, plot_timeline, plot_gradients, plot_saved_by_module]
+
+
+@pytest.mark.parametrize("plot", ALL)
 def test_an_empty_recording_can_be_plotted(plot):
     assert isinstance(plot_html(plot(Model(Log()))), str)
 
@@ -80,7 +85,7 @@ def test_labels_are_text_and_no_markup():
     assert label == "&lt;img src=//x.example onerror=alert(1)&gt;"
 
 
-@pytest.mark.parametrize("plot", [plot_memory, plot_timeline])
+@pytest.mark.parametrize("plot", ALL)
 def test_a_shown_figure_asks_the_network_for_nothing(plot):
     page = plot_html(plot(step()))
     markup = re.sub(r"(<script)[^>]*>.*?(</script>)", r"\1>\2", page, flags=re.DOTALL)
@@ -107,3 +112,48 @@ def luminance(colour):
 def test_colours_are_seen_on_light_and_on_dark_pages(colour, page):
     dark, light = sorted([luminance(colour), luminance(page)])
     assert (light + 0.05) / (dark + 0.05) >= 3.5
+
+
+def test_the_layers_of_modules_add_up_to_the_memory_curve():
+    model = Model(
+        m.make_log(
+            m.module(1, "h.0.attn"),
+            m.module(2, "h.1.attn"),
+            m.op("exp", (1,), nr=0, call=1),
+            m.op("exp", (2,), nr=1, call=2),
+            m.entered_module(1, 1),
+            m.entered_module(2, 2),
+            m.node(1, "ExpBackward0", nr=0),
+            m.node(2, "ExpBackward0", nr=1, to=[1]),
+            m.saved(1, 1, node=1, slot="result", nr=0),
+            m.saved(2, 2, node=2, slot="result", nr=1),
+            m.backward(roots=(2,)),
+            m.ran(2),
+            m.released(2),
+            m.backward_ended(),
+        )
+    )
+    layers = named(plot_saved_by_module(model))
+    assert list(layers) == ["h.0", "h.1"]
+    sums = [sum(values) for values in zip(*(layer.y for layer in layers.values()), strict=True)]
+    assert sums == list(plot_memory(model).data[-1].y)
+
+
+def test_gradients_have_bars_and_those_without_a_norm_a_word():
+    names = ["a.w", "b.w", "c.w", "d.w"]
+    facts = [m.tensor(i, (2,)) for i in range(1, 5)]
+    facts += [m.parameter(i, name) for i, name in enumerate(names, 1)]
+    facts += [m.leaf(i, i) for i in range(1, 5)]
+    facts += [m.node(9, "AddBackward0", nr=1, to=[1, 2, 3, 4]), m.backward(roots=(9,)), m.ran(9)]
+    facts += [m.accumulated(i, i) for i in range(1, 4)]
+    facts += [
+        m.fact(e.NormRead, backward_id=1, tensor_id=i, place="gradient", norm=norm)
+        for i, norm in ((1, 0.5), (2, 0.0), (3, None))
+    ]
+    bars, marks = plot_gradients(Model(m.make_log(*facts, m.backward_ended()))).data
+    assert dict(zip(bars.y, bars.x, strict=True)) == {"a.w": 0.5}
+    assert dict(zip(marks.y, marks.text, strict=True)) == {
+        "b.w": "zero",
+        "c.w": "NaN or infinite",
+        "d.w": "None",
+    }

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import make_log as m
+import pytest
 from make_scene import Box, scene_of, tower
 
+from autogradviz import events as e
 from autogradviz.diagnose.finding import Finding
-from autogradviz.model import SourceLocation
+from autogradviz.model import Model, SourceLocation
 from autogradviz.render.widget import pack
+from autogradviz.scene.build import build_scene
 from autogradviz.scene.payload import to_payload
 from autogradviz.scene.place import place
 from autogradviz.scene.widths import elide, text_width
@@ -137,3 +141,22 @@ def test_the_payload_is_small():
     size = len(json.dumps(to_payload(scene), separators=(",", ":")))
     assert size / len(scene.nodes) < 600
     assert len(pack(scene)) / len(scene.nodes) < 100
+
+
+@pytest.mark.parametrize(
+    ("norm", "grad"), [(0.5, "ok"), (0.0, "zero"), (None, "nan")], ids=["ok", "zero", "nan"]
+)
+def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
+    facts = [
+        m.tensor(1, (2,)),
+        m.parameter(1, "w"),
+        m.leaf(1, 1),
+        m.node(2, "MulBackward0", nr=1, to=[1]),
+        m.backward(roots=(2,)),
+        m.ran(2),
+        m.accumulated(1, 1),
+        m.fact(e.NormRead, backward_id=1, tensor_id=1, place="gradient", norm=norm),
+        m.backward_ended(),
+    ]
+    (pennant,) = build_scene(Model(m.make_log(*facts)), ()).pennants
+    assert (pennant.grad, pennant.norm) == (grad, norm)
