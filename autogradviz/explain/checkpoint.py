@@ -235,7 +235,7 @@ with autogradviz.record(net) as trace:
         means="""checkpoint pairs what the recomputation saves with what the forward saved by
         position, and stops when it has enough. Where shapes and dtypes happen to agree, an
         operator is handed another one's tensor: a wrong gradient, and no error.""",
-        happens="""The region takes another branch in its second run: a counter, a flag, a cache.""",
+        happens="""The region takes another way in its second run: a counter, a flag, a cache.""",
         fix="""Make both runs take the same way. checkpoint(..., early_stop=False) compares the
         number of tensors too.""",
         example="""
