@@ -215,6 +215,30 @@ with autogradviz.record(net, values=True) as trace:
 """,
     ),
     Page(
+        slug="checkpoint-not-repeatable",
+        title="The region asks for what is never the same twice",
+        means="""A checkpointed region asks a clock or takes from an iterator: the second run got
+        another answer, and failed.""",
+        happens="""time.time(), next(iterator) or id(...) inside of the region.""",
+        fix="""Ask outside of the region, and pass the answer in.""",
+        example=f"""import time
+{_HEAD}
+
+def scaled(x):
+    if time.monotonic_ns() > deadline:  # <-- named
+        raise TimeoutError
+    return (x * 2).sin()
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    deadline = time.monotonic_ns() + 300_000_000
+    y = checkpoint(scaled, x, use_reentrant=False)
+    time.sleep(0.4)
+    y.sum().backward()
+""",
+    ),
+    Page(
         slug="checkpoint-effect-repeated",
         title="A buffer was updated twice",
         means="""A checkpointed region runs twice, and so does all that it does besides computing.

@@ -51,6 +51,76 @@ with autogradviz.record(values=True) as trace:
 """,
     ),
     Page(
+        slug="inplace-refused",
+        title="A write in place that PyTorch refuses at once",
+        means="""Autograd cannot rewrite the history of what is written: a leaf that requires a
+        gradient, one of several views that an operator returned together, a view made under no_grad
+        or inside of a custom Function.""",
+        happens="""Weights are initialised or clipped with gradients on; a part of what unbind,
+        split or chunk gave is written.""",
+        fix="""Write leaves under torch.no_grad(); take parts one by one, or write out of place.""",
+        example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    net.weight.uniform_(-0.1, 0.1)  # <-- named
+    net(torch.rand(2, 3)).sum().backward()
+""",
+    ),
+    Page(
+        slug="inference-tensor",
+        title="A tensor of inference mode is used where gradients are on",
+        means="""What is made under inference_mode has no version counter, so autograd can neither
+        save it for backward nor follow a write to it.""",
+        happens="""Features or a cache are computed under inference_mode and then trained on.""",
+        fix="""Compute them under torch.no_grad(), or clone() them outside of inference_mode.""",
+        example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with torch.inference_mode():
+    features = torch.rand(2, 3)
+with autogradviz.record(net) as trace:
+    net(features).sum().backward()  # <-- named
+""",
+    ),
+    Page(
+        slug="ctx-attribute-written",
+        title="A tensor kept on ctx was written before backward read it",
+        means="""A custom Function kept a tensor as an attribute of ctx. Only what save_for_backward
+        keeps has its version checked: the tensor was written, backward read the new values, and
+        nothing was raised.""",
+        happens="""ctx.x = x in forward, and x is written in place later.""",
+        fix="""ctx.save_for_backward(x), so that PyTorch can tell; and write to a clone.""",
+        example="""
+import torch
+import autogradviz
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2 * ctx.x
+
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    b = a * 1
+    loss = Square.apply(b).sum()
+    with torch.no_grad():
+        b.add_(1)  # <-- named
+    loss.backward()
+""",
+    ),
+    Page(
         slug="checkpoint-argument-mutated",
         title="An argument of a checkpointed region was written before it ran again",
         means="""A checkpointed region keeps its arguments, to run again in backward. One of them
