@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 import autogradviz
+from autogradviz.commands import compare, export, run
 from autogradviz.errors import AutogradvizError
 from autogradviz.explain import overview
 from autogradviz.render.text import findings, megabytes, summary
@@ -39,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what stands behind the program's name; those of this process when left out.
     """
     _spell_out_what_the_terminal_cannot_show()
-    options = _parser().parse_args(arguments)
+    own, program = run.split(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(own)
+    if program:  # whose errors are its own, and pass through
+        return run.record_program(options, program)
     try:
         options.run(options)
         sys.stdout.flush()
@@ -66,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("-o", "--output", type=Path, default=Path("demo-output"), metavar="FOLDER")
     demo.set_defaults(run=_demo)
 
+    run.add_parser(commands)
+    export.add_parser(commands)
+    compare.add_parser(commands)
+
     show = commands.add_parser("show", help="say what a trace holds")
     show.set_defaults(run=_show)
 
@@ -88,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     page.set_defaults(run=_explain)
 
+    for command in (svg, html):
+        text = "leave source text and absolute paths out"
+        command.add_argument("--redact", action="store_true", help=text)
     for command in (show, diagnose, svg, html):
         command.add_argument("trace", type=Path, metavar="x.agv", help="a trace, from trace.save()")
     for command, suffix in ((svg, "svg"), (html, "html")):
@@ -133,14 +144,14 @@ def _explain(options: argparse.Namespace) -> None:
 
 def _svg(options: argparse.Namespace) -> None:
     target = _target(options, ".svg")
-    view = load(options.trace).graph(depth=options.depth)
+    view = load(options.trace).graph(depth=options.depth, redact=options.redact)
     view.svg(target, engine=options.engine, theme=options.theme)
     _tell(target)
 
 
 def _html(options: argparse.Namespace) -> None:
     target = _target(options, ".html")
-    load(options.trace).html(target)
+    load(options.trace).html(target, redact=options.redact)
     _tell(target)
 
 

@@ -53,6 +53,30 @@ class MissingProgramError(AutogradvizError):
     slug = "missing-program"
 
 
+class ProgramNotFoundError(AutogradvizError):
+    """There is no such program to record."""
+
+    slug = "program-not-found"
+
+
+class FileExistsAlreadyError(AutogradvizError):
+    """Something else stands where a trace was to be written."""
+
+    slug = "file-exists"
+
+
+class UnknownFormatError(AutogradvizError):
+    """There is no such format to export to."""
+
+    slug = "unknown-format"
+
+
+class MissingExtraError(AutogradvizError):
+    """A package that a format needs is not installed; pip can add it."""
+
+    slug = "missing-extra"
+
+
 class GraphTooLargeError(AutogradvizError):
     """The graph is larger than the chosen engine can draw."""
 

@@ -88,6 +88,14 @@ class RecorderLimited(Event):
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded(Event):
+    """A training step ended: an optimizer stepped, or, where none is used, backward ended."""
+
+    step: int  # from 0
+    end_seq: int  # events with smaller numbers belong to this step or to those before it
+
+
 # --- definitions ----------------------------------------------------------------------------
 
 
@@ -574,6 +582,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     RecordingEnded,
     RecorderFailed,
     RecorderLimited,
+    StepEnded,
     FrameSeen,
     StackSeen,
     SourceLineRead,
@@ -617,7 +626,11 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
 )
 
 
-_FIELD_NAMES: Final = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
+def _names(kind: type[Event]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+_FIELD_NAMES: Final = {Event: _names(Event), **{kind: _names(kind) for kind in EVENT_TYPES}}
 
 
 def field_names(kind: type[Event]) -> tuple[str, ...]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.errors import RecordingStateError
+from autogradviz.errors import AutogradvizError, RecordingStateError
+from autogradviz.interrupts import uninterrupted
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     import torch
 
     from autogradviz.recorder import Recorder
+    from autogradviz.recorder.failures import Failures
 
 
 class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
@@ -32,9 +37,18 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         ops: record every operator. Without it only graph, saves and backward are recorded,
             which costs less; lines and versions at save are then unknown.
         stacks: record the Python line of each event.
+        keep_steps: hold only that many of the last steps in memory, however long the recording
+            is. A step ends when an optimizer has stepped, or with each backward where none is
+            used. ``trace.snapshot()`` gives what is held at any time.
+        path: write the trace to this file while it is recorded, so that a killed process leaves
+            it too; events are then not all held in memory. With ``keep_steps`` the last steps
+            are written there when an exception leaves the block. Never over another file. If
+            writing fails, training goes on, and so does the recording, with the last steps.
 
     Raises:
         TypeError: ``model`` is not an ``nn.Module``.
+        ValueError: ``keep_steps`` is not a whole number from 1.
+        FileExistsAlreadyError: on entering, when there is something at ``path``.
         AlreadyRecordingError: on entering, when another recording is open.
         RecordingStateError: on entering the same object a second time.
         UnsupportedTorchError: on entering, when this PyTorch lacks a seam.
@@ -52,33 +66,62 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         values: bool = False,
         ops: bool = True,
         stacks: bool = True,
+        keep_steps: int | None = None,
+        path: str | os.PathLike[str] | None = None,
     ) -> None:
-        import torch
-
-        if model is not None and not isinstance(model, torch.nn.Module):
-            kind = type(model).__name__  # type: ignore[unreachable]  # callers need not be typed
-            message = f"record() takes an nn.Module, not {kind}; leave it out"
-            raise TypeError(message)
+        if model is not None:
+            _require_module(model)
+        if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
+            message = f"keep_steps is a whole number from 1, not {keep_steps!r}"
+            raise ValueError(message)
         self._model = model
         self._ops = ops
         self._stacks = stacks
         self._values = values
+        self._keep_steps = keep_steps
+        self._path = None if path is None else Path(path).absolute()
         self._trace = Trace()
         self._recorder: Recorder | None = None
+        self._process = 0
         self._used = False
 
     def __enter__(self) -> Trace:
+        return self.begin(id(sys._getframe(1)))  # noqa: SLF001 - the documented way
+
+    def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
+        """Open the recording.
+
+        Args:
+            outermost: ``id`` of the frame where stacks end.
+            on_step: called after each step with the number of events so far.
+        """
         from autogradviz.recorder import Recorder
 
         if self._used:
             message = "this recording was used before; call autogradviz.record() again"
             raise RecordingStateError(message)
-        recorder = Recorder(ops=self._ops, stacks=self._stacks, values=self._values)
-        recorder.start(self._model, id(sys._getframe(1)))  # noqa: SLF001
-        self._used = True
-        self._recorder = recorder
+        recorder = Recorder(
+            ops=self._ops,
+            stacks=self._stacks,
+            values=self._values,
+            keep_steps=self._keep_steps,
+            path=self._path,
+        )
+        with uninterrupted():
+            recorder.start(self._model, outermost)
+            self._used = True
+            self._recorder = recorder
+        if on_step is not None:
+            recorder.steps.listeners.append(on_step)
+        self._process = os.getpid()
+        self._trace.follow(recorder.held)
         self._model = None
         return self._trace
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the recording has begun and has not been closed."""
+        return self._recorder is not None
 
     def __exit__(
         self,
@@ -86,11 +129,46 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        missed = self.finish(error)
+        if missed is not None:
+            missed.warn(quiet=error is not None)
+
+    def finish(self, error: BaseException | None) -> Failures | None:
+        """Close the recording, and say in a note on ``error`` what was found.
+
+        Returns:
+            What the recorder missed; None in a forked child, where nothing was recorded.
+        """
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             message = "this recording is closed"
             raise RecordingStateError(message)
-        self._trace.fill(recorder.stop(error))
+        if os.getpid() != self._process:
+            self._trace.leave_to_parent()
+            return None
+        with uninterrupted():
+            self._trace.fill(recorder.stop(error))
+        keeper = recorder.keeper
         if error is not None:
             self._trace.annotate(error)
-        recorder.warn_of_failures(quiet=error is not None)
+            if self._keep_steps is not None and self._path is not None:
+                self._write(recorder.failures)
+        if keeper is not None and keeper.stream is not None and keeper.dropped:
+            self._trace.fill_from(keeper.stream.path)
+        return recorder.failures
+
+    def _write(self, failures: Failures) -> None:
+        """Write what was kept; a failure is told beside the recorder's own."""
+        assert self._path is not None
+        try:
+            self._trace.save(self._path)
+        except (OSError, AutogradvizError) as error:
+            failures.add("file", f"{type(error).__name__}: {error}")
+
+
+def _require_module(model: object) -> None:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        message = f"record() takes an nn.Module, not {type(model).__name__}; leave it out"
+        raise TypeError(message)

@@ -15,7 +15,8 @@ from autogradviz.view import GraphView
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -32,23 +33,52 @@ class Trace:
 
     def __init__(self, log: Log | None = None, *, title: str | None = None) -> None:
         self._log = log
+        self._path: Path | None = None
         self._title = title
+        self._held: Callable[[], Log] | None = None
+        self._unreadable = "the trace is being recorded; leave the with block before reading it"
+
+    def follow(self, held: Callable[[], Log]) -> None:
+        """Take ``snapshot`` from a recording that has begun."""
+        self._held = held
 
     def fill(self, log: Log) -> None:
         """Give the trace its events; the recording has ended."""
-        self._log = log
+        self._log, self._held = log, None
+
+    def fill_from(self, path: Path) -> None:
+        """Take the events from a file, which holds more than memory did."""
+        self._log, self._path = None, path
+        for name in ("model", "_findings", "scene"):
+            self.__dict__.pop(name, None)
+
+    def leave_to_parent(self) -> None:
+        """Refuse to be read: this process was forked from the one that records."""
+        self._held = None
+        self._unreadable = "this process was forked while recording; the trace is its parent's"
 
     @property
     def log(self) -> Log:
         """All events.
 
         Raises:
-            RecordingStateError: while the recording is open.
+            RecordingStateError: while the recording is open, and in a forked child.
         """
+        if self._log is None and self._path is not None:
+            self._log = log_files.load(self._path)
         if self._log is None:
-            message = "the trace is being recorded; leave the with block before reading it"
-            raise RecordingStateError(message)
+            raise RecordingStateError(self._unreadable)
         return self._log
+
+    def snapshot(self, path: str | os.PathLike[str] | None = None) -> Trace:
+        """Return what a recording that goes on holds now, and save it where a path is given."""
+        if self._held is None:
+            message = "nothing is being recorded; the trace itself can be read and saved"
+            raise RecordingStateError(message)
+        trace = Trace(self._held(), title=self._title)
+        if path is not None:
+            trace.save(path)
+        return trace
 
     @cached_property
     def model(self) -> Model:
@@ -65,14 +95,10 @@ class Trace:
 
     def annotate(self, error: BaseException) -> None:
         """Add the first finding to an exception, as a note that every traceback shows."""
-        from autogradviz.render.text import finding_text
+        from autogradviz.render.text import add_note
 
         for finding in self._findings[:1]:
-            note = finding_text(finding)
-            if hasattr(error, "add_note"):
-                error.add_note(note)
-            else:  # Python 3.10 has no notes; tools that know them read the attribute
-                error.__notes__ = [*getattr(error, "__notes__", []), note]
+            add_note(error, finding)
 
     # --- pictures -------------------------------------------------------------------------
 
@@ -81,19 +107,30 @@ class Trace:
         """The view model that every renderer draws."""
         return build_scene(self.model, self._findings, title=self._title)
 
-    def graph(self, *, depth: int | None = None) -> GraphView:
+    def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
         """Return the autograd graph as a picture.
 
         Args:
             depth: how many levels of modules are open; 0 shows them closed, a large number
                 opens everything. By default as many as make a readable picture.
+            redact: leave source text and absolute paths out.
         """
+        if redact:
+            return self.redacted().graph(depth=depth)
         if depth is None:
             return GraphView(self.scene)
         return GraphView(build_scene(self.model, self._findings, title=self._title, depth=depth))
 
-    def html(self, path: str | os.PathLike[str]) -> None:
-        """Write a report: one file that works offline."""
+    def html(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
+        """Write a report: one file that works offline.
+
+        Args:
+            path: where to write.
+            redact: leave source text and absolute paths out.
+        """
+        if redact:
+            self.redacted().html(path)
+            return
         from pathlib import Path
 
         from autogradviz.render.html import render_html
@@ -188,11 +225,56 @@ class Trace:
             if self.log.rows(kind)
         }
 
+    @property
+    def title(self) -> str:
+        """What the trace is called: its file, else its model."""
+        started = self.model.started
+        return self._title or (started and started.model_name) or "recording"
+
+    # --- parts ----------------------------------------------------------------------------
+
+    def within(self, module: str) -> Trace:
+        """Return what happened in some modules only.
+
+        ``module`` is a qualified name, "h.3.attn"; ``*`` stands for anything, as in "h.*.attn".
+        """
+        return Trace(log_files.within(self.log, module), title=self._title)
+
+    def redacted(self) -> Trace:
+        """Return the trace without source text, values of variables and folders' names.
+
+        Findings are then worked out without the source: some name no line.
+        """
+        return Trace(log_files.redact(self.log), title=self._title)
+
     # --- files ----------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace to an ``.agv`` file: an Arrow stream that pandas can read as it is."""
-        log_files.save(self.log, path)
+    def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
+        """Write the trace to an ``.agv`` file: an Arrow stream that pandas can read as it is.
+
+        Another trace at ``path`` is replaced, nothing else is; ``redact`` leaves source text and
+        absolute paths out.
+        """
+        log_files.save(log_files.redact(self.log) if redact else self.log, path)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str | None = None,  # noqa: A002
+        *,
+        redact: bool = False,
+    ) -> None:
+        """Write the trace in another program's format.
+
+        Args:
+            path: where to write; the end of the name asks for a format.
+            format: "parquet" or "sqlite" (all events), "perfetto" (the timeline; needs the extra
+                of that name), "model-explorer", "graphml" or "dot" (the graph).
+            redact: leave source text and absolute paths out.
+        """
+        from autogradviz.export import export
+
+        export((self.redacted() if redact else self).model, path, format)
 
     def __eq__(self, other: object) -> bool:
         return self.log == other.log if isinstance(other, Trace) else NotImplemented

@@ -22,6 +22,7 @@ from autogradviz.events import (
     ModuleEntered,
     NodeStarted,
     ParameterSeen,
+    RecorderLimited,
     RegionCutOff,
     RequiresGradChanged,
 )
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Node, Op, Region, SourceLocation
+
+PARTIAL: Final = frozenset({"keep_steps", "within"})
+"""Who says that a trace is a part of its recording."""
 
 _MOST: Final = 3  # findings: one cause usually stands behind many parameters
 
@@ -72,6 +76,8 @@ def _weight(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
 def _missing(evidence: Evidence) -> dict[int, str]:
     """Return the names of parameters without a gradient, by tensor id."""
     log = evidence.model.log
+    if any(event.seam in PARTIAL for event in log.of(RecorderLimited)):
+        return {}  # the gradient may have come in a step that was not kept
     requires = {event.tensor_id: event.requires_grad for event in log.of(ParameterSeen)
                 if not event.buffer}  # fmt: skip
     requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)

@@ -131,6 +131,67 @@ autogradviz.graph(x.sum(), depth=99).dot()
 """,
     ),
     Page(
+        slug="program-not-found",
+        title="There is no such program",
+        means="""autogradviz run takes a script, a folder with __main__.py, or -m and a module.""",
+        happens="""A path that was mistyped, or a module that is not on the search path.""",
+        fix="""Name it as for python itself.""",
+        example="""
+from autogradviz.commands.program import Program, run_as_main
+
+run_as_main(Program("absent.py", (), module=False))
+""",
+    ),
+    Page(
+        slug="file-exists",
+        title="Something stands where a trace was to be written",
+        means="""A trace is never written over a file that is not a trace, and one that is written
+        while it is recorded is never written over anything.""",
+        happens="""A training is run again with the same record(path=...).""",
+        fix="""Name another file, or remove the old one.""",
+        example="""
+from pathlib import Path
+
+import autogradviz
+
+Path("run.agv").write_text("of yesterday")
+with autogradviz.record(path="run.agv"):
+    pass
+""",
+    ),
+    Page(
+        slug="unknown-format",
+        title="There is no such format",
+        means="""trace.export() takes its format from the end of the file's name.""",
+        happens="""The name has another end, or a format was named that there is not.""",
+        fix="""Name one: parquet, sqlite, perfetto, model-explorer, graphml or dot.""",
+        example="""
+import autogradviz
+
+with autogradviz.record() as trace:
+    pass
+trace.export("step.doc")
+""",
+    ),
+    Page(
+        slug="missing-extra",
+        title="A package is not installed",
+        means="""A format is written with a package that autogradviz itself can do without.""",
+        happens="""trace.export("step.pftrace") without the package perfetto.""",
+        fix="""pip install "autogradviz[perfetto]".""",
+        example="""
+import sys
+from unittest import mock
+
+import autogradviz
+
+with autogradviz.record() as trace:
+    pass
+with mock.patch.dict(sys.modules, {"perfetto": None}):
+    trace.export("step.pftrace")
+""",
+    ),
+    Page(
         slug="unknown-slug",
         title="No page has that name",
         means="""autogradviz explain takes the name of a finding or an error.""",

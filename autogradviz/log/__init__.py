@@ -1,6 +1,34 @@
 """Keep events: append, read, save and load."""
 
-from autogradviz.log.file import FORMAT_VERSION, load, save
+from autogradviz.log.file import (
+    FORMAT_VERSION,
+    PathLike,
+    batches,
+    columns_of,
+    described_schema,
+    load,
+    require_free,
+    save,
+    write_options,
+)
 from autogradviz.log.log import Log, Row
+from autogradviz.log.redact import redact
+from autogradviz.log.stream import Stream
+from autogradviz.log.within import within
 
-__all__ = ["FORMAT_VERSION", "Log", "Row", "load", "save"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Log",
+    "PathLike",
+    "Row",
+    "Stream",
+    "batches",
+    "columns_of",
+    "described_schema",
+    "load",
+    "redact",
+    "require_free",
+    "save",
+    "within",
+    "write_options",
+]

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from itertools import pairwise
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,8 +119,16 @@ def _encodable(value: Any) -> Any:
 # --- columns to rows ------------------------------------------------------------------------
 
 
-def to_rows(batch: pa.RecordBatch) -> Iterator[tuple[type[Event], list[Row]]]:
-    """Yield the rows of each kind in a batch.
+class Run(NamedTuple):
+    """Successive rows of one kind in a batch."""
+
+    kind: type[Event]
+    start: int
+    length: int
+
+
+def find_runs(batch: pa.RecordBatch) -> Iterator[Run]:
+    """Check a batch, and yield what kinds of events it holds, and where.
 
     Raises:
         DamagedError: if the batch holds an unknown kind, or lacks a value that every event
@@ -118,25 +136,37 @@ def to_rows(batch: pa.RecordBatch) -> Iterator[tuple[type[Event], list[Row]]]:
         pyarrow.ArrowInvalid: if its buffers contradict each other.
     """
     batch.validate(full=True)
+    encoded = pc.run_end_encode(batch.column("kind"))
     start = 0
-    for name, run in groupby(_strings(batch.column("kind"))):
-        length = sum(1 for _ in run)
+    for name, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
         kind = KINDS.get(name or "")
         if kind is None:
-            message = f"unknown kind of event {name!r}"
+            message = f"unknown kind of event {name or ''!r}"
             raise DamagedError(message)
-        yield kind, _rows(kind, batch.slice(start, length))
-        start += length
+        run = Run(kind, start, end - start)
+        _require_values(batch, run)
+        yield run
+        start = end
 
 
-def _rows(kind: type[Event], batch: pa.RecordBatch) -> list[Row]:
-    columns = []
-    for name in field_names(kind):
-        column = batch.column(name)
-        if column.null_count and name in _REQUIRED[kind]:
-            message = f"a {kind.__name__} without {name}"
-            raise DamagedError(message)
-        columns.append(_from_array(column))
+def _require_values(batch: pa.RecordBatch, run: Run) -> None:
+    for name in field_names(run.kind):
+        if name in _REQUIRED[run.kind]:
+            index = batch.schema.get_field_index(name)
+            if index < 0 or batch.column(index).slice(run.start, run.length).null_count:
+                message = f"a {run.kind.__name__} without {name}"
+                raise DamagedError(message)
+
+
+def to_rows(batch: pa.RecordBatch, run: Run) -> list[Row]:
+    """Return the rows of one run; a field that an older file lacks is None."""
+    known = set(batch.schema.names)
+    columns = [
+        _from_array(batch.column(name).slice(run.start, run.length))
+        if name in known
+        else [None] * run.length
+        for name in field_names(run.kind)
+    ]
     return list(zip(*columns, strict=True))
 
 

@@ -6,11 +6,10 @@ torn file is a recording that stops early. Nothing in a file is ever run.
 
 from __future__ import annotations
 
-import gc
 import os
 import secrets
 from bisect import bisect_left
-from contextlib import contextmanager
+from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -19,24 +18,27 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 
 import autogradviz
-from autogradviz.errors import NotATraceError
-from autogradviz.events import EVENT_TYPES, RecordingEnded, field_names
-from autogradviz.log.columns import schema, to_batch, to_rows
-from autogradviz.log.log import Log
+from autogradviz.errors import FileExistsAlreadyError, NotATraceError
+from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+from autogradviz.log.columns import schema, to_batch
+from autogradviz.log.stored import StoredEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.events import Event
-    from autogradviz.log.log import Row
+    from autogradviz.log.log import Log, Row
 
 FORMAT: Final = b"autogradviz-trace"
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """What a file's columns mean.
 
 1: the first.
+2: steps; a reader takes columns that are not there for columns of nulls.
 """
+
+COMMON: Final = ("kind", *field_names(Event))
+"""What every event has, and so every file."""
 
 CHUNK: Final = 16_384
 """Events a batch: a batch costs about 10 kB however few it holds, and a torn file loses one."""
@@ -48,24 +50,71 @@ def save(log: Log, path: PathLike) -> None:
     """Write a log to a file, which appears whole or not at all.
 
     Lone surrogates in text, which no file format for text can hold, are spelled out.
+
+    Raises:
+        FileExistsAlreadyError: if something other than a trace stands there.
     """
     target = Path(path)
+    _require_replaceable(target)
+    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
+    try:
+        with partial.open("xb") as file:
+            described = described_schema()
+            with pa.ipc.new_stream(file, described, options=write_options()) as stream:
+                for batch in batches(log):
+                    stream.write_batch(batch)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def described_schema() -> pa.Schema:
+    """Return the columns of a file, with what tells that it is a trace."""
     metadata = {
         b"format": FORMAT,
         b"format_version": str(FORMAT_VERSION).encode(),
         b"autogradviz_version": autogradviz.__version__.encode(),
     }
-    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
+    return schema().with_metadata(metadata)
+
+
+def write_options() -> pa.ipc.IpcWriteOptions:
+    """Return how batches are written."""
+    return pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def require_free(path: PathLike) -> None:
+    """Check that nothing would be lost if a file were written.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    target = Path(path)
+    if target.exists() and not (target.is_file() and target.stat().st_size == 0):
+        message = f"{target} exists already; remove it, or name another file."
+        raise FileExistsAlreadyError(message)
+
+
+def _require_replaceable(target: Path) -> None:
+    """Check that a trace or nothing stands there: only those may be replaced by a trace."""
     try:
-        with partial.open("xb") as file:
-            options = pa.ipc.IpcWriteOptions(compression="zstd")
-            described = schema().with_metadata(metadata)
-            with pa.ipc.new_stream(file, described, options=options) as stream:
-                for pieces in _chunks(log):
-                    stream.write_batch(to_batch(pieces))
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        require_free(target)
+    except FileExistsAlreadyError as error:
+        if target.is_dir() or not (target.is_file() and _is_trace(target)):
+            message = f"{target} exists and is not a trace; name another file."
+            raise FileExistsAlreadyError(message) from error
+
+
+def _is_trace(path: Path) -> bool:
+    with suppress(NotATraceError, OSError):
+        _read(path)
+        return True
+    return False
+
+
+def batches(log: Log) -> Iterator[pa.RecordBatch]:
+    """Yield all events as batches of columns, in the order of their numbers."""
+    return map(to_batch, _chunks(log))
 
 
 def _chunks(log: Log) -> Iterator[list[tuple[type[Event], list[Row]]]]:
@@ -93,7 +142,8 @@ def load(path: PathLike) -> Log:
 
     Returns:
         The log. Of a torn or damaged file it holds what could be read, and ``log.problem``
-        says what is missing.
+        says what is missing. Everything is checked now; each kind of event is made into rows
+        when it is first asked for.
 
     Raises:
         NotATraceError: if the file is no trace, or one from a newer autogradviz.
@@ -103,15 +153,27 @@ def load(path: PathLike) -> Log:
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    stream = _open(path)
-    log = Log()
-    with _collector_paused():
-        problem = _read(stream, log)
-    log.problem = problem or _find_missing(log)
+    log = StoredEvents(_read(path)).log()
+    log.problem = log.problem or _find_missing(log)
     return log
 
 
-def _open(path: Path) -> pa.RecordBatchStreamReader:
+def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
+    """Return the columns of one kind of event as an Arrow table, without a Python object an event.
+
+    Raises:
+        NotATraceError: if the file is no trace, or one from a newer autogradviz.
+        FileNotFoundError: if there is no file.
+    """
+    stored = StoredEvents(_read(Path(path)))
+    wanted = pa.schema([schema().field(name) for name in field_names(kind)])
+    return pa.Table.from_batches(
+        [batch.select(wanted.names) for batch in stored.tables(kind)], wanted
+    )
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that is a trace of ours, or one older."""
     content = path.read_bytes()
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
@@ -130,34 +192,22 @@ def _open(path: Path) -> pa.RecordBatchStreamReader:
             f"autogradviz ({autogradviz.__version__}) reads. Upgrade autogradviz."
         )
         raise NotATraceError(message)
-    if not stream.schema.equals(schema()):
+    try:
+        readable = _is_readable(stream.schema)
+    except ValueError:  # a name that is no text
+        readable = False
+    if not readable:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
-    return stream
+    return content
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking a million new rows again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _read(stream: pa.RecordBatchStreamReader, log: Log) -> str | None:
-    """Add to the log what can be read; return what went wrong, in one line."""
-    try:
-        for batch in stream:
-            for kind, rows in list(to_rows(batch)):
-                log.extend_rows(kind, rows)
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        reason = " ".join(str(error).split())[:200]
-        return f"the file is cut off or damaged after {len(log):,} events ({reason})"
-    return None
+def _is_readable(found: pa.Schema) -> bool:
+    """Return whether all columns are known; an older file may lack those that came later."""
+    ours = schema()
+    names = found.names
+    known = all(ours.get_field_index(name) >= 0 for name in names) and len(set(names)) == len(names)
+    return known and set(COMMON) <= set(names) and all(f.equals(ours.field(f.name)) for f in found)
 
 
 def _find_missing(log: Log) -> str | None:

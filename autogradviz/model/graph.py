@@ -80,11 +80,11 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
 
 
 def _build_edges(log: Log) -> tuple[Edge, ...]:
-    events = log.of(NodeSeen)
-    known = {event.node_id for event in events}
+    # A recording that keeps the last steps only tells of old nodes more than once.
+    known = {event.node_id: event for event in log.of(NodeSeen)}
     return tuple(
         Edge(source=event.node_id, target=target, output=output, input=index)
-        for event in events
+        for event in known.values()
         for output, (target, index) in enumerate(
             zip(event.next_node_ids, event.next_inputs, strict=False)
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import NO_ID
+from autogradviz.interrupts import interrupt_again
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ class ArgumentTable:
         if kept:
             self._frames.add(weakref.ref(frame, _Release(self._recorder.gate, kept)))
 
+    def released(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
+        """Record that a frame died, and with it what it kept."""
+        self._frames.discard(frame)
+        thread = self._recorder.threads.state().number
+        for saved_id in saved_ids:
+            self._recorder.saves.released(saved_id, thread)
+
 
 class _Release:
     """Called when a frame dies; outlives the recording, so it holds the gate only."""
@@ -53,9 +61,11 @@ class _Release:
         self._gate = gate
         self._saved_ids = saved_ids
 
-    def __call__(self, _: Any) -> None:
+    def __call__(self, frame: weakref.ref[Any]) -> None:
         recorder = self._gate.recorder
-        if recorder is not None:
-            thread = recorder.threads.state().number
-            for saved_id in self._saved_ids:
-                recorder.guarded("release", recorder.saves.released, saved_id, thread)
+        if recorder is None:
+            return
+        try:
+            recorder.guarded("release", recorder.arguments.released, frame, self._saved_ids)
+        except KeyboardInterrupt:  # Python would drop it here
+            interrupt_again()

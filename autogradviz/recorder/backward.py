@@ -73,7 +73,6 @@ class BackwardTable:
         self._count = 0
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
-        self._leaves: set[int] = set()  # whose own hooks are known
         self._tell_started = recorder.teller(NodeStarted)
         self._tell_finished = recorder.teller(NodeFinished)
         self._tell_accumulated = recorder.teller(GradAccumulated)
@@ -96,6 +95,8 @@ class BackwardTable:
                 named_inputs = tuple(
                     [number(t) for t in options["inputs"] if isinstance(t, torch.Tensor)]
                 )
+            if not self._open:
+                recorder.steps.backward_began()
             self._open[entry.backward_id] = entry
             if len(self._open) == 1:
                 recorder.leaves.look_again()
@@ -129,10 +130,9 @@ class BackwardTable:
             return  # an outer backward's hooks hear this node already
         tag.hooked_by = entry.backward_id
         entry.hooked.append((tag, node.register_prehook(tag)))
-        leaf = self._recorder.nodes.leaves.get(tag.node_id)
-        if leaf is not None and tag.node_id not in self._leaves:
-            self._leaves.add(tag.node_id)
-            self._recorder.hooks.watch_leaf(node.variable, leaf)
+        if tag.leaf is not None and not tag.leaf_watched:
+            tag.leaf_watched = True
+            self._recorder.hooks.watch_leaf(node.variable, tag.leaf)
 
     def end(self, entry: Entry, *, failed: bool) -> None:
         """Unhook the graph; the engine has run."""
@@ -155,6 +155,8 @@ class BackwardTable:
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
         if self._recorder.with_values and not self._open and not failed:
             self._recorder.guarded("leaves", self._recorder.leaves.read)
+        if not self._open:
+            self._recorder.steps.backward_ended()
 
     def entry_of(self, state: ThreadState) -> Entry | None:
         """Return the entry whose graph task is running on this thread."""
@@ -203,10 +205,9 @@ class BackwardTable:
         backward_id, node_id, tag, given = state.running.pop()
         recorder, thread = self._recorder, state.number
         self._tell_finished(thread, None, backward_id, node_id)
-        leaf = recorder.nodes.leaves.get(node_id)
-        if leaf is not None and given:
-            recorder.leaves.reached[leaf] = backward_id
-            self._tell_accumulated(thread, None, backward_id, node_id, leaf)
+        if tag.leaf is not None and given:
+            recorder.leaves.reached[tag.leaf] = backward_id
+            self._tell_accumulated(thread, None, backward_id, node_id, tag.leaf)
         if tag.saved and not entry.keep_graph:
             recorder.slots.release(tag)
 

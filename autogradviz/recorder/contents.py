@@ -33,15 +33,29 @@ _ITERATORS: Final = tuple(map(type, _EMPTY))
 _WRAPPERS: Final = (zip, enumerate, map, filter)
 
 
+MAX_OBJECTS: Final = 20_000
+"""Objects that are told apart in a long recording."""
+
+
 class Numbers:
     """Small numbers that tell objects apart, as long as they live."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
+        self._count = 0
 
     def of(self, address: int) -> str:
         """Return "#3" for an address."""
-        return f"#{self._known.setdefault(address, len(self._known) + 1)}"
+        number = self._known.get(address)
+        if number is None:
+            self._count += 1
+            number = self._known[address] = self._count
+        return f"#{number}"
+
+    def forget(self) -> None:
+        """Let go of the oldest, where a long recording has met very many."""
+        for address in list(self._known)[:-MAX_OBJECTS]:
+            del self._known[address]
 
 
 def text_of(value: Any, numbers: Numbers) -> str | None:

@@ -30,6 +30,7 @@ from autogradviz.recorder.dynamo import transparent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Gate, Recorder
 
@@ -42,6 +43,9 @@ _COMPILERS: Final = str(Path(torch.__file__).parent / "_functorch") + os.sep
 
 _GIVEN: Final = {"module_backward_pre": 1, "module_backward": 1}
 """Which argument a hook's result replaces, where that is not the first."""
+
+MAX_HOOKS: Final = 5_000
+"""Hooks that are remembered in a long recording although nothing known holds them."""
 
 _NOTHING: Final = frozenset({"post_accumulate_grad", "multi_grad"})
 """Kinds whose result PyTorch does not look at."""
@@ -191,6 +195,25 @@ class HookTable:
     def number(self, handle: Any, hook_id: int) -> None:
         """Remember which hook a handle removes."""
         self._numbers[handle.id] = hook_id
+
+    def forget(self) -> None:
+        """Let go of dicts that have died, and of the oldest hooks if they are too many."""
+        with self._lock:
+            living: set[int] = set()
+            for key, (reference, _, _) in list(self._dicts.items()):
+                hooks = reference()
+                if hooks is None:
+                    del self._dicts[key]
+                else:
+                    living.update(hooks)
+            for handle_id in list(self._numbers)[:-MAX_HOOKS]:
+                if handle_id not in living:
+                    del self._numbers[handle_id]
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The numbers that may be used again."""
+        return set(self._numbers.values())
 
     def begin(self) -> None:
         """Stand in for every hook: the engine is about to run."""

@@ -1,10 +1,13 @@
-"""Every seam, installed together: all of them, or none."""
+"""Putting the seams in and taking them out: one recording a process, and none in a forked child."""
 
 from __future__ import annotations
 
+import os
+import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from autogradviz.errors import AlreadyRecordingError
 from autogradviz.recorder.backward import observe_backward
 from autogradviz.recorder.customs import observe_custom_saves
 from autogradviz.recorder.leaves import observe_requires_grad
@@ -15,33 +18,71 @@ from autogradviz.recorder.reentrant import observe_reentrant
 from autogradviz.recorder.registrations import observe_hooks
 from autogradviz.recorder.selective import observe_policies
 from autogradviz.recorder.state import observe_attributes
+from autogradviz.recorder.steps import observe_optimizers
 from autogradviz.recorder.surroundings import observe_disabling
 from autogradviz.recorder.versions import observe_increments
 
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
-_SEAMS: Final = (
-    observe_packs,
-    observe_custom_saves,
-    observe_reentrant,
-    observe_hooks,
-    observe_policies,
-    observe_disabling,
-    observe_backward,
-    observe_modules,
-    observe_increments,
-    observe_attributes,
-    observe_modes,
-    observe_requires_grad,
-)
+_lock = threading.Lock()
+_active: Recorder | None = None
 
 
-def install(recorder: Recorder) -> ExitStack:
-    """Install every seam and the dispatch mode; closing what is returned removes them all."""
+def claim(recorder: Recorder) -> None:
+    """Make a recorder the one of this process.
+
+    Raises:
+        AlreadyRecordingError: another recording is open.
+    """
+    global _active  # noqa: PLW0603 - one recording a process, PyTorch's state is global too
+    with _lock:
+        if _active is not None:
+            message = "a recording is open already; close it before opening another"
+            raise AlreadyRecordingError(message)
+        _active = recorder
+
+
+def release(recorder: Recorder) -> None:
+    """Let another recording be opened."""
+    global _active  # noqa: PLW0603
+    with _lock:
+        if _active is recorder:
+            _active = None
+
+
+def install_seams(recorder: Recorder) -> ExitStack:
+    """Install every seam, or none; return what removes them."""
     with ExitStack() as pending:
-        for observe in _SEAMS:
+        for observe in (
+            observe_packs,
+            observe_custom_saves,
+            observe_reentrant,
+            observe_hooks,
+            observe_policies,
+            observe_disabling,
+            observe_backward,
+            observe_modules,
+            observe_increments,
+            observe_attributes,
+            observe_modes,
+            observe_requires_grad,
+            observe_optimizers,
+        ):
             pending.enter_context(observe(recorder))
         if recorder.mode is not None:
             pending.enter_context(recorder.mode)
         return pending.pop_all()
+
+
+def _step_aside() -> None:
+    """Leave a forked child unwatched: the recording and its file are the parent's."""
+    global _active, _lock  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread may have held it
+    recorder, _active = _active, None
+    if recorder is not None:
+        recorder.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_step_aside)

@@ -26,6 +26,7 @@ from autogradviz.recorder.values import below_autograd, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.events import Place
     from autogradviz.recorder.recorder import Recorder
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
 _WIDER: Final = {False: torch.float32, True: torch.float64}  # by whether it is double
+MAX_LOSSES: Final = 100
+"""Losses that are read at the end of a long recording."""
+
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 
 
@@ -110,6 +114,18 @@ class LeafTable:
                     )
         self._losses.clear()
         self.reached.clear()
+
+    def forget(self) -> None:
+        """Let go of leaves that have died, and of all but the newest losses."""
+        for tensor_id in [key for key, leaf in self._leaves.items() if leaf() is None]:
+            del self._leaves[tensor_id], self._requires[tensor_id]
+            self.reached.pop(tensor_id, None)
+        del self._losses[:-MAX_LOSSES]
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The tensors that may be told of again."""
+        return self._leaves.keys()
 
     def _gradients(self) -> Iterator[Read]:
         found: list[Read] = []

@@ -17,6 +17,7 @@ from autogradviz.recorder.dynamo import hidden, swap_remembered_call, transparen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
@@ -33,6 +34,7 @@ class ModuleTable:
         self._known: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._names: dict[int, str] = {}
         self._taken: dict[str, int] = {}
+        self._count = 0
         self._calls = 0
         self._tell_parameter = recorder.teller(ParameterSeen)
         self._tell_entered = recorder.teller(ModuleEntered)
@@ -76,11 +78,26 @@ class ModuleTable:
         return known[1] if known is not None and known[0]() is module else None
 
     def _add(self, module: torch.nn.Module, name: str, parent: int | None) -> int:
-        module_id = len(self._names)
+        module_id = self._count
+        self._count += 1
         self._known[id(module)] = (weakref.ref(module), module_id)
         self._names[module_id] = name
         self._recorder.emit(ModuleSeen, module_id, parent, name, type(module).__name__)
         return module_id
+
+    def forget(self) -> None:
+        """Let go of modules that have died."""
+        dead = [(key, number) for key, (module, number) in self._known.items() if module() is None]
+        running = {number for state in self._recorder.threads for number in state.modules}
+        for key, number in dead:
+            del self._known[key]
+            if number not in running:
+                self._names.pop(number, None)
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The numbers that may be used again."""
+        return self._names.keys()
 
     def number(self, module: torch.nn.Module, state: ThreadState) -> int:
         """Return a module's number, naming it and its children at the first call."""

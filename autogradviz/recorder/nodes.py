@@ -40,8 +40,8 @@ class NodeTable:
         self._tell_seen = recorder.teller(NodeSeen)
         self._names: dict[str, str] = {}
         self._too_deep = False
-        self.leaves: dict[int, int] = {}
-        """AccumulateGrad nodes, and the tensors that they accumulate into."""
+        self.oldest = 0
+        """Nodes told of before this event are told of anew: the log has let them go."""
 
     def tag(self, node: Any) -> NodeTag:
         """Return a node's tag, a new one at the first meeting."""
@@ -55,7 +55,7 @@ class NodeTable:
     def is_new(self, node: Any) -> bool:
         """Return whether no walk has come to a node yet, nor to what lies below it."""
         tag = node.metadata.get(self._recorder.gate)
-        return tag is None or not tag.seen
+        return tag is None or tag.seen < 0
 
     def untag(self, roots: Iterable[Any]) -> None:
         """Take our tags off the nodes that ``roots`` reach."""
@@ -64,7 +64,7 @@ class NodeTable:
         while stack:
             node = stack.pop()
             tag = node.metadata.pop(gate, None)
-            if tag is not None and tag.seen:
+            if tag is not None and tag.seen >= 0:
                 stack.extend([child for child, _ in node.next_functions if child is not None])
 
     def walk(
@@ -94,7 +94,7 @@ class NodeTable:
             following = node.next_functions
             family = [tag]
             next_ids = self._follow(heap, following, family)
-            if not tag.seen:
+            if tag.seen < self.oldest:
                 sequence_nr = None if order == _LAST else -order
                 next_inputs = tuple([index for _, index in following])
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
@@ -146,7 +146,7 @@ class NodeTable:
         next_inputs: tuple[int, ...],
         thread: int,
     ) -> None:
-        tag.seen = True
+        again, tag.seen = tag.seen >= 0, self._recorder.event_count
         full = node.name()
         name = self._names.get(full)
         if name is None:
@@ -156,13 +156,15 @@ class NodeTable:
         if sequence_nr is None:
             leaf = getattr(node, "variable", None)
             if isinstance(leaf, torch.Tensor):
-                leaf_id = self.leaves[tag.node_id] = self._recorder.tensors.number(leaf)
+                leaf_id = tag.leaf = self._recorder.tensors.number(leaf)
                 self._recorder.leaves.met(leaf_id, leaf)
         else:
             stack_id = self._recorder.saves.custom.get(sequence_nr)
         self._tell_seen(
             thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
         )
+        if again:
+            return
         self._recorder.slots.look(node, tag, sequence_nr, stack_id)
         if isinstance(node, FunctionCtx):
             look_at_context(self._recorder, node, tag.node_id)

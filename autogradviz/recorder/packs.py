@@ -8,7 +8,8 @@ tell when a region begins and ends, and how its recomputation ended.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -257,36 +258,37 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
         plan = recorder.guarded("saved tensors", recorder.regions.plan, hooks)
         if plan is None:
             return enter(hooks)
-        packed_by, region, again = plan
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
-        hooks.pack_hook = WatchedPack(recorder.gate, pack, packed_by, (region, again))
+        hooks.pack_hook = WatchedPack(recorder.gate, pack, plan[0], plan[1:])
         hooks.unpack_hook = WatchedUnpack(recorder.gate, unpack)
         try:
             result = enter(hooks)
         finally:
             hooks.pack_hook, hooks.unpack_hook = pack, unpack
-        recorder.guarded("checkpoint", recorder.regions.entered, hooks, packed_by, region, again)
+        with ExitStack() as interrupted:  # Ctrl-C: who has not entered will not leave
+            interrupted.push(partial(leave, hooks))
+            recorder.guarded("checkpoint", recorder.regions.entered, hooks, *plan)
+            interrupted.pop_all()
         return result
 
     @transparent
     def watched_leave(hooks: Any, *error: Any) -> Any:
-        recorder.guarded("checkpoint", recorder.regions.left, hooks, error[0] if error else None)
-        return leave(hooks, *error)
+        with ExitStack() as leaving:
+            leaving.callback(leave, hooks, *error)
+            recorder.guarded("checkpoint", recorder.regions.left, hooks, (*error, None)[0])
 
-    @transparent
-    def watched_forward_init(hooks: Any, frame: Any) -> None:
-        forward_init(hooks, frame)
-        setattr(hooks, _FRAME, frame)
+    def remembering(init: Any) -> Any:
+        @transparent
+        def watched_init(hooks: Any, frame: Any, *rest: Any) -> None:
+            init(hooks, frame, *rest)
+            setattr(hooks, _FRAME, frame)
 
-    @transparent
-    def watched_recompute_init(hooks: Any, target: Any, *rest: Any) -> None:
-        recompute_init(hooks, target, *rest)
-        setattr(hooks, _FRAME, target)
+        return watched_init
 
     saved_tensors_hooks.__enter__ = watched_enter  # type: ignore[method-assign]
     saved_tensors_hooks.__exit__ = watched_leave  # type: ignore[method-assign]
-    _forward_hook.__init__ = watched_forward_init  # type: ignore[method-assign,assignment]
-    _recompute_hook.__init__ = watched_recompute_init  # type: ignore[method-assign,assignment]
+    _forward_hook.__init__ = remembering(forward_init)  # type: ignore[method-assign]
+    _recompute_hook.__init__ = remembering(recompute_init)  # type: ignore[method-assign]
     try:
         yield
     finally:

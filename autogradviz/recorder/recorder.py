@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import itertools
 import platform
-import threading
+import sys
 import time
-import warnings
 from contextlib import ExitStack
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 import autogradviz
-from autogradviz.errors import AlreadyRecordingError, AutogradvizWarning
+from autogradviz.errors import RecordingStateError
 from autogradviz.events import (
     EVENT_TYPES,
     NO_ID,
-    ErrorRaised,
     Event,
     RecorderFailed,
+    RecorderLimited,
     RecordingEnded,
     RecordingStarted,
 )
@@ -32,8 +31,11 @@ from autogradviz.log import Log
 from autogradviz.recorder.arguments import ArgumentTable
 from autogradviz.recorder.backward import BackwardTable
 from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.ending import look_at_the_end, record_error
+from autogradviz.recorder.failures import Failures
 from autogradviz.recorder.hooks import HookTable
-from autogradviz.recorder.installing import install
+from autogradviz.recorder.installing import claim, install_seams, release
+from autogradviz.recorder.keeping import Keeper, open_keeper
 from autogradviz.recorder.leaves import LeafTable
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.newest import NewestResults
@@ -45,6 +47,7 @@ from autogradviz.recorder.seams import require_seams
 from autogradviz.recorder.slots import SlotTable
 from autogradviz.recorder.stacks import StackTable
 from autogradviz.recorder.state import StateTable
+from autogradviz.recorder.steps import StepTable
 from autogradviz.recorder.tensors import TensorTable
 from autogradviz.recorder.threads import ThreadTable
 from autogradviz.recorder.values import fingerprint
@@ -53,12 +56,9 @@ from autogradviz.recorder.versions import VersionTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from autogradviz.log import PathLike
+
 T = TypeVar("T")
-
-MAX_FAILURES: Final = 20  # events a seam; later failures are only counted
-
-_lock = threading.Lock()
-_active: Recorder | None = None
 
 
 class Gate:
@@ -73,7 +73,15 @@ class Gate:
 class Recorder:
     """Records PyTorch on eager CPU and CUDA into a log."""
 
-    def __init__(self, *, ops: bool = True, stacks: bool = True, values: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        ops: bool = True,
+        stacks: bool = True,
+        values: bool = False,
+        keep_steps: int | None = None,
+        path: PathLike | None = None,
+    ) -> None:
         self.log = Log()
         self.gate = Gate(None)
         self.with_ops = ops
@@ -82,10 +90,12 @@ class Recorder:
         self.began_ns = 0
         self.event_count = 0
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
+        self.due = sys.maxsize
+        """The event before which the keeper is called."""
         self.limited = False
         self._counter = itertools.count()
         self._tell = {kind: self.teller(kind) for kind in EVENT_TYPES}
-        self._failures: dict[str, list[str]] = {}
+        self.failures = Failures()
         self._installed = ExitStack()
         self.newest = NewestResults()
         self.threads = ThreadTable()
@@ -103,6 +113,10 @@ class Recorder:
         self.state = StateTable(self)
         self.arguments = ArgumentTable(self)
         self.mode = OpMode(self) if ops else None
+        self.steps = StepTable(self)
+        self._keep_steps = keep_steps
+        self._path = path
+        self.keeper: Keeper | None = None
 
     # --- life ---------------------------------------------------------------------------
 
@@ -112,22 +126,15 @@ class Recorder:
         Args:
             model: gives names to modules and parameters, or None.
             outermost: ``id`` of the frame that opened the recording; stacks end there.
-
-        Raises:
-            AlreadyRecordingError: another recording is open.
-            UnsupportedTorchError: this PyTorch lacks a seam.
         """
-        global _active  # noqa: PLW0603 - one recording a process, PyTorch's state is global too
         require_seams()
-        with _lock:
-            if _active is not None:
-                message = "a recording is open already; close it before opening another"
-                raise AlreadyRecordingError(message)
-            _active = self
+        claim(self)
         try:
             self._begin(model, outermost)
-            self._installed = install(self)
+            self._installed = install_seams(self)
         except BaseException:
+            if self.keeper is not None:
+                self.keeper.abandon()
             self._close()
             raise
 
@@ -146,6 +153,7 @@ class Recorder:
             None if model is None else type(model).__name__,
             tuple(options),
         )
+        self.keeper = open_keeper(self, self._keep_steps, self._path)
         if model is not None:
             self.guarded("modules", self.modules.add_root, model, "")
 
@@ -157,23 +165,54 @@ class Recorder:
         """
         try:
             self._installed.close()
-            self.guarded("nodes", self._look_at_the_end)
+            self.guarded("nodes", look_at_the_end, self)
             self.guarded("leaves", self.leaves.read)
             if error is not None:
-                self.guarded("error", self._record_error, error)
-            self.emit(RecordingEnded, self.event_count)
+                self.guarded("error", record_error, self, error)
+            if self.keeper is not None:
+                self.keeper.write()
+            self._end(self.log)
+            if self.keeper is not None:
+                self.keeper.finish()
         finally:
             self._close()
         self.log.sort()
         return self.log
 
+    def _end(self, log: Log) -> None:
+        """Say what a log lacks, and that it ends."""
+        keeper = self.keeper
+        lost = None if keeper is None else keeper.lost(log)
+        if lost is not None:
+            self._append_to(log, RecorderLimited, "keep_steps", lost)
+        on_disk = keeper.dropped if keeper is not None and lost is None else 0
+        self._append_to(log, RecordingEnded, on_disk + len(log))
+
+    def _append_to(self, log: Log, kind: type[Event], *values: Any) -> None:
+        now, thread = perf_counter_ns() - self.began_ns, self.threads.state().number
+        log.extend_rows(kind, [(self.next_seq(), now, thread, None, *values)])
+
+    def held(self) -> Log:
+        """Return a log of what is kept now; the recording goes on, unless in a forked child."""
+        if self.gate.recorder is None:
+            message = "this process was forked while recording; the trace is its parent's"
+            raise RecordingStateError(message)
+        log = self.log.copy()
+        log.sort()
+        self._end(log)
+        return log
+
     def _close(self) -> None:
-        global _active  # noqa: PLW0603
         self.gate.recorder = None
         self.tensors.close()
-        with _lock:
-            if _active is self:
-                _active = None
+        release(self)
+
+    def leave_to_parent(self) -> None:
+        """Record nothing more: this process was forked from the one that records."""
+        self.gate.recorder = None
+        if self.keeper is not None:
+            self.keeper.abandon()
+        self._installed.close()
 
     def snapshot(self, model: torch.nn.Module | None, roots: list[Any]) -> Log:
         """Return a log of the graphs behind some nodes, without recording anything.
@@ -196,24 +235,14 @@ class Recorder:
         self.log.sort()
         return self.log
 
-    def warn_of_failures(self, *, quiet: bool) -> None:
-        """Say once what the recorder missed; ``quiet`` keeps a strict filter from raising."""
-        if not self._failures:
-            return
-        missed = "; ".join(f"{seam}: {told[0]}" for seam, told in self._failures.items())
-        message = f"autogradviz could not record everything ({missed}); your step was not touched"
-        try:
-            warnings.warn(message, AutogradvizWarning, stacklevel=4)
-        except AutogradvizWarning:
-            if not quiet:
-                raise
-
     # --- what the seams call --------------------------------------------------------------
 
     def next_seq(self) -> int:
         """Return the number of the event that is about to be appended."""
         seq = next(self._counter)
         self.event_count = seq + 1
+        if seq >= self.due and self.keeper is not None:
+            self.keeper.filled(seq)
         return seq
 
     def emit(
@@ -239,6 +268,8 @@ class Recorder:
         def tell(*values: Any) -> None:
             seq = number()
             self.event_count = seq + 1
+            if seq >= self.due and self.keeper is not None:
+                self.keeper.filled(seq)
             append((seq, perf_counter_ns() - self.began_ns, *values))
 
         return tell
@@ -246,38 +277,21 @@ class Recorder:
     @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Do some recording; what fails is told and never reaches the user's step."""
+        if self.gate.recorder is None:  # hooks may outlive the recording, in a forked child too
+            return None
         try:
             return work(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
             self.fail(seam, error)
             return None
 
-    @hidden
     def fail(self, seam: str, error: Exception) -> None:
         """Record that a seam failed."""
         message = f"{type(error).__name__}: {error}".splitlines()[0]
-        told = self._failures.setdefault(seam, [])
-        told.append(message)
-        if len(told) <= MAX_FAILURES:
+        if self.failures.add(seam, message):
             self.emit(RecorderFailed, seam, message)
 
     def hash_of(self, tensor: torch.Tensor) -> int | None:
         """Return a fingerprint of a tensor's content, None unless values are recorded."""
         found = fingerprint(self, tensor) if self.with_values else NO_ID
         return None if found == NO_ID else found
-
-    # --- the end --------------------------------------------------------------------------
-
-    def _look_at_the_end(self) -> None:
-        """Look at graphs that no backward has shown: those of results that are still alive."""
-        with torch._C.DisableTorchFunction():  # noqa: SLF001
-            self.nodes.walk([node for node in self.newest.nodes() if self.nodes.is_new(node)])
-
-    def _record_error(self, error: BaseException) -> None:
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        node_id, backward_id = self.backwards.failed_node or (None, None)
-        self.emit(
-            ErrorRaised, f"{module}{kind.__qualname__}", str(error), node_id, backward_id,
-            stack_id=self.stacks.of_traceback(error.__traceback__),
-        )  # fmt: skip

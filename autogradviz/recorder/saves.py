@@ -39,6 +39,9 @@ _HASHES: Final = (_COLUMNS["input_hashes"], _COLUMNS["output_hashes"])
 WIDE: Final = 5_000
 """An op with more inputs than this is not looked behind: one look would touch them all."""
 
+MAX_CUSTOM: Final = 20_000
+"""Custom Functions whose lines are remembered in a long recording."""
+
 
 class Packed:
     """One save that went through hooks."""
@@ -240,4 +243,21 @@ class SaveTable:
             if left:
                 self._packed[address] = left
             else:
+                del self._packed[address]
+
+    def forget(self, first_seq: int, first_saved_id: int) -> None:
+        """Let go of ops before an event, and of hooked saves with smaller numbers."""
+        self._ops = {
+            number: ops
+            for number, ops in self._ops.items()
+            if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
+        }
+        self.wide &= self._ops.keys()
+        for number in list(self.custom)[:-MAX_CUSTOM]:
+            del self.custom[number]
+        for saved_id in [each for each in self._address_of if each < first_saved_id]:
+            address = self._address_of.pop(saved_id)
+            left = [save for save in self._packed[address] if save.saved_id != saved_id]
+            self._packed[address] = left
+            if not left:
                 del self._packed[address]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.checkpoint import (
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.recorder.recorder import Gate, Recorder
+
+MAX_STORAGES: Final = 4_096
+"""Regions whose kept ops are remembered in a long recording."""
 
 _SAVED: Final = frozenset({CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE})
 _THREAD: Final = field_names(OpCalled).index("thread")
@@ -75,8 +79,8 @@ def _last_op(recorder: Recorder, thread: int, op: str) -> int | None:
 def _serve(recorder: Recorder, kept: dict[Any, int | None], op: Any, nth: int, before: int) -> None:
     """Record that an op was answered from the cache, unless it was seen running."""
     state = recorder.threads.state()
-    rows = recorder.log.rows(OpCalled)[before:]
-    if (op, nth) not in kept or any(row[_THREAD] == state.number for row in rows):
+    fresh = takewhile(lambda row: row[0] >= before, reversed(recorder.log.rows(OpCalled)))
+    if (op, nth) not in kept or any(row[_THREAD] == state.number for row in fresh):
         return
     region_id, recompute_id = state.region
     recorder.emit(
@@ -96,13 +100,15 @@ def observe_policies(recorder: Recorder) -> Iterator[None]:
     @transparent
     def init(mode: Any, policy_fn: Any, storage: Any, *rest: Any, **named: Any) -> None:
         kept[id(storage)] = {}
+        if len(kept) > MAX_STORAGES:
+            del kept[next(iter(kept))]
         watched = WatchedPolicy(recorder.gate, policy_fn, kept[id(storage)])
         first_init(mode, watched, storage, *rest, **named)
 
     @transparent
     def dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         counter = getattr(mode, "func_counter", {})
-        nth, before = counter.get(func, 0), len(recorder.log.rows(OpCalled))
+        nth, before = counter.get(func, 0), recorder.event_count
         result = answer(mode, func, types, args, kwargs)
         known = kept.get(id(mode.storage))
         if known is not None and recorder.with_ops:

@@ -24,12 +24,16 @@ from autogradviz.recorder.cells import cell_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
     from types import CodeType, FrameType, TracebackType
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
 
 MAX_FRAMES: Final = 150
+MAX_STACKS: Final = 20_000
+"""More stacks than this are not all remembered in a long recording."""
+
 EXCERPT_LINES: Final = 3  # kept before and after each user line
 
 _INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
@@ -81,6 +85,9 @@ class StackTable:
         self._starts: dict[int, tuple[list[int], list[int]]] = {}
         self._read: set[tuple[str, int]] = set()
         self._files: dict[str, list[str]] = {}
+        self._count = 0
+        self._frame_count = 0
+        self._caller_count = 0
         self.outermost = 0
         """``id`` of the frame that opened the recording: stacks end there."""
 
@@ -101,7 +108,8 @@ class StackTable:
         key = self._key(frame.f_back, state.marks)
         number = self._callers.get(key)
         if number is None:
-            number = self._callers[key] = len(self._callers)
+            number = self._callers[key] = self._caller_count
+            self._caller_count += 1
             for code, _ in self._places(frame):
                 self._codes.setdefault(id(code), code)
         state.marks.append((id(frame), number))
@@ -133,6 +141,19 @@ class StackTable:
             frame = frame.f_back
         return places
 
+    def forget(self) -> None:
+        """Begin anew where code that is made while it runs has made too many stacks."""
+        if len(self._ids) > MAX_STACKS:
+            for table in (self._ids, self._short, self._callers, self._frames):
+                table.clear()
+            for text in (self._starts, self._files, self._codes, self._read):
+                text.clear()
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The numbers of the stacks that may be met again."""
+        return set(self._ids.values())
+
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the number of the stack at which an exception was raised."""
         places: list[tuple[CodeType, int]] = []
@@ -155,8 +176,8 @@ class StackTable:
         frame_ids = tuple([self._frame(code, offset) for code, offset in kept])
         for code, _ in places:
             self._codes.setdefault(id(code), code)
-        stack_id = len(self._ids)
-        self._ids[key] = stack_id
+        stack_id = self._ids[key] = self._count
+        self._count += 1
         self._recorder.emit(StackSeen, frame_ids, stack_id=stack_id)
         return stack_id
 
@@ -172,7 +193,8 @@ class StackTable:
         # A handler that other code's ops pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS
         text = "" if library else self._text(filename, lineno)
-        frame_id = self._frames[key] = len(self._frames)
+        frame_id = self._frames[key] = self._frame_count
+        self._frame_count += 1
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
         self._recorder.emit(FrameSeen, frame_id, filename, lineno, function, text, library)
         return frame_id

@@ -90,6 +90,17 @@ class StateTable:
                     stack_id=self._writer(name, self._entered[region_id]),
                 )  # fmt: skip
 
+    def forget(self, first_seq: int) -> None:
+        """Let go of regions that were entered before an event."""
+        self._numbers.forget()
+        for region_id in [key for key, seq in self._entered.items() if seq < first_seq]:
+            for table in (self._entered, self._before, self._after):
+                table.pop(region_id, None)
+        for recompute_id in [
+            key for key, (region, _) in self._again.items() if region not in self._entered
+        ]:
+            del self._again[recompute_id]
+
     def _writer(self, name: str, since: int) -> int | None:
         """Return the stack that wrote an attribute of that name since an event."""
         written, stack_id = self._writes.get(name.rpartition(".")[2], (-1, None))

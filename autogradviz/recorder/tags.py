@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from autogradviz.interrupts import interrupt_again
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.hooks import OwnHook
 
@@ -32,6 +33,8 @@ class NodeTag(OwnHook):
         "gate",
         "height",
         "hooked_by",
+        "leaf",
+        "leaf_watched",
         "mode_sensitive",
         "node_id",
         "saved",
@@ -43,12 +46,14 @@ class NodeTag(OwnHook):
         self.node_id = node_id
         self.gate = gate
         self.saved: tuple[Slot, ...] = ()
-        self.seen = False
+        self.seen = -1  # the event that told of it
         self.walk = 0
         self.depth = 0  # longest touched chain above, in the current walk
         self.height = 1  # longest touched chain below
         self.mode_sensitive = False  # see NOTE [ Formulas that ask whether a mode is active ]
         self.hooked_by: int | None = None  # the backward that put hooks on it
+        self.leaf: int | None = None  # the tensor that an AccumulateGrad accumulates into
+        self.leaf_watched = False
 
     @hidden
     def __call__(self, gradients: Any) -> None:
@@ -60,6 +65,9 @@ class NodeTag(OwnHook):
     def __del__(self) -> None:
         if not self.saved:
             return
-        recorder = self.gate.recorder
-        if recorder is not None:
-            recorder.guarded("release", recorder.slots.release, self)
+        try:
+            recorder = self.gate.recorder
+            if recorder is not None:
+                recorder.guarded("release", recorder.slots.release, self)
+        except KeyboardInterrupt:  # Python would drop it here
+            interrupt_again()

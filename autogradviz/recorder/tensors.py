@@ -11,6 +11,7 @@ object that autograd saved are the same window, and the same tensor here.
 
 from __future__ import annotations
 
+import sys
 import threading
 from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,9 +21,15 @@ import torch
 from autogradviz.events import NO_ID, TensorSeen
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from collections.abc import Set as AbstractSet
+
     from autogradviz.recorder.recorder import Recorder
 
 _storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] # noqa: SLF001
+MAX_WINDOWS: Final = 50_000
+"""More windows on living storages than this are not all remembered in a long recording."""
+
 _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
 
@@ -36,6 +43,16 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+class Sparse(dict[int, int]):
+    """Stands in for an array without end, most of which has been forgotten."""
+
+    def __missing__(self, number: int) -> int:
+        return NO_ID
+
+    def __len__(self) -> int:
+        return sys.maxsize
 
 
 class Window(NamedTuple):
@@ -56,9 +73,11 @@ class TensorTable:
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._ids: dict[Any, int] = {}
         self._storages: dict[int, int] = {}  # address → our number
-        self._weak = array("Q")  # one reference a storage
+        self._weak: MutableMapping[int, int] = {}  # one reference a storage, by address
+        self._count = 0
+        self._storage_count = 0
         self._windows: dict[tuple[torch.Size, torch.dtype], Window] = {}
-        self.storage_of = array("q")
+        self.storage_of: array[int] | Sparse = array("q")
         """Storages by tensor number, NO_ID where a tensor has none."""
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -91,11 +110,11 @@ class TensorTable:
             storage_id = self._storages.get(address)
             if storage_id is None:
                 weak: Any = storage._weak_ref()  # noqa: SLF001
-                self._weak.append(weak)
-                storage_id = self._storages[address] = len(self._storages)
-            tensor_id = len(self.storage_of)
+                self._weak[address] = weak
+                storage_id = self._storages[address] = self._storage_count
+                self._storage_count += 1
+            tensor_id = self._new(storage_id)
             self._ids[address, offset, window.size, dtype] = tensor_id
-            self.storage_of.append(storage_id)
         self._tell(
             self._threads.state().number, None, tensor_id, storage_id, window.shape, window.dtype,
             "cpu" if tensor.is_cpu else str(tensor.device), window.nbytes, storage.nbytes(),
@@ -124,16 +143,52 @@ class TensorTable:
         found = self._ids.get(key)
         if found is None:
             with self._lock:
-                found = self._ids[key] = len(self.storage_of)
-                self.storage_of.append(NO_ID)
+                found = self._ids[key] = self._new(NO_ID)
             thread = self._threads.state().number
             self._tell(thread, None, found, None, shape, dtype, device, 0, 0)
         return found
 
+    def _new(self, storage_id: int) -> int:
+        tensor_id = self._count
+        self._count += 1
+        if isinstance(self.storage_of, Sparse):
+            self.storage_of[tensor_id] = storage_id
+        else:
+            self.storage_of.append(storage_id)
+        return tensor_id
+
+    def forget(self, used: AbstractSet[int]) -> None:
+        """Let go of what is dead, and of the windows on living storages if those are too many.
+
+        Args:
+            used: tensors that must keep their numbers while they live.
+        """
+        with self._lock:
+            for address, weak in list(self._weak.items()):
+                if torch.UntypedStorage._expired(weak):  # noqa: SLF001
+                    torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
+                    del self._weak[address], self._storages[address]
+            crowded = len(self._ids) > MAX_WINDOWS
+            for key, tensor_id in list(self._ids.items()):
+                dead = type(key) is tuple and type(key[0]) is int and key[0] not in self._storages
+                if dead or (crowded and tensor_id not in used):
+                    del self._ids[key]
+            self.storage_of = Sparse((each, self.storage_of[each]) for each in self._ids.values())
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The numbers that may be used again."""
+        return set(self._ids.values())
+
+    @property
+    def storages(self) -> AbstractSet[int]:
+        """The numbers of the storages that may be used again."""
+        return set(self._storages.values())
+
     def close(self) -> None:
         """Give back every weak reference."""
-        for weak in self._weak:
+        for weak in self._weak.values():
             torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
-        self._weak = array("Q")
+        self._weak.clear()
         self._storages.clear()
         self._ids.clear()

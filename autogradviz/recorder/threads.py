@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,7 @@ class ThreadState:
     """Where one thread stands: which module, region, recomputation and node it is in."""
 
     __slots__ = (
+        "__weakref__",
         "calls",
         "follows",
         "marks",
@@ -48,7 +50,8 @@ class ThreadTable:
     def __init__(self) -> None:
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._states: list[ThreadState] = []
+        self._count = 0
+        self._states: WeakSet[ThreadState] = WeakSet()  # a thread's own dies with it
 
     def state(self, sequence_nr: int = 0) -> ThreadState:
         """Return the calling thread's state."""
@@ -56,10 +59,11 @@ class ThreadTable:
             return self._local.state  # type: ignore[no-any-return]
         except AttributeError:
             with self._lock:
-                state = ThreadState(len(self._states), sequence_nr)
-                self._states.append(state)
+                state = ThreadState(self._count, sequence_nr)
+                self._count += 1
+                self._states.add(state)
             self._local.state = state
             return state
 
     def __iter__(self) -> Iterator[ThreadState]:
-        return iter(self._states)
+        return iter(list(self._states))

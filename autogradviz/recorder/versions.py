@@ -7,6 +7,7 @@ and a counter found higher than anybody was seen raising it.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +15,11 @@ import torch
 
 from autogradviz.events import NO_ID, VersionBumped
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.tensors import version_of
+from autogradviz.recorder.tensors import Sparse, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Recorder
 
@@ -29,7 +31,7 @@ class VersionTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.known = array("q", [NO_ID] * _SPARE)
+        self.known: array[int] | Sparse = array("q", [NO_ID] * _SPARE)
         """The highest version seen, by storage number."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         """Of the storages whose counter moved: [(event, version)]."""
@@ -47,7 +49,7 @@ class VersionTable:
 
     def _version(self, storage_id: int) -> int:
         missing = storage_id + 1 - len(self.known)
-        if missing > 0:
+        if missing > 0 and not isinstance(self.known, Sparse):
             self.known.extend([NO_ID] * (missing + _SPARE))
         return self.known[storage_id]
 
@@ -76,6 +78,15 @@ class VersionTable:
             return found
         known = self._version(storage_id)
         return None if known == NO_ID else known
+
+    def forget(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep what is known of the storages given, and when since an event it was reached."""
+        self.known = Sparse((each, self._version(each)) for each in storages)
+        for key in [key for key in self._reached if key not in storages]:
+            del self._reached[key]
+        for reached in self._reached.values():
+            place = bisect_left(reached, (first_seq, 0))
+            del reached[: max(place - 1, 0)]
 
 
 @contextmanager

@@ -40,6 +40,11 @@ class _Harmless:
             yield Segment(text.translate(_COMMANDS), style, control)
 
 
+def harmless(inner: RenderableType) -> RenderableType:
+    """Return something that rich draws, without what terminals would obey."""
+    return _Harmless(inner)
+
+
 def megabytes(nbytes: int) -> str:
     """Return bytes in decimal units: "3.1 MB"."""
     size = float(nbytes)
@@ -127,3 +132,12 @@ def finding_text(finding: Finding) -> str:
     if len(body) > room:
         body = [*body[: room - 1], "…"]
     return "\n".join([*head, *body, *tail])
+
+
+def add_note(error: BaseException, finding: Finding) -> None:
+    """Add a finding to an exception, as a note that every traceback shows."""
+    note = finding_text(finding)
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.10 has no notes; tools that know them read the attribute
+        error.__notes__ = [*getattr(error, "__notes__", []), note]

@@ -35,7 +35,12 @@ def same(a, b):
     return a == b
 
 
-MODES = {"full": {}, "values": {"values": True}, "graph only": {"ops": False}}
+MODES = {
+    "full": {},
+    "values": {"values": True},
+    "graph only": {"ops": False},
+    "last step": {"keep_steps": 1},
+}
 
 
 def outcome(work, *, recorded, **options):

@@ -152,6 +152,7 @@ def test_of_a_file_cut_off_anywhere_the_beginning_is_read(tmp_path, monkeypatch)
 @given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), min_size=1))
 def test_flipped_bits_give_a_clear_error_or_what_can_be_read(tmp_path, flips):
     path = tmp_path / "t.agv"
+    path.unlink(missing_ok=True)
     save(small_log(), path)
     content = bytearray(path.read_bytes())
     for place, bit in flips:

@@ -1,0 +1,41 @@
+"""How far a recording is, on standard error."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import Final
+
+PAUSE_S: Final = 0.25
+"""Between two changes of the line on a terminal."""
+
+_ERASE: Final = "\r\x1b[K"
+
+
+class Progress:
+    """One line that is written anew on a terminal; elsewhere a line at step 1, 10, 100, ...."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._steps = 0
+        self._shown_at = 0.0
+        self._is_shown = False
+
+    def step_ended(self, events: int) -> None:
+        """Count a step; ``events`` were seen so far."""
+        self._steps += 1
+        if self._quiet:
+            return
+        line = f"autogradviz: {self._steps:,} steps, {events:,} events"
+        if not sys.stderr.isatty():
+            if set(str(self._steps)[1:]) <= {"0"} and str(self._steps)[0] == "1":
+                sys.stderr.write(f"{line}\n")
+        elif monotonic() >= self._shown_at + PAUSE_S:
+            sys.stderr.write(f"{_ERASE}{line}")
+            sys.stderr.flush()
+            self._shown_at, self._is_shown = monotonic(), True
+
+    def end(self) -> None:
+        """Take the line away again."""
+        if self._is_shown:
+            sys.stderr.write(_ERASE)

@@ -1,0 +1,271 @@
+"""``autogradviz run``: record a program that knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentTypeError
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.commands.program import (
+    WhenImported,
+    outermost_frame,
+    read_program,
+    run_as_main,
+    show_uncaught,
+)
+from autogradviz.commands.progress import Progress
+from autogradviz.errors import AutogradvizError, ProgramNotFoundError
+from autogradviz.log import require_free
+from autogradviz.recording import record
+from autogradviz.render.text import as_text, findings, megabytes
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from autogradviz.commands.program import Program
+    from autogradviz.trace import Trace
+
+FAILED: Final = 2
+KEPT: Final = 3
+"""Steps that are held when nothing else is asked for."""
+
+_WITH_VALUE: Final = frozenset({"-o", "--output", "--keep-steps", "--steps", "--within"})
+_USAGE: Final = "autogradviz run [options] (script.py | -m module) [arguments]"
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Tell the command line of ``run``."""
+    parser = commands.add_parser(
+        "run",
+        help="record a program, and say what went wrong in it (needs torch)",
+        usage=_USAGE,
+        description="Run a program as Python would, and record it. When it fails, or when "
+        "something is found, its trace is written.",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write the trace here, whatever happens; never over another file",
+    )
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument(
+        "--keep-steps",
+        type=_whole_number,
+        metavar="N",
+        default=KEPT,
+        help=f"hold the last N training steps (default: {KEPT})",
+    )
+    amount.add_argument(
+        "--all", action="store_true", help="keep all steps, and write them while they are recorded"
+    )
+    amount.add_argument(
+        "--steps",
+        type=_span,
+        metavar="A:B",
+        help="record steps A to B-1 only, counted from 0 by calls of optimizer.step()",
+    )
+    parser.add_argument(
+        "--within",
+        metavar="MODULE",
+        help='write only what happened in modules of this name, as "h.*.attn"',
+    )
+    parser.add_argument("--values", action="store_true", help="also compare what tensors hold")
+    parser.add_argument("--no-ops", action="store_true", help="graph and backward only; cheaper")
+    parser.add_argument("--no-stacks", action="store_true", help="without lines; cheaper")
+    parser.add_argument("-q", "--quiet", action="store_true", help="tell of failures only")
+    parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))
+
+
+def _whole_number(text: str) -> int:
+    """Return a number of steps, from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a whole number from 1"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def _span(text: str) -> range:
+    """Return the steps that "A:B" names; either may be left out of it."""
+    first, colon, last = text.partition(":")
+    numbers = all(part.isdecimal() or not part for part in (first, last))
+    span = range(int(first or 0), int(last or sys.maxsize)) if numbers and colon else range(0)
+    if not span:
+        message = f"{text!r} is not A:B, with A smaller than B"
+        raise ArgumentTypeError(message)
+    return span
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what is ours of a command line, and the program with all that follows it.
+
+    The second is empty unless the command is ``run`` and a program is named.
+    """
+    words = list(words)
+    if words[:1] != ["run"]:
+        return words, []
+    place = 1
+    while place < len(words) and words[place].startswith("-"):
+        if words[place] == "-m":
+            named = place + 1 < len(words)
+            return (words[:place], words[place:]) if named else (words[:1], [])
+        place += 2 if words[place] in _WITH_VALUE else 1
+    return words[:place], words[place:]
+
+
+def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run a program and record it from where it imports torch; return the exit code.
+
+    What the program raises is raised, and Python shows it as if nobody had been there.
+    """
+    program = read_program(words)
+    session = _Session(options, program)
+    try:
+        session.check()
+    except AutogradvizError as error:
+        return _complain(str(error))
+    try:
+        run_as_main(program)
+    except ProgramNotFoundError as error:
+        session.waiting.remove()
+        return _complain(str(error))
+    except BaseException as error:
+        session.close(error, failed=not _is_success(error))
+        if isinstance(error, SystemExit):  # Python shows nothing of it
+            session.report()
+        else:
+            show_uncaught(error, session.report)
+        raise
+    session.close(None, failed=False)
+    session.report()
+    return 0
+
+
+def _is_success(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in {None, 0}
+
+
+class _Session:
+    """One program's recording: opened when torch is there, written where that is asked for."""
+
+    def __init__(self, options: argparse.Namespace, program: Program) -> None:
+        self._options = options
+        self._process = os.getpid()
+        self._lines: list[str] = []
+        self._trace: Trace | None = None
+        self._stepped = 0
+        self._pacing = ExitStack()
+        self._target: Path = options.output or _free_name(program.stem)
+        self._progress = Progress(quiet=options.quiet)
+        self._recording = record(
+            values=options.values,
+            ops=not options.no_ops,
+            stacks=not options.no_stacks,
+            keep_steps=None if options.all or options.steps else options.keep_steps,
+            path=self._target if options.all else None,
+        )
+        self.waiting = WhenImported("torch", self._torch_is_there)
+
+    def check(self) -> None:
+        """Refuse what would fail only after hours; wait for torch.
+
+        Raises:
+            FileExistsAlreadyError: the trace would be written over another file.
+        """
+        require_free(self._target)
+        self.waiting.install()
+
+    def _torch_is_there(self) -> None:
+        if self._options.steps is None:
+            self._open()
+            return
+        from autogradviz.recorder.steps import hear_optimizers
+
+        self._pacing.enter_context(hear_optimizers(self._count))
+        if self._options.steps.start == 0:
+            self._open()
+
+    def _count(self) -> None:
+        """Open or close the recording: an optimizer has stepped."""
+        self._stepped += 1
+        if os.getpid() != self._process:
+            return
+        if self._stepped == self._options.steps.start:
+            self._open()
+        elif self._stepped == self._options.steps.stop and self._trace is not None:
+            self._finish(None)
+
+    def _open(self) -> None:
+        try:
+            self._trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
+        except AutogradvizError as error:  # the program goes on without being recorded
+            _complain(str(error))
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Close the recording, if it is open."""
+        if not self._recording.is_open:
+            return
+        missed = self._recording.finish(error)
+        if missed is not None and missed.summary is not None:
+            self._lines.append(missed.summary.removeprefix("autogradviz "))
+
+    def close(self, error: BaseException | None, *, failed: bool) -> None:
+        """End the recording, write what is to be written, and note what to tell."""
+        self.waiting.remove()
+        self._pacing.close()
+        self._progress.end()
+        if os.getpid() != self._process:  # a forked child: the recording is its parent's
+            return
+        if self._trace is None:
+            why = f"only {self._stepped} steps were made" if self._stepped else "torch was not used"
+            self._lines.append(f"nothing was recorded: {why}")
+            return
+        told = None if isinstance(error, SystemExit) else error
+        self._finish(told)
+        found = self._trace.diagnose()
+        if found and told is None:  # else the exception carries the first as its note
+            self._lines.append(f"found\n{as_text(findings(found))}")
+        elif len(found) > 1 or (found and sys.version_info < (3, 11)):
+            rest = found if sys.version_info < (3, 11) else found[1:]
+            self._lines.append(f"also found\n{as_text(findings(rest))}")
+        if failed or found or self._options.all or self._options.output is not None:
+            self._write(self._trace)
+
+    def _write(self, trace: Trace) -> None:
+        target = self._target
+        try:
+            if self._options.within is not None:
+                trace = trace.within(self._options.within)
+            if not self._options.all or trace is not self._trace:
+                trace.save(target)
+        except (OSError, AutogradvizError) as error:
+            self._lines.append(f"the trace could not be written to {target}: {error}")
+            return
+        size = megabytes(target.stat().st_size)
+        self._lines.append(f"{target} ({size}); look at it with: autogradviz html {target}")
+
+    def report(self) -> None:
+        """Say on standard error what became of it, once."""
+        if os.getpid() == self._process:
+            for line in self._lines:
+                sys.stderr.write(f"autogradviz: {line}\n")
+            self._lines.clear()
+
+
+def _free_name(stem: str) -> Path:
+    """Return a name in this folder that no file has: "train.agv", "train-2.agv", ...."""
+    count, path = 1, Path(f"{stem}.agv")
+    while path.exists():
+        count += 1
+        path = Path(f"{stem}-{count}.agv")
+    return path
+
+
+def _complain(message: str) -> int:
+    sys.stderr.write(f"autogradviz: {' '.join(message.split())}\n")
+    return FAILED

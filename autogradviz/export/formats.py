@@ -1,0 +1,62 @@
+"""Which formats there are, and which one a file's name asks for."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.errors import UnknownFormatError
+from autogradviz.export.graph import write_dot, write_graphml, write_model_explorer
+from autogradviz.export.perfetto import write_perfetto
+from autogradviz.export.tables import write_parquet, write_sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autogradviz.log import PathLike
+    from autogradviz.model import Model
+
+FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...]]]] = {
+    "parquet": (write_parquet, (".parquet",)),
+    "sqlite": (write_sqlite, (".sqlite", ".sqlite3", ".db")),
+    "perfetto": (write_perfetto, (".pftrace", ".perfetto-trace")),
+    "model-explorer": (write_model_explorer, (".json",)),
+    "graphml": (write_graphml, (".graphml",)),
+    "dot": (write_dot, (".dot", ".gv")),
+}
+"""What writes each format, and the ends of files' names that ask for it."""
+
+
+def export(model: Model, path: PathLike, format: str | None = None) -> None:  # noqa: A002
+    """Write a recording in another program's format; the file appears whole or not at all.
+
+    Args:
+        model: what was recorded.
+        path: where to write.
+        format: one of ``FORMATS``; by default the one that the end of the name asks for.
+
+    Raises:
+        UnknownFormatError: there is no such format, or the name asks for none.
+        MissingExtraError: a package that the format needs is not installed.
+    """
+    target = Path(path)
+    write = FORMATS[format or _format_of(target)][0] if format in {None, *FORMATS} else None
+    if write is None:
+        message = f"{format!r} is none of the formats {', '.join(FORMATS)}."
+        raise UnknownFormatError(message)
+    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
+    try:
+        write(model, partial)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _format_of(path: Path) -> str:
+    for name, (_, ends) in FORMATS.items():
+        if path.name.lower().endswith(ends):
+            return name
+    known = ", ".join(end for _, ends in FORMATS.values() for end in ends)
+    message = f"{path.name} does not say its format: end the name with one of {known}, or name one."
+    raise UnknownFormatError(message)

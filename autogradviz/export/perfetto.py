@@ -1,0 +1,150 @@
+"""The timeline for ui.perfetto.dev: what ran when, saved bytes, and which op made which node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from autogradviz.errors import MissingExtraError
+from autogradviz.export.words import encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from autogradviz.model import Model
+    from autogradviz.model.types import Op
+
+_SEQUENCE: Final = 1  # all packets are of one writer
+_PROCESS: Final = 1  # the track that all others hang on
+_ROWS: Final = {
+    "module": "modules",
+    "forward": "forward",
+    "forward op": "forward ops",
+    "recompute": "recomputation",
+    "recompute op": "recomputation ops",
+    "backward": "backward",
+    "node": "backward nodes",
+    "backward op": "backward ops",
+}
+"""Kinds of slices, in the order of their tracks."""
+
+
+class _Slice(NamedTuple):
+    """One bar; sorted, what is around comes before what is inside."""
+
+    start_ns: int
+    minus_end_ns: int
+    name: str
+    facts: tuple[tuple[str, str], ...] = ()
+    flow_out: int | None = None
+    flow_in: int | None = None
+
+
+def write_perfetto(model: Model, path: Path) -> None:
+    """Write tracks of forward, backward and recomputation for each thread.
+
+    Raises:
+        MissingExtraError: the package ``perfetto`` is not installed.
+    """
+    try:
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+        from perfetto.trace_builder.proto_builder import TraceProtoBuilder
+    except ImportError as error:
+        message = 'Perfetto files need a package: pip install "autogradviz[perfetto]"'
+        raise MissingExtraError(message) from error
+    writer = _Writer(TraceProtoBuilder(), TrackEvent)
+    tracks = _collect(model)
+    order = list(_ROWS)
+    for kind, thread in sorted(tracks, key=lambda key: (key[1], order.index(key[0]))):
+        name = _ROWS[kind] + (f", thread {thread}" if thread else "")
+        writer.slices(name, tracks[kind, thread])
+    curve = model.memory
+    writer.counter("saved for backward", zip(curve.times_ns, curve.nbytes, strict=True))
+    path.write_bytes(writer.builder.serialize())
+
+
+def _collect(model: Model) -> dict[tuple[str, int], list[_Slice]]:
+    """Return the slices of each kind and thread."""
+    tracks: dict[tuple[str, int], list[_Slice]] = {}
+    made: dict[int | None, int] = {op.node_id: op.seq for op in model.ops if op.node_id is not None}
+    for span in model.timeline.spans:
+        if span.kind in _ROWS:
+            # The first run of a node; a flow ends once.
+            flow_in = made.pop(span.ref, None) if span.kind == "node" else None
+            entry = _Slice(span.start_ns, -span.end_ns, span.label or span.kind, flow_in=flow_in)
+            tracks.setdefault((span.kind, span.thread), []).append(entry)
+    for op in model.ops:
+        phase = op.phase if f"{op.phase} op" in _ROWS else "forward"
+        flow_out = op.seq if op.node_id is not None else None
+        entry = _Slice(op.time_ns, -op.time_ns - op.duration_ns, op.name, _facts(op), flow_out)
+        tracks.setdefault((f"{phase} op", op.thread), []).append(entry)
+    return tracks
+
+
+def _facts(op: Op) -> tuple[tuple[str, str], ...]:
+    facts = {
+        "op": op.overload,
+        "module": op.module,
+        "line": str(op.location) if op.location else "",
+        "outputs": ", ".join(f"{t.dtype}{list(t.shape)}" for t in op.outputs),
+    }
+    return tuple((key, value) for key, value in facts.items() if value)
+
+
+class _Writer:
+    """Makes packets."""
+
+    def __init__(self, builder: Any, event: Any) -> None:
+        self.builder = builder
+        self._event = event
+        self._tracks = _PROCESS
+        descriptor = builder.add_packet().track_descriptor
+        descriptor.uuid = _PROCESS
+        descriptor.process.pid = 1
+        descriptor.process.process_name = "autogradviz"
+        descriptor.child_ordering = descriptor.ChildTracksOrdering.EXPLICIT
+
+    def _track(self, name: str) -> Any:
+        self._tracks += 1
+        descriptor = self.builder.add_packet().track_descriptor
+        descriptor.uuid = self._tracks
+        descriptor.parent_uuid = _PROCESS
+        descriptor.sibling_order_rank = self._tracks
+        descriptor.name = name
+        return descriptor
+
+    def _at(self, time_ns: int, track: int, kind: int) -> Any:
+        packet = self.builder.add_packet()
+        packet.timestamp = time_ns
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        packet.track_event.type = kind
+        packet.track_event.track_uuid = track
+        return packet.track_event
+
+    def slices(self, name: str, found: list[_Slice]) -> None:
+        """Add a track; a slice that would outlast the one around it ends with that one."""
+        track = self._track(name).uuid
+        around: list[int] = []  # where the open slices end
+        for each in sorted(found, key=lambda each: each[:2]):
+            while around and around[-1] <= each.start_ns:
+                self._at(around.pop(), track, self._event.TYPE_SLICE_END)
+            event = self._at(each.start_ns, track, self._event.TYPE_SLICE_BEGIN)
+            event.name = encodable(each.name)
+            for key, value in each.facts:
+                note = event.debug_annotations.add()
+                note.name, note.string_value = key, encodable(value)
+            if each.flow_out is not None:
+                event.flow_ids.append(each.flow_out)
+            if each.flow_in is not None:
+                event.terminating_flow_ids.append(each.flow_in)
+            end_ns = -each.minus_end_ns
+            around.append(min(end_ns, around[-1]) if around else end_ns)
+        while around:
+            self._at(around.pop(), track, self._event.TYPE_SLICE_END)
+
+    def counter(self, name: str, points: Iterable[tuple[int, int]]) -> None:
+        """Add a track of bytes over time."""
+        descriptor = self._track(name)
+        descriptor.counter.unit = descriptor.counter.UNIT_SIZE_BYTES
+        for time_ns, value in points:
+            self._at(time_ns, descriptor.uuid, self._event.TYPE_COUNTER).counter_value = value

@@ -1,0 +1,152 @@
+"""Where the batches of a file lie, and how large each would become: read before Arrow reads them.
+
+An Arrow stream is a row of messages: a mark, the size of a description (a flatbuffer), the
+description, a body. A batch's body is a row of compressed buffers, each of which begins with its
+size before compression. A hostile file may promise, or really hold, terabytes in a few bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_BATCH_NBYTES: Final = 2**28
+"""Of one batch, before compression: a hundred times what a recording writes."""
+
+MAX_RATIO: Final = 500
+"""Of all batches' sizes before compression to the file's: ten times what recordings reach."""
+
+_FREE_NBYTES: Final = 2**26  # small files may be denser than that
+_MARK: Final = 0xFFFFFFFF
+_RECORD_BATCH: Final = 3
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of a message
+_LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of a record batch
+_EMPTY: Final = 8  # a buffer without even a size
+
+
+class OversizedError(ValueError):
+    """A batch would become larger than any that a recording writes."""
+
+
+class Message(NamedTuple):
+    """One message: where it lies in the file."""
+
+    start: int
+    end: int
+    rows: int | None  # None where it is no batch
+
+
+def read_messages(content: bytes) -> Iterator[Message]:
+    """Yield the messages of a stream, up to its end mark or the end of the file.
+
+    Raises:
+        ValueError: if the next one is cut off or damaged.
+        OversizedError: if its batch is too large.
+    """
+    place, total = 0, 0
+    limit = _FREE_NBYTES + MAX_RATIO * len(content)
+    while place < len(content):
+        try:
+            mark, size = struct.unpack_from("<Ii", content, place)
+            if mark == _MARK and size == 0:
+                return
+            message, nbytes = _read_message(content, place, mark, size)
+        except (struct.error, IndexError) as error:
+            reason = "a batch is cut off"
+            raise ValueError(reason) from error
+        total += nbytes
+        if nbytes > MAX_BATCH_NBYTES or total > limit:
+            reason = f"a batch would take {nbytes:,} bytes"
+            raise OversizedError(reason)
+        yield message
+        place = message.end
+
+
+def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Message, int]:
+    """Return a message and how many bytes its batch would take."""
+    described = place + 8
+    body = described + size
+    table = _Table(content, described + _number("<I", content, described))
+    body_nbytes = table.scalar(_BODY_LENGTH, "<q")
+    end = body + body_nbytes
+    if mark != _MARK or size < 0 or body_nbytes < 0 or end > len(content):
+        reason = "a batch is cut off"
+        raise ValueError(reason)
+    if table.scalar(_HEADER_TYPE, "<B") != _RECORD_BATCH:
+        return Message(place, end, None), 0
+    batch = _Table(content, table.offset(_HEADER))
+    rows = batch.scalar(_LENGTH, "<q")
+    compressed = batch.has(_COMPRESSION)
+    nbytes = sum(
+        _size_before_compression(content, body + offset, length, end) if compressed else length
+        for offset, length in batch.pairs(_BUFFERS)
+    )
+    return Message(place, end, rows), max(nbytes, rows)
+
+
+def _size_before_compression(content: bytes, start: int, length: int, end: int) -> int:
+    if length < _EMPTY:
+        return 0
+    if start + length > end:
+        reason = "a buffer lies outside its batch"
+        raise ValueError(reason)
+    size = _number("<q", content, start)
+    return length if size == -1 else abs(size)  # -1: it was not worth compressing
+
+
+def _number(kind: str, content: bytes, place: int) -> int:
+    if place < 0:  # which struct would count from the end
+        raise IndexError
+    found: int = struct.unpack_from(kind, content, place)[0]
+    return found
+
+
+class _Table:
+    """One table of a flatbuffer: fields at places that its own index tells."""
+
+    def __init__(self, content: bytes, place: int) -> None:
+        self._content = content
+        self._place = place
+        self._index = place - _number("<i", content, place)
+        self._index_size = _number("<H", content, self._index)
+
+    def _field(self, number: int) -> int | None:
+        entry = 4 + 2 * number
+        if entry + 2 > self._index_size:
+            return None
+        offset = _number("<H", self._content, self._index + entry)
+        return self._place + offset if offset else None
+
+    def has(self, number: int) -> bool:
+        """Return whether a field is there."""
+        return self._field(number) is not None
+
+    def scalar(self, number: int, kind: str) -> int:
+        """Return a number, 0 where it is left out."""
+        place = self._field(number)
+        return 0 if place is None else _number(kind, self._content, place)
+
+    def offset(self, number: int) -> int:
+        """Return where another table or a vector lies."""
+        place = self._field(number)
+        if place is None:
+            raise IndexError
+        return place + _number("<I", self._content, place)
+
+    def pairs(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield a vector of pairs of numbers."""
+        place = self._field(number)
+        if place is None:
+            return
+        vector = self.offset(number)
+        count = _number("<I", self._content, vector)
+        if 16 * count > len(self._content):
+            raise IndexError
+        for each in range(count):
+            first, second = struct.unpack_from("<qq", self._content, vector + 4 + 16 * each)
+            if first < 0 or second < 0:
+                raise IndexError
+            yield first, second

@@ -1,0 +1,104 @@
+"""A trace that is written while it is recorded: what is on disk is always a trace.
+
+Each batch goes to the file in one write, behind the last good one, so that a process that is
+killed leaves a file that reads well up to its last batch.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from autogradviz.log.columns import to_batch
+from autogradviz.log.file import described_schema, require_free, write_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.events import Event
+    from autogradviz.log.file import PathLike
+    from autogradviz.log.log import Row
+
+
+class Stream:
+    """One file that grows batch by batch."""
+
+    def __init__(self, path: PathLike) -> None:
+        """Begin a file.
+
+        Raises:
+            FileExistsAlreadyError: something stands there that is not an empty file.
+            OSError: the file cannot be made.
+        """
+        require_free(path)
+        self.path = Path(path).absolute()
+        self.file: BinaryIO = self.path.open("wb", buffering=0)
+        self._good = 0  # bytes that are whole batches
+        self._sink = _Sink()
+        self._writer = pa.ipc.new_stream(
+            pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
+        )
+        self._put()
+
+    def write(self, pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> None:
+        """Append one batch.
+
+        Raises:
+            OSError: it could not be written, or somebody took the file away.
+        """
+        self._writer.write_batch(to_batch(pieces))
+        self._put()
+
+    def close(self) -> None:
+        """End the file."""
+        try:
+            self._writer.close()
+            self._put()
+        finally:
+            self.file.close()
+
+    def _put(self) -> None:
+        """Write what Arrow has made, behind what is good; a part of it alone is taken back."""
+        content = self._sink.take()
+        self._require_in_place()
+        try:
+            self.file.seek(self._good)
+            rest = memoryview(content)
+            while rest:
+                rest = rest[self.file.write(rest) :]
+        except BaseException:
+            self.file.truncate(self._good)
+            raise
+        self._good += len(content)
+
+    def _require_in_place(self) -> None:
+        """Check that the path still leads to our file: what is written elsewhere is lost."""
+        known, there = os.fstat(self.file.fileno()), self.path.stat()
+        if (known.st_ino, known.st_dev) != (there.st_ino, there.st_dev):
+            raise FileNotFoundError(errno.ENOENT, "another file took its place", str(self.path))
+
+
+class _Sink:
+    """A file in memory that is emptied after each batch."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, part: bytes) -> int:
+        self._parts.append(bytes(part))
+        return len(part)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        content = b"".join(self._parts)
+        self._parts.clear()
+        return content

@@ -1,0 +1,294 @@
+"""``autogradviz run``: the program does what it does without, and its trace is there."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import autogradviz
+from autogradviz import log
+from autogradviz.events import OpCalled, StepEnded
+
+SCRIPTS = {
+    "ends": """
+        import sys, atexit
+        atexit.register(print, "at exit", flush=True)
+        print(__name__, __file__, sys.argv, sys.path[0], __spec__, __package__)
+        names = sorted(name for name in globals() if name != "__annotations__")
+        print(sys.modules["__main__"].__dict__ is globals(), names)
+    """,
+    "trains": """
+        import torch
+        x = torch.ones(3, requires_grad=True)
+        x.exp().sum().backward()
+        print(x.grad.tolist())
+    """,
+    "exits with 3": "import sys; print('out'); sys.exit(3)",
+    "exits with words": "import torch, sys; sys.exit('went wrong')",
+    "exits with nothing": "raise SystemExit",
+    "raises": """
+        def inner():
+            raise ValueError("no")
+        try:
+            {}["a"]
+        except KeyError:
+            inner()
+    """,
+    "raises in torch": """
+        import torch
+        torch.ones(2) @ torch.ones(3)
+    """,
+    "has a hook of its own": """
+        import sys
+        def hook(kind, value, traceback):
+            print("hook", kind.__name__, value, traceback.tb_frame.f_code.co_name)
+        sys.excepthook = hook
+        raise RuntimeError("x")
+    """,
+    "syntax error": "def f(:\n    pass",
+    "warns": """
+        import warnings
+        warnings.warn("careful")
+    """,
+    "thread goes on": """
+        import threading, time
+        def late():
+            time.sleep(0.2)
+            print("late", NAME)
+        NAME = "still here"
+        threading.Thread(target=late).start()
+        raise OSError(2, "gone", "file.txt")
+    """,
+    "pickles its own class": """
+        import pickle
+        class Thing: pass
+        print(type(pickle.loads(pickle.dumps(Thing()))).__module__)
+    """,
+    "sets the environment before torch": """
+        import os, sys
+        print("torch" in sys.modules)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        import torch
+        print(torch.get_num_threads(), type(torch.__loader__).__name__,
+              vars(torch.__loader__).keys() - {"name", "path"}, len(sys.meta_path))
+    """,
+    "forks": """
+        import os, sys, torch
+        child = os.fork()
+        if child == 0:
+            torch.ones(2).add(1)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+    """,
+    "forks and exits": """
+        import os, sys, torch
+        child = os.fork()
+        if child == 0:
+            sys.exit(5)
+        print(os.waitpid(child, 0)[1] >> 8)
+        sys.exit(1)
+    """,
+}
+
+FAILING = """
+import torch
+def loss(x):
+    y = x.exp()
+    y.add_(1)
+    return y.sum()
+loss(torch.ones(3, requires_grad=True)).backward()
+"""
+
+
+def environment():
+    paths = os.pathsep.join([os.path.dirname(os.path.dirname(autogradviz.__file__))])
+    return {**os.environ, "PYTHONPATH": paths}
+
+
+def start(*arguments, cwd, **options):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        **options,
+    )
+
+
+def run(*arguments, cwd):
+    return start("-m", "autogradviz", "run", *arguments, cwd=cwd)
+
+
+def own_lines(text):
+    return [line for line in text.splitlines() if not line.startswith("autogradviz: ")]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_does_what_it_does_without(tmp_path, name):
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPTS[name]))
+    plain = start("script.py", "--a", "-o", "b c", cwd=tmp_path)
+    seen = run("-q", "script.py", "--a", "-o", "b c", cwd=tmp_path)
+    assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout)
+    assert own_lines(seen.stderr) == plain.stderr.splitlines()
+
+
+@pytest.mark.parametrize("module", ["package", "package.part"])
+def test_a_module_does_what_it_does_without(tmp_path, module):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import sys; print('package', sys.argv)")
+    code = (
+        "import sys; from package import part\n"
+        "print(__name__, __file__, __package__, __spec__.name, sys.argv, sys.path[0])\n"
+    )
+    (tmp_path / "package" / "__main__.py").write_text(code)
+    (tmp_path / "package" / "part.py").write_text("print(__name__, __package__)")
+    plain = start("-m", module, "-m", "x", cwd=tmp_path)
+    seen = run("-q", "-m", module, "-m", "x", cwd=tmp_path)
+    assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout)
+    assert plain.stdout.count("\n") > 1
+    assert own_lines(seen.stderr) == plain.stderr.splitlines()
+
+
+def test_a_folder_with_a_main_is_run(tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(
+        "import sys; print(__name__, sys.argv, sys.path[0])"
+    )
+    assert run("-q", "app", "1", cwd=tmp_path).stdout == start("app", "1", cwd=tmp_path).stdout
+
+
+def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
+    (tmp_path / "fails.py").write_text(FAILING)
+    plain = start("fails.py", cwd=tmp_path)
+    (tmp_path / "fails.agv").write_text("somebody's own")
+    seen = run("fails.py", cwd=tmp_path)
+    assert seen.returncode == plain.returncode == 1
+    assert seen.stderr.startswith(plain.stderr)
+    assert "autogradviz: ExpBackward0.result was written before backward needed it" in seen.stderr
+    assert "y = y.add(1)" in seen.stderr
+    assert "autogradviz: fails-2.agv (" in seen.stderr
+    assert (tmp_path / "fails.agv").read_text() == "somebody's own"
+    (finding,) = autogradviz.load(tmp_path / "fails-2.agv").diagnose()
+    assert finding.culprit.lineno == 5
+    frames = autogradviz.load(tmp_path / "fails-2.agv").model.stack(
+        autogradviz.load(tmp_path / "fails-2.agv").log.of(OpCalled)[0].stack_id
+    )
+    assert {frame.filename for frame in frames if not frame.filename.startswith(sys.prefix)} <= {
+        str(tmp_path / "fails.py"),
+        os.path.join(os.path.dirname(autogradviz.__file__), "commands", "program.py"),
+    }
+
+
+def test_what_goes_well_leaves_nothing_unless_asked(tmp_path):
+    (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
+    assert run("-q", "trains.py", cwd=tmp_path).stderr == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["trains.py"]
+    done = run("-q", "-o", "x.agv", "trains.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
+
+
+TRAINING = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.Tanh()))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(12):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+print(model[0].weight.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "events_told"),
+    [
+        (["-o", "x.agv"], [9, 10, 11], True),
+        (["-o", "x.agv", "--keep-steps", "1"], [11], True),
+        (["--all"], list(range(12)), True),
+        (["-o", "x.agv", "--steps", "2:4"], [0, 1], True),
+        (["-o", "x.agv", "--steps", ":1"], [0], True),
+        (["-q", "-o", "x.agv", "--steps", "11:"], [0], False),
+    ],
+)
+def test_which_steps_are_recorded(tmp_path, options, steps, events_told):
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = run(*options, "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, start("train.py", cwd=tmp_path).stdout)
+    trace = autogradviz.load(tmp_path / ("train.agv" if options == ["--all"] else "x.agv"))
+    assert [event.step for event in trace.log.of(StepEnded)] == steps
+    assert trace.log.problem is None
+    assert trace.diagnose() == []
+    assert ("autogradviz: 1 steps, " in done.stderr) == events_told
+
+
+def test_steps_that_never_came_are_told_of(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = run("-q", "--steps", "40:50", "train.py", cwd=tmp_path)
+    assert done.stderr == "autogradviz: nothing was recorded: only 12 steps were made\n"
+
+
+def test_only_some_modules_are_written(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING)
+    run("-q", "-o", "x.agv", "--within", "Sequential.1", "train.py", cwd=tmp_path)
+    trace = autogradviz.load(tmp_path / "x.agv")
+    assert trace.log.problem is None
+    assert {op.module for op in trace.model.ops if op.phase == "forward"} == {"Sequential.1.0"}
+    assert {node.name for node in trace.model.graph.nodes.values()} == {"TanhBackward0"}
+    assert "modules named 'Sequential.1'" in trace.model.notices[-1].message
+
+
+def test_the_output_is_never_another_file(tmp_path):
+    (tmp_path / "trains.py").write_text("print('ran')")
+    done = run("-o", "trains.py", "trains.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "autogradviz: trains.py exists already; remove it, or name another file. [file-exists]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["absent.py"], "absent.py: No such file or directory [program-not-found]"),
+        (["-m", "absent"], "no module named absent that could be run [program-not-found]"),
+        ([], "name a script, or -m and a module"),
+        (["-m"], "name a script, or -m and a module"),
+    ],
+)
+def test_what_cannot_be_run_gives_code_2(tmp_path, words, complaint):
+    done = run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+
+
+def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
+    (tmp_path / "waits.py").write_text(
+        "import signal, time, torch\n"  # who starts the tests in the background has it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "x = torch.ones(2, requires_grad=True).exp()\n"
+        "print('ready', flush=True); time.sleep(60)\n"
+    )
+    ends = []
+    for command in (["waits.py"], ["-m", "autogradviz", "run", "-o", "w.agv", "waits.py"]):
+        child = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+        ends.append((child.returncode, own_lines(errors)))
+    assert ends[0] == ends[1]
+    assert log.load(tmp_path / "w.agv").problem is None
