@@ -96,9 +96,9 @@ def where(cells: dict[str, dict]) -> str:
         for name in names
     )
     return (
-        f"\nOf the {full:,.1f} ms that record() adds, graph, saves and modules take {graph:,.1f} ms, "
-        f"operators {full - graph:,.1f} ms, {full - bare:,.1f} ms of it their stacks. An empty mode "
-        f"and empty hooks take {floor:,.1f} ms.\n"
+        f"\nOf the {full:,.1f} ms that record() adds, graph, saves and modules take "
+        f"{graph:,.1f} ms, operators {full - graph:,.1f} ms, {full - bare:,.1f} ms of it their "
+        f"stacks. An empty mode and empty hooks take {floor:,.1f} ms.\n"
     )
 
 
