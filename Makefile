@@ -54,7 +54,8 @@ notebooks: $(VENV)/.developing ## run the notebooks again and keep their outputs
 pictures: $(VENV)/.developing ## draw the pictures of the documents again
 	$(BIN)/python assets/pictures.py
 
-bench: $(VENV)/.developing ## measure what recording costs, and write it to assets/bench.md
+bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/bench.md
+	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench.py
 
 calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md

@@ -1,94 +1,145 @@
-"""What recording costs: ratios of CPU time, one thread, in one run. ``make bench`` prints them."""
+"""What watching a training step costs, ours and others'. ``make bench`` writes the table.
+
+Every step is watched in every way in a process of its own. There the plain and the watched step
+take turns, one thread, and their CPU times are compared: ratios of medians, with half the spread
+of the ratios beside them as the machine's noise. The first turn warms up. What is missing is
+said in a word.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
+import resource
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
-import autogradviz
-from autogradviz.demo.gpt import GPT, Config
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TABLE = Path(__file__).parent.parent / "assets" / "bench.md"
-ROUNDS = {64: 9, 768: 3}  # by width: a wide step takes a second
+TURNS = (3, 9)  # at least, at most
+SECONDS = float(os.environ.get("BENCH_SECONDS", "15"))  # a cell, about
+LIMIT_S = 600
+MIB = 2**20
+FLOOR = "floor: empty mode, empty hooks"
 
 
-class EmptyMode(TorchDispatchMode):
-    """The floor: a dispatch mode that does nothing."""
+def measure(step: str, way: str) -> dict:
+    """Measure one cell of the table, in this process."""
+    import torch
+    from bench_steps import STEPS
+    from bench_ways import WAYS, Missing, drawn, plain
 
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-WAYS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "plain": nullcontext,
-    "empty dispatch mode": EmptyMode,
-    "record()": autogradviz.record,
-    "record(ops=False)": lambda: autogradviz.record(ops=False),
-    "record(stacks=False)": lambda: autogradviz.record(stacks=False),
-    "record(values=True)": lambda: autogradviz.record(values=True),
-}
-
-
-def measure(width: int) -> dict[str, list[float]]:
-    """Return CPU seconds of one training step, by way, round by round."""
+    torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = Config(layers=12, width=width, heads=4, context=64)
-    model = GPT(config)
-    characters = torch.randint(0, 128, (2, 64))
+    model, inputs = STEPS[step]()
+    watch = WAYS[way]
+    pairs, began, watched = [], time.monotonic(), None
+    try:
+        while len(pairs) <= TURNS[0] or (
+            len(pairs) <= TURNS[1] and time.monotonic() - began < SECONDS
+        ):
+            watched = None
+            pair = [_seconds(plain, model, inputs)[0]]
+            seconds, watched = _seconds(watch, model, inputs)
+            pairs.append((*pair, seconds))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        with tempfile.TemporaryDirectory() as folder:
+            events, file_bytes, drawing_s = drawn(watched, Path(folder))
+    except Missing as missing:
+        return {"missing": str(missing)}
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}"}
+    return {
+        "pairs": pairs[1:],
+        "peak": peak,
+        "events": events,
+        "file_bytes": file_bytes,
+        "drawing_s": drawing_s,
+    }
 
-    def step() -> None:
-        model.zero_grad()
-        model(characters, characters).backward()
 
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    for number in range(ROUNDS[width] + 1):
-        for name, way in WAYS.items():
-            gc.collect()
-            started = time.process_time()
-            with way():
-                step()
-            if number:  # the first round warms up
-                seconds[name].append(time.process_time() - started)
-    return seconds
+def _seconds(work, *args):
+    gc.collect()
+    began = time.process_time()
+    result = work(*args)
+    return time.process_time() - began, result
+
+
+def row(way: str, cell: dict, plain: dict) -> str:
+    """Return one row of a step's table."""
+    if "missing" in cell:
+        return f"| {way} | {cell['missing']} | | | | |"
+    ratios = [seconds / base for base, seconds in cell["pairs"]]
+    base, own = (statistics.median(column) for column in zip(*cell["pairs"], strict=True))
+    noise = (max(ratios) - min(ratios)) / 2
+    events = cell["events"]
+    each = f"{(own - base) / events * 1e6:.1f} µs × {events:,}" if events else ""
+    took = f"{base * 1e3:,.1f} ms" if way == "plain" else f"{own / base:.2f}×"
+    more = (cell["peak"] - plain["peak"]) / MIB
+    peak = f"{cell['peak'] / MIB:,.0f} MiB" if way == "plain" else f"{more:+,.0f} MiB"
+    drawing = "" if cell["drawing_s"] is None else f"{cell['drawing_s']:.2f} s"
+    size = "" if cell["file_bytes"] is None else f"{cell['file_bytes'] / 1024:,.0f} KiB"
+    return f"| {way} | {took} ± {noise:.2f} | {each} | {peak} | {drawing} | {size} |"
+
+
+def where(cells: dict[str, dict]) -> str:
+    """Say what the time of a full recording goes to: what is saved by leaving parts of it out."""
+    names = ("record()", "record(ops=False)", "record(stacks=False)", FLOOR)
+    if any("missing" in cells[name] for name in names):
+        return ""
+    full, graph, bare, floor = (
+        statistics.median(seconds - base for base, seconds in cells[name]["pairs"]) * 1e3
+        for name in names
+    )
+    return (
+        f"\nOf the {full:,.1f} ms that record() adds, graph, saves and modules take "
+        f"{graph:,.1f} ms, operators {full - graph:,.1f} ms, {full - bare:,.1f} ms of it their "
+        f"stacks. An empty mode and empty hooks take {floor:,.1f} ms.\n"
+    )
+
+
+def child(step: str, way: str) -> dict:
+    """Measure one cell in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        ran = subprocess.run(
+            [sys.executable, __file__, step, way],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+            env=environment,
+        )
+        return json.loads(ran.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"missing": f"over {LIMIT_S} s"}
+    except subprocess.CalledProcessError as error:
+        return {"missing": f"ended with {error.returncode}"}
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    columns = {width: measure(width) for width in ROUNDS}
-    head = [f"12-layer GPT, d={width}, checkpointed" for width in columns]
-    rows = [f"| | {' | '.join(head)} |", f"|---|{'---|' * len(head)}"]
-    for name in WAYS:
-        cells = []
-        for seconds in columns.values():
-            plain = statistics.median(seconds["plain"])
-            own = statistics.median(seconds[name])
-            noise = (max(seconds[name]) - min(seconds[name])) / plain / 2
-            text = f"{own * 1e3:.0f} ms" if name == "plain" else f"{own / plain:.2f}×"
-            cells.append(f"{text} ± {noise:.2f}")
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    table = "\n".join(rows) + "\n"
-    TABLE.write_text(table, encoding="utf-8")
-    sys.stdout.write(table)
+    from bench_steps import STEPS
+    from bench_ways import WAYS
+
+    head = "| | CPU time | per event | peak memory | drawing | file |\n|---|---|---|---|---|---|\n"
+    parts = []
+    for step in STEPS:
+        cells = {}
+        for way in WAYS:
+            cells[way] = child(step, way)
+            sys.stdout.write(f"{step}: {row(way, cells[way], cells['plain'])}\n")
+            sys.stdout.flush()
+        rows = [row(way, cell, cells["plain"]) for way, cell in cells.items()]
+        parts.append(f"### {step}\n\n{head}" + "\n".join(rows) + "\n" + where(cells))
+        TABLE.write_text("\n".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        sys.stdout.write(json.dumps(measure(*sys.argv[1:])) + "\n")
+    else:
+        main()

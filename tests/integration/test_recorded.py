@@ -2,6 +2,8 @@
 
 import io
 import runpy
+import traceback
+from typing import ClassVar
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import autogradviz
 from autogradviz.events import (
     BackwardStarted,
+    FrameSeen,
     GradAccumulated,
     ModuleEntered,
     MutationCloned,
@@ -28,6 +31,7 @@ from autogradviz.events import (
     ParameterSeen,
     RecomputeStopped,
     RegionEntered,
+    StackSeen,
     TensorReleased,
     TensorSaved,
     TensorUnpacked,
@@ -430,3 +434,55 @@ def test_a_regions_arguments_are_kept_until_its_graph_dies():
     (region,) = trace.checkpoints()
     assert kept not in region.saved
     assert trace.model.memory.nbytes[0] == 8000
+
+
+class Probe(torch.autograd.Function):
+    """Runs one op in forward and one in backward, and notes from where each was called."""
+
+    called: ClassVar[dict[str, list[str]]] = {}
+
+    @staticmethod
+    def forward(ctx, x):
+        Probe.called["aten.cosh.default"] = calling_functions()
+        return torch.cosh(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Probe.called["aten.sinh.default"] = calling_functions()
+        return torch.sinh(gradient)
+
+
+class Outer(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Inner(nn.Module):
+    def forward(self, x):
+        return Probe.apply(x)
+
+
+def calling_functions():
+    """Return the functions that are running, innermost first, out to the test."""
+    names = [frame.name for frame in reversed(traceback.extract_stack()[:-1])]
+    return names[: names.index("test_a_stack_leads_from_the_op_out_to_the_recording") + 1]
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_stack_leads_from_the_op_out_to_the_recording(depth):
+    net = Inner()
+    for _ in range(depth):
+        net = Outer(net)
+    with autogradviz.record() as trace:
+        net(torch.ones(3, requires_grad=True)).sum().backward()
+    frames = {frame.frame_id: frame.function for frame in trace.log.of(FrameSeen)}
+    stacks = {stack.stack_id: stack.frame_ids for stack in trace.log.of(StackSeen)}
+    for op in trace.log.of(OpCalled):
+        if op.op in Probe.called:
+            names = [frames[number].rpartition(".")[2] for number in stacks[op.stack_id]]
+            assert names == Probe.called.pop(op.op)
+    assert Probe.called == {}

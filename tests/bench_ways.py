@@ -1,0 +1,180 @@
+"""Ways to watch a training step, for ``make bench``: ours, the floor below them, and others'."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import autogradviz
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DRAWING_LIMIT_S = 60
+"""Graphviz gets this long: large graphs take it hours, or all memory."""
+
+DRAWN_NODES = 6_000
+"""Above this ``dot`` is not tried: 5,000 nodes took it more than five minutes."""
+
+
+class Missing(Exception):
+    """A peer is not installed, or cannot watch this step."""
+
+
+class Drawn(NamedTuple):
+    """What came of watching one step."""
+
+    events: int | None
+    file_bytes: int | None
+    drawing_s: float | None
+
+
+class EmptyMode(TorchDispatchMode):
+    """A dispatch mode that does nothing."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def plain(model, inputs):
+    model.zero_grad()
+    model(inputs).backward()
+
+
+def floor(model, inputs):
+    """An empty mode, and an empty hook before every node."""
+    model.zero_grad()
+    with EmptyMode():
+        loss = model(inputs)
+        seen, waiting = set(), [loss.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                node.register_prehook(_nothing)
+                waiting.extend([child for child, _ in node.next_functions])
+        loss.backward()
+
+
+def _nothing(_):
+    return None
+
+
+def recorded(**options) -> Callable:
+    known = inspect.signature(autogradviz.record).parameters
+
+    def watch(model, inputs):
+        if not options.keys() <= known.keys():
+            raise Missing("not built yet")
+        with autogradviz.record(**options) as trace:
+            plain(model, inputs)
+        return trace
+
+    return watch
+
+
+def torchviz(model, inputs):
+    make_dot = _peer("torchviz").make_dot
+    model.zero_grad()
+    loss = model(inputs)
+    graph = make_dot(loss, params=dict(model.named_parameters()))
+    loss.backward()
+    return graph
+
+
+def torchlens(model, inputs):
+    trace = _peer("torchlens").trace
+    model.zero_grad()
+    watched = trace(model, inputs)
+    model(inputs).backward()
+    return watched
+
+
+def torchview(model, inputs):
+    draw_graph = _peer("torchview").draw_graph
+    watched = draw_graph(model, input_data=inputs, device="cpu", expand_nested=True)
+    plain(model, inputs)
+    return watched.visual_graph
+
+
+def debug_mode(model, inputs):
+    from torch.utils._debug_mode import DebugMode
+
+    with DebugMode() as mode:
+        plain(model, inputs)
+    return mode
+
+
+def checkpoint_debug(model, inputs):
+    if not getattr(model, "checkpointed", False):
+        raise Missing("nothing is checkpointed")
+    with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):
+        plain(model, inputs)
+
+
+def _peer(name: str):
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise Missing("not installed") from error
+
+
+WAYS: dict[str, Callable] = {
+    "plain": plain,
+    "floor: empty mode, empty hooks": floor,
+    "record()": recorded(),
+    "record(ops=False)": recorded(ops=False),
+    "record(stacks=False)": recorded(stacks=False),
+    "record(values=True)": recorded(values=True),
+    "record(keep_steps=3)": recorded(keep_steps=3),
+    "torchviz": torchviz,
+    "torchview, the forward only": torchview,
+    "TorchLens, the forward only": torchlens,
+    "DebugMode": debug_mode,
+    "checkpoint(debug=True)": checkpoint_debug,
+}
+
+
+def drawn(watched, folder: Path) -> Drawn:
+    """Return what a watched step takes on disk, and how long it takes to draw."""
+    if isinstance(watched, autogradviz.Trace):
+        began = time.process_time()
+        watched.graph().svg(folder / "graph.svg")
+        seconds = time.process_time() - began
+        watched.save(folder / "step.agv")
+        return Drawn(len(watched.log), (folder / "step.agv").stat().st_size, seconds)
+    if hasattr(watched, "pipe") and hasattr(watched, "body"):  # of the graphviz package
+        return Drawn(None, len(watched.source.encode()), _dot(watched))
+    return Drawn(None, None, None)
+
+
+def _dot(graph) -> float | None:
+    import subprocess
+
+    if len(graph.body) > DRAWN_NODES:
+        return None
+    began = time.perf_counter()
+    try:
+        subprocess.run(
+            ["dot", "-Tsvg"],
+            input=graph.source.encode(),
+            stdout=subprocess.DEVNULL,
+            timeout=DRAWING_LIMIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return time.perf_counter() - began
