@@ -23,10 +23,10 @@ COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
 """What nodes can be coloured by; the first is the default."""
 
 _NO_ERROR: Final = (
-    ".jp-OutputArea-child:has(> .jp-OutputArea-output:not(:has(*)))"
+    ".jp-OutputArea-child:not(:has(.agv))"
     ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
 )
-"""Hides JupyterLab's "model not found", bare text, where a picture stands right behind it."""
+"""Hides JupyterLab's "model not found" where a picture stands right behind it."""
 
 HEIGHT: Final = 620
 """Pixels: fits a laptop's screen below JupyterLab's own bars."""
