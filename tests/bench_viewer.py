@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
 import shutil
 import statistics
 import sys
@@ -126,7 +127,8 @@ def main():
                 )
         browser.close()
     bundle = (len(read_global_script()) + len(read_style())) / 1e3
-    lines += ["", f"The bundle is {bundle:.0f} kB, script and style."]
+    load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    lines += ["", f"The bundle is {bundle:.0f} kB, script and style. Load of the machine: {load}."]
     text = "\n".join(lines) + "\n"
     RESULT.write_text(text, encoding="utf-8")
     print(text)  # noqa: T201
