@@ -57,6 +57,7 @@ pictures: $(VENV)/.developing ## draw the pictures of the documents again
 bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/bench.md
 	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench.py
+	$(BIN)/python tests/bench_viewer.py
 
 calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md
 	$(BIN)/python tests/calibrate.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ def record_mutation() -> autogradviz.Trace:
     """Return a step that fails because a saved tensor was written."""
     torch.manual_seed(0)
     model = Gate()
+    with suppress(RuntimeError):
+        model(torch.rand(3, 8)).sum().backward()  # what PyTorch does once only is done
     try:
         with autogradviz.record(model) as trace:
             model(torch.rand(3, 8)).sum().backward()
@@ -84,6 +87,22 @@ def shoot(page: Page, trace: autogradviz.Trace, folder: Path, views: dict[str, s
             page.screenshot(path=PICTURES / f"{name}-{theme}.png")
 
 
+def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
+    """Take a picture of the middle of a step, with a block open and coloured by bytes."""
+    report = folder / "report.html"
+    trace.html(report)
+    page.emulate_media(color_scheme="light")
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-shell")
+    page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first.click()
+    page.select_option(".agv-menu select", "bytes")
+    strip = page.locator(".agv-strip").bounding_box()
+    assert strip is not None
+    page.mouse.click(strip["x"] + 0.47 * strip["width"], strip["y"] + 30)
+    page.wait_for_timeout(400)  # the picture waits for no event of its own
+    page.screenshot(path=PICTURES / "replay-light.png")
+
+
 def main() -> None:
     """Draw everything."""
     torch.set_num_threads(1)
@@ -98,7 +117,9 @@ def main() -> None:
         chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
         page = chromium.new_page(viewport={"width": 1280, "height": 760})
         shoot(page, bug, Path(name), {"bug": "Graph", "checkpoint": "Checkpoint"})
-        shoot(page, step, Path(name), {"memory": "Memory"})
+        shoot(page, step, Path(name), {"timeline": "Timeline", "tensors": "Tensors"})
+        shoot(page, mutation, Path(name), {"lifeline": "Tensors"})
+        shoot_replay(page, step, Path(name))
         chromium.close()
 
 

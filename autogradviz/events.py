@@ -630,7 +630,10 @@ def _names(kind: type[Event]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-_FIELD_NAMES: Final = {Event: _names(Event), **{kind: _names(kind) for kind in EVENT_TYPES}}
+_FIELD_NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
+    Event: _names(Event),
+    **{kind: _names(kind) for kind in EVENT_TYPES},
+}
 
 
 def field_names(kind: type[Event]) -> tuple[str, ...]:

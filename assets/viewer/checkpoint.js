@@ -5,6 +5,7 @@ import { WORDS, diffRow, differs, folded, foldedRow } from "./diff.js";
 import { facts, h, section } from "./dom.js";
 import { formatPlace, plural } from "./format.js";
 import { icon } from "./icons.js";
+import { surroundings } from "./surroundings.js";
 
 /** @typedef {import("./types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("./types.js").SceneRegion} Region */
@@ -60,7 +61,13 @@ export class Checkpoint {
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
-    this.main.replaceChildren(this.#head(chosen, rows), this.#diff(rows), aboutRegion(chosen));
+    const changes = scene.changes.filter((change) => change.region === region);
+    this.main.replaceChildren(
+      this.#head(chosen, rows),
+      this.#diff(rows),
+      ...surroundings(changes),
+      aboutRegion(chosen),
+    );
     this.main.scrollTop = 0;
   }
 
@@ -72,7 +79,8 @@ export class Checkpoint {
     const selected = region.index === this.store.region;
     const rows = this.store.scene.diffs.filter((row) => row.region === region.index);
     const failed = region.outcome === "error" || rows.some(differs);
-    return h(
+    const label = region.module || region.function;
+    const row = h(
       "div",
       {
         class: `agv-row ${selected ? "agv-on" : ""}`,
@@ -81,12 +89,25 @@ export class Checkpoint {
       },
       h("span", {
         class: "agv-row-label",
-        text: region.module || region.function,
+        text: label,
         title: `${region.function} ${formatPlace(region.filename, region.lineno)}`,
       }),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),
       h("span", { class: "agv-pill agv-recompute" }, icon("checkpoint"), String(region.recomputes)),
     );
+    row.style.paddingLeft = `${12 + 12 * this.#depth(region)}px`;
+    return row;
+  }
+
+  /**
+   * @param {Region} region
+   * @returns {number} how many regions are around it
+   */
+  #depth(region) {
+    const { regions } = this.store.scene;
+    let depth = 0;
+    for (let at = region.parent; at >= 0; at = regions[at].parent) depth += 1;
+    return depth;
   }
 
   /** @param {KeyboardEvent} event */

@@ -18,6 +18,7 @@ const TABLES = /** @type {const} */ ([
   "storages",
   "moments",
   "modules",
+  "changes",
 ]);
 
 /**

@@ -49,7 +49,7 @@ export function makeDetails(store) {
  */
 function routeButton(store) {
   const show = () => store.selected && store.showRoute(routeTo(store.atlas, store.selected));
-  return button("Light the path from the loss (p)", "agv-copy", show, icon("path"), "path");
+  return button("Light the path from the loss (p)", "agv-copy", show, icon("path"), "from loss");
 }
 
 /**

@@ -29,6 +29,9 @@ export class Lifelines {
     /** @type {SceneStorage[]} */
     this.rows = store.scene.storages;
     this.seen = false;
+    // What was before the first of all that is drawn would be empty.
+    const first = store.scene.spans.reduce((least, span) => Math.min(least, span.start_ns), 1e18);
+    this.start = first < 0.9 * store.atlas.end ? first * 0.97 : 0;
     this.canvas = h("canvas", {
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
     });
@@ -72,7 +75,8 @@ export class Lifelines {
   #x(time) {
     const left = this.#left();
     const room = this.element.clientWidth - left - RIGHT;
-    return left + (time / this.store.atlas.end) * room;
+    const { end } = this.store.atlas;
+    return left + (Math.max(0, time - this.start) / (end - this.start)) * room;
   }
 
   /** Bring the first row into view that something is wrong with. */
@@ -105,7 +109,7 @@ export class Lifelines {
       this.#paintRow(pen, this.rows[at], HEAD + at * ROW - scrollTop, width);
     }
     pen.ctx.restore();
-    paintTimes(pen, x, [0, this.store.atlas.end], bottom + AXIS / 2, null);
+    paintTimes(pen, x, [this.start, this.store.atlas.end], bottom + AXIS / 2, null);
     this.#paintNow(pen, bottom);
   }
 
@@ -202,13 +206,14 @@ export class Lifelines {
       }
     }
     let free = -Infinity; // a glyph that would cover the one before it steps aside
-    for (const moment of moments) {
-      const before = free;
+    const lastWrite = moments.findLastIndex((moment) => moment.kind === "written");
+    moments.forEach((moment, at) => {
       free = paintMoment(pen, moment, this.#x(moment.time_ns), middle, plain, free);
-      if (moment.kind === "unpacked" && !moment.ok) {
-        paintBreak(pen, storage, moments, [before, this.#x(moment.time_ns)], middle);
-      }
-    }
+      if (at !== lastWrite || storage.state !== "broken") return;
+      const next = moments.slice(at + 1).find((later) => this.#x(later.time_ns) > free);
+      const end = next ? this.#x(next.time_ns) - 10 : this.#x(this.store.atlas.end);
+      paintBreak(pen, storage, moment, [free, end], middle);
+    });
   }
 
   /**

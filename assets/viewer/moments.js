@@ -121,25 +121,22 @@ function paintVersion(pen, text, x, middle, hue) {
 }
 
 /**
- * Above a broken line: who wrote it, and what backward expected.
+ * Above a broken line: who wrote it, and what backward expected; as much as there is room for.
  *
  * @param {Pen} pen
  * @param {import("./types.js").SceneStorage} storage
- * @param {SceneMoment[]} moments
- * @param {[from: number, to: number]} room between the last glyph and the failure
+ * @param {SceneMoment} written
+ * @param {[from: number, to: number]} room until the next glyph
  * @param {number} middle
  */
-export function paintBreak(pen, storage, moments, [from, to], middle) {
-  const written = moments.findLast((moment) => moment.kind === "written");
+export function paintBreak(pen, storage, written, [from, to], middle) {
   const { version, seen_version: seen } = storage;
-  const style = { size: 9.5, weight: 600, color: pen.palette.mutation };
+  const who = `${written.op} ${formatPlace(written.filename, written.lineno)}`.trim();
   const expected = seen === null ? "" : `expected v${version}, found v${seen}`;
-  const wide = expected ? widthOf(pen, expected, 9.5, 600) : 0;
-  if (wide && to - from > wide + 24) {
-    write(pen, expected, to - 12, middle - 7.5, { ...style, align: "right" });
-  }
-  const who = written ? `${written.op} ${formatPlace(written.filename, written.lineno)}` : "";
-  if (who.trim() && to - from > wide + widthOf(pen, who, 9.5, 600) + 60) {
-    write(pen, who, from + 6, middle - 7.5, style);
+  const wordings = [[who, expected].filter(Boolean).join(" · "), who, expected];
+  const words = wordings.find((each) => widthOf(pen, each, 9.5, 600) < to - from - 6);
+  if (words) {
+    const style = { size: 9.5, weight: 600, color: pen.palette.mutation };
+    write(pen, words, from + 2, middle - 7.5, style);
   }
 }

@@ -2,7 +2,7 @@
 /** The user's own lines, with what each one made autograd do. */
 
 import { button, h } from "./dom.js";
-import { formatBytes, formatPlace, plural } from "./format.js";
+import { formatBytes, formatDuration, formatPlace, plural } from "./format.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
@@ -10,6 +10,7 @@ import { formatBytes, formatPlace, plural } from "./format.js";
  * @typedef {object} LineCost
  * @property {number[]} nodes
  * @property {number} nbytes
+ * @property {number} time of its ops forward and of their nodes backward, nanoseconds
  */
 
 /**
@@ -40,9 +41,10 @@ function costsOf({ scene, atlas }) {
     if (!node.lineno) continue;
     const lines = files.get(node.filename) ?? new Map();
     files.set(node.filename, lines);
-    const cost = lines.get(node.lineno) ?? { nodes: [], nbytes: 0 };
+    const cost = lines.get(node.lineno) ?? { nodes: [], nbytes: 0, time: 0 };
     lines.set(node.lineno, cost);
     cost.nodes.push(node.index);
+    cost.time += node.forward_ns + node.duration_ns;
     for (const chip of atlas.chips[node.index]) cost.nbytes += chip.nbytes;
   }
   return files;
@@ -104,6 +106,8 @@ function lineOf(store, number, text, cost, most) {
       { class: "agv-source-tag" },
       bar,
       cost.nbytes > 0 && h("span", { class: "agv-saved", text: formatBytes(cost.nbytes) }),
+      cost.time > 0 &&
+        h("span", { title: "forward and backward", text: formatDuration(cost.time) }),
       button(`Show line ${number} in the graph`, "agv-link", go, plural(cost.nodes.length, "node")),
     ),
   );

@@ -145,6 +145,7 @@ export class Stacked {
     const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
     const x = holder.clientWidth - RIGHT + 8;
     labels.forEach(({ label, on }, at) => {
+      if (step < 11 && at % 2 && !on) return; // no room for each
       const y = bottom - step / 2 - at * step;
       pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);
       pen.ctx.fillRect(x, y - 4, 6, 8);

@@ -206,6 +206,17 @@
  */
 
 /**
+ * @typedef {object} SceneChange
+ * @property {number} region
+ * @property {string} name
+ * @property {string} before
+ * @property {string} after
+ * @property {number} by_forward
+ * @property {string} filename
+ * @property {number} lineno
+ */
+
+/**
  * @typedef {object} SceneModule
  * @property {string} path
  * @property {string} type_name
@@ -256,6 +267,7 @@
  * @property {SceneStorage[]} storages
  * @property {SceneMoment[]} moments
  * @property {SceneModule[]} modules
+ * @property {SceneChange[]} changes
  */
 
 /**

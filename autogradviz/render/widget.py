@@ -23,7 +23,7 @@ COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
 """What nodes can be coloured by; the first is the default."""
 
 _NO_ERROR: Final = (
-    ".jp-OutputArea-child:has(> .jupyter-widgets:not(:has(*)))"
+    ".jp-OutputArea-child:not(:has(.agv))"
     ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
 )
 """Hides JupyterLab's "model not found" where a picture stands right behind it."""

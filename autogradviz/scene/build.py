@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.scene.boxes import draw_boxes
 from autogradviz.scene.costs import draw_modules
 from autogradviz.scene.facts import (
+    draw_changes,
     draw_diffs,
     draw_findings,
     draw_lines,
@@ -73,6 +74,7 @@ def build_scene(
         storages=storages,
         moments=moments,
         modules=draw_modules(model),
+        changes=draw_changes(model),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.events import BackwardStarted
+from autogradviz.events import BackwardStarted, StateChanged
 from autogradviz.scene.schema import (
+    SceneChange,
     SceneDiffRow,
     SceneFinding,
     SceneLine,
@@ -117,6 +118,25 @@ def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
                 )
             )
     return tuple(rows)
+
+
+def draw_changes(model: Model) -> tuple[SceneChange, ...]:
+    """Return what was not the same around a region when it ran again, region by region."""
+    region_of = {region.region_id: i for i, region in enumerate(model.regions)}
+    changes = {}  # of several recomputations the last one's
+    for event in model.log.of(StateChanged):
+        if event.region_id in region_of:
+            location = model.location(event.stack_id)
+            changes[event.region_id, event.state_name] = SceneChange(
+                region=region_of[event.region_id],
+                name=event.state_name,
+                before=event.before,
+                after=event.after,
+                by_forward=event.in_forward,
+                filename=location.filename if location else "",
+                lineno=location.lineno if location else 0,
+            )
+    return tuple(sorted(changes.values(), key=lambda change: change.region))
 
 
 def _op_name(op: Op | None) -> str:

@@ -21,6 +21,7 @@ from autogradviz.scene.schema import (
     Chip,
     Link,
     Pennant,
+    SceneChange,
     SceneDiffRow,
     SceneEdge,
     SceneFinding,
@@ -56,6 +57,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "storages": SceneStorage,
     "moments": SceneMoment,
     "modules": SceneModule,
+    "changes": SceneChange,
 }
 
 

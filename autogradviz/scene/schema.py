@@ -284,6 +284,19 @@ class SceneMoment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneChange:
+    """Something around a checkpointed region that was not the same when it ran again."""
+
+    region: int  # index into regions
+    name: str  # "self.calls", "python random"
+    before: str  # when forward began
+    after: str  # when the recomputation began
+    by_forward: bool  # the region's own forward changed it
+    filename: str  # of the line that changed it, where that was seen
+    lineno: int  # 0 where unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneModule:
     """One module: what it took and keeps, and what checkpointing it frees and costs."""
 
@@ -346,3 +359,4 @@ class Scene:
     storages: tuple[SceneStorage, ...] = ()
     moments: tuple[SceneMoment, ...] = ()
     modules: tuple[SceneModule, ...] = ()
+    changes: tuple[SceneChange, ...] = ()

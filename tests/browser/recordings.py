@@ -139,3 +139,14 @@ def empty():
 def deep():
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(600)))
     return record(model, lambda: model(torch.ones(1, 2)).sum().backward())
+
+
+@cache
+def long_chain():
+    def step():
+        x = torch.ones(2, requires_grad=True)
+        for _ in range(1_300):
+            x = torch.sin(x)
+        x.sum().backward()
+
+    return record(None, step)

@@ -80,8 +80,8 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
         scene,
         pennants=(
             dataclasses.replace(first, grad="nan"),
-            dataclasses.replace(second, norm=2.0),
-            *(dataclasses.replace(p, norm=1.0) for p in scene.pennants[2:]),
+            dataclasses.replace(second, grad="ok", norm=2.0),
+            *(dataclasses.replace(p, grad="ok", norm=1.0) for p in scene.pennants[2:]),
         ),
     )
     tints = ask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import re
 
 import pytest
 import recordings
@@ -194,6 +195,11 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         assert stage.page.text_content(".agv-current") == first
         stage.page.keyboard.press("n")
         assert differing[1].recompute_op in stage.page.text_content(".agv-current")
+        changed = stage.page.locator(".agv-main section", has_text="What surrounded the two runs")
+        names = changed.locator("td:first-child").all_text_contents()
+        assert names == [f"≠ {change.name}" for change in scene.changes]
+        assert "≠ self.seen" in names
+        assert "this region's forward" in changed.text_content()
         stage.page.screenshot(path=picture(f"checkpoint-{theme}"))
 
 
@@ -203,6 +209,7 @@ def test_source_lines_lead_to_their_nodes(open_page, picture):
     stage.show("source")
     stage.page.screenshot(path=picture("source-light"))
     line = stage.page.locator(".agv-source-line", has_text="torch.softmax")
+    assert re.search(r"\d B.*\d (µs|ms).*2 nodes", line.text_content())
     line.locator("button").click()
     lineno = scene.nodes[node_named(scene, "SoftmaxBackward0")].lineno
     assert stage.selected()["location"].endswith(f"recordings.py:{lineno}")
@@ -289,7 +296,7 @@ def hostile(value):
 def hostile_scene():
     scene = recordings.failing()
     tables = ("groups", "nodes", "chips", "pennants", "findings", "regions", "diffs", "spans")
-    tables += ("storages", "moments", "modules")
+    tables += ("storages", "moments", "modules", "changes")
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
     summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,))
