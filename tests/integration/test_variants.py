@@ -33,7 +33,8 @@ def test_a_variant_is_explained_by_its_line(path):
     assert notes == 1
     first = trace.diagnose()[0]
     assert (first.culprit.filename, [first.culprit.lineno]) == (str(path), marked(path, "CULPRIT"))
-    assert first.victim.lineno in marked(path, "VICTIM")
+    # What PyTorch refuses at once has no other victim.
+    assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
