@@ -13,6 +13,7 @@ from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.finite import find_not_finite
+from autogradviz.diagnose.hidden import find_hidden_writes
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.kept import find_kept_alive
 from autogradviz.diagnose.lost import find_lost_graph
@@ -52,6 +53,7 @@ _FAMILIES: Final = (
     find_different_values,
     find_python_effects,
     find_written_attributes,
+    find_hidden_writes,
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,
