@@ -27,13 +27,16 @@ from autogradviz.diagnose.repeated import (
     find_unrestored_random,
 )
 from autogradviz.diagnose.scales import find_uneven_gradients
+from autogradviz.diagnose.selective import find_mutated_cache
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
 from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
 from autogradviz.diagnose.values import find_different_values
 
 if TYPE_CHECKING:
-    from autogradviz.model import Model
+    from collections.abc import Iterator
+
+    from autogradviz.model import Model, SourceLocation
 
 __all__ = ["Confidence", "Finding", "diagnose"]
 
@@ -42,6 +45,7 @@ _FAMILIES: Final = (
     find_diverged,
     find_misuse,
     find_reentrant_pitfalls,
+    find_mutated_cache,
     find_refused,
     find_lost_graph,
     find_cut_off,
@@ -70,4 +74,14 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     found = [finding for family in _FAMILIES for finding in family(evidence)]
     if model.cells:
         found = [in_cells(finding, model.cells) for finding in found]
-    return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))
+    return tuple(_without_echoes(sorted(found, key=lambda finding: _RANK[finding.confidence])))
+
+
+def _without_echoes(found: list[Finding]) -> Iterator[Finding]:
+    """Leave out that an effect happened twice where a surer finding names the same line for it."""
+    told: set[tuple[int | None, SourceLocation | None]] = set()
+    for finding in found:
+        place = (finding.region_id, finding.culprit)
+        if finding.slug != "checkpoint-effect-repeated" or place not in told:
+            yield finding
+        told.add(place)
