@@ -11,7 +11,7 @@ class Trunk(nn.Module):
         self.body = nn.Sequential(nn.Linear(dim, dim), nn.Tanh())
 
     def forward(self, x):
-        return checkpoint(self.body, x, use_reentrant=False)
+        return checkpoint(self.body, x, use_reentrant=False)  # VICTIM
 
 
 def train(net, heads, x, together):
