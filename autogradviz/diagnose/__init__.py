@@ -13,6 +13,7 @@ from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.finite import find_not_finite
+from autogradviz.diagnose.hidden import find_hidden_writes
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.kept import find_kept_alive
 from autogradviz.diagnose.lost import find_lost_graph
@@ -26,13 +27,16 @@ from autogradviz.diagnose.repeated import (
     find_unrestored_random,
 )
 from autogradviz.diagnose.scales import find_uneven_gradients
+from autogradviz.diagnose.selective import find_mutated_cache
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
 from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
 from autogradviz.diagnose.values import find_different_values
 
 if TYPE_CHECKING:
-    from autogradviz.model import Model
+    from collections.abc import Iterator
+
+    from autogradviz.model import Model, SourceLocation
 
 __all__ = ["Confidence", "Finding", "diagnose"]
 
@@ -41,6 +45,7 @@ _FAMILIES: Final = (
     find_diverged,
     find_misuse,
     find_reentrant_pitfalls,
+    find_mutated_cache,
     find_refused,
     find_lost_graph,
     find_cut_off,
@@ -52,6 +57,7 @@ _FAMILIES: Final = (
     find_different_values,
     find_python_effects,
     find_written_attributes,
+    find_hidden_writes,
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,
@@ -68,4 +74,14 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     found = [finding for family in _FAMILIES for finding in family(evidence)]
     if model.cells:
         found = [in_cells(finding, model.cells) for finding in found]
-    return tuple(sorted(found, key=lambda finding: _RANK[finding.confidence]))
+    return tuple(_without_echoes(sorted(found, key=lambda finding: _RANK[finding.confidence])))
+
+
+def _without_echoes(found: list[Finding]) -> Iterator[Finding]:
+    """Leave out that an effect happened twice where a surer finding names the same line for it."""
+    told: set[tuple[int | None, SourceLocation | None]] = set()
+    for finding in found:
+        place = (finding.region_id, finding.culprit)
+        if finding.slug != "checkpoint-effect-repeated" or place not in told:
+            yield finding
+        told.add(place)

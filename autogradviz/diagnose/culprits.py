@@ -37,7 +37,7 @@ _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "r
 
 def base_name(name: str) -> str:
     """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"\[.*", "", name)
+    return re.sub(r"(\[[^\]]*\])+$", "", name)
 
 
 def attribute_name(change: Change) -> str:
@@ -93,6 +93,9 @@ def find_writer(
         if write.function.rpartition(".")[2] != "__init__"
     ]
     swapped = None if in_forward else _swapped(evidence, between, change)
+    # ``scale = ...`` does not write ``config.scale``, unless nothing else does.
+    attribute = "." in base_name(change.state_name)
+    candidates = [c for c in candidates if c[1].attribute == attribute] or candidates
     if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
         return swapped
     filename, write = max(candidates, key=score)

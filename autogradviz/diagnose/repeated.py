@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import random_cause
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.suffering import harmed
+from autogradviz.diagnose.suffering import harmed, values_agree
 from autogradviz.diagnose.wording import fit, quoted, short, where
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
     for region in evidence.model.regions:
         for again in region.recomputations[:1]:
             cause = random_cause(evidence, region, again)
-            if cause is not None:
+            if cause is not None and not values_agree(region, again):
                 yield Finding(
                     slug=cause.slug,
                     title=f"{cause.title}{where(region.module)}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, quoted, short, where
-from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeFinished, NodeStarted
+from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,30 +36,22 @@ def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _harmed(evidence: Evidence, op: Op) -> tuple[Node, Node] | None:
-    """Return who handed the gradient on, and the node that got it after it was written."""
-    model = evidence.model
+    """Return who handed the gradient on, and the other node that got it after it was written."""
     written = {tensor.storage_id for tensor in op.written} - {None}
     own = _own_node(evidence, op)
-    done = {
-        (event.backward_id, event.node_id)
-        for event in model.log.of(NodeFinished)
-        if event.seq < op.seq
-    }
-    givers: dict[int, list[Edge]] = defaultdict(list)
-    for edge in model.graph.edges:
-        givers[edge.target].append(edge)
-    for event in model.log.of(NodeStarted):
-        if event.seq < op.seq or event.node_id == own:
+    graph = evidence.model.graph
+    givers = {edge.source for edge in graph.edges if edge.target == own}
+    shared: dict[int, list[Edge]] = defaultdict(list)
+    for edge in graph.edges:
+        if edge.source in givers and edge.target != own:
+            shared[edge.target].append(edge)
+    for event in evidence.model.log.of(NodeStarted):
+        if event.seq < op.seq:
             continue
-        for edge in givers[event.node_id]:
+        for edge in shared.get(event.node_id, ()):
             tensor_id = event.inputs[edge.input] if edge.input < len(event.inputs) else NO_ID
-            if (
-                tensor_id != NO_ID
-                and edge.source != own
-                and (event.backward_id, edge.source) in done
-                and model.tensors[tensor_id].storage_id in written
-            ):
-                return model.graph.nodes[edge.source], model.graph.nodes[edge.target]
+            if tensor_id != NO_ID and evidence.model.tensors[tensor_id].storage_id in written:
+                return graph.nodes[edge.source], graph.nodes[edge.target]
     return None
 
 

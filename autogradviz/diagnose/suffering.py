@@ -9,7 +9,7 @@ from autogradviz.events import NO_ID
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.model import OpPair, Recomputation, Region, SourceLocation
+    from autogradviz.model import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
 _UNINITIALISED: Final = frozenset(
     {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
@@ -25,6 +25,27 @@ def first_other(again: Recomputation) -> OpPair | None:
     return next(_others(again), None)
 
 
+def came_back_changed(region: Region) -> SavedTensor | None:
+    """Return the first saved tensor of a region that backward was given with other content."""
+    return next(
+        (
+            saved
+            for saved in region.saved
+            for unpack in saved.unpacks[:1]
+            if None not in {unpack.saved_hash, unpack.seen_hash}
+            and unpack.saved_hash != unpack.seen_hash
+        ),
+        None,
+    )
+
+
+def values_agree(region: Region, again: Recomputation) -> bool:
+    """Return whether contents were recorded, and show that both runs computed the same."""
+    recorded = any(op.output_hashes for op in region.ops)
+    parted = any(_parts(pair) for pair in again.pairs)
+    return recorded and not parted and came_back_changed(region) is None
+
+
 def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
     """Return the line of the first operator that autograd follows and that other values reach.
 
@@ -38,6 +59,9 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
             if op.sequence_nr is not None or region.reentrant:  # its forward makes no nodes
                 return op.location
             reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
+    changed = came_back_changed(region)
+    if changed is not None:
+        return changed.location
     return next((pair.forward.location for pair in others.values() if pair.forward), None)
 
 

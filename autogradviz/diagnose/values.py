@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import find_cause
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.suffering import first_other, harmed
+from autogradviz.diagnose.suffering import came_back_changed, first_other, harmed
 from autogradviz.diagnose.wording import fit, op_words, quoted, short, where
 
 if TYPE_CHECKING:
@@ -28,9 +28,21 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family
             pair = first_other(again)
+            if pair is None and again.first_difference is None:
+                pair = _saver(region, again)
             if pair is not None:
                 yield _describe(evidence, region, again, pair)
                 return
+
+
+def _saver(region: Region, again: Recomputation) -> OpPair | None:
+    """Return the operator whose saved tensor came back with other content.
+
+    Early stop ends a recomputation while its last operator saves: it never gave a result.
+    """
+    changed = came_back_changed(region)
+    op = changed.op if changed is not None else None
+    return next((p for p in again.pairs if op is not None and p.forward is op), None)
 
 
 def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: OpPair) -> Finding:

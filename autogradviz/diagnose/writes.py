@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 Direction: TypeAlias = Literal["grew", "shrank", "changed"]
 
-_GROWS: Final = frozenset(
-    {"append", "appendleft", "extend", "add", "insert", "update", "setdefault"}
-)
-_SHRINKS: Final = frozenset(
-    {"pop", "popleft", "popitem", "clear", "remove", "discard", "cache_clear"}
-)
-_OTHERS: Final = frozenset({"sort", "reverse", "rotate", "fill", "set", "reset", "send"})
+_METHODS: Final[dict[str, Direction]] = {
+    **dict.fromkeys(
+        ("append", "appendleft", "extend", "add", "insert", "update", "setdefault"), "grew"
+    ),
+    **dict.fromkeys(
+        ("pop", "popleft", "popitem", "clear", "remove", "discard", "cache_clear"), "shrank"
+    ),
+    **dict.fromkeys(("sort", "reverse", "rotate", "fill", "set", "reset", "send"), "changed"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,76 +32,65 @@ class Write:
     function: str  # qualified
     direction: Direction
     key: str | None = None  # of an item, as source: "'flag'"
+    attribute: bool = False  # of an object, not a variable
 
 
 def writes(filename: str, name: str) -> list[Write]:
     """Return the statements of a file that write a variable or an attribute of that name."""
-    found = [
-        Write(getattr(node, "lineno", 0), function, *written)
-        for function, owner in functions(filename)
-        for node in own_nodes(owner)
-        if (written := _writes_name(node, name)) is not None
-    ]
+    found = []
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            for target, direction in _targets(node, name):
+                key = ast.unparse(target.slice) if isinstance(target, ast.Subscript) else None
+                attribute = not isinstance(_without_items(target), ast.Name)
+                line = getattr(node, "lineno", 0)
+                found.append(Write(line, function, direction, key, attribute))
+                break
     return sorted(found, key=lambda write: write.lineno)
 
 
-def _writes_name(node: ast.AST, name: str) -> tuple[Direction, str | None] | None:
-    """Return how a statement writes a name, and which item of it."""
+def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
+    """Yield what a statement writes of a name, and how."""
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return _assigns([part for target in targets for part in _flat(target)], name)
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        looped = any(is_named(part, name) for part in _flat(node.target)) or is_named(
-            node.iter, name
+        for target in (part for each in targets for part in _flat(each)):
+            if is_named(target, name):
+                yield target, "grew" if isinstance(target, ast.Subscript) else "changed"
+            elif isinstance(target, ast.Subscript) and _says(target.slice, name):
+                yield ast.Constant(name), "changed"  # vars(config)["name"] = ...
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield from (
+            (part, "changed") for part in (*_flat(node.target), node.iter) if is_named(part, name)
         )
-        return ("changed", None) if looped else None
-    if isinstance(node, ast.Delete):
-        items = [
-            target
-            for target in node.targets
-            if is_named(target.value if isinstance(target, ast.Subscript) else target, name)
-        ]
-        return ("shrank", None) if items else None
-    if isinstance(node, ast.Call):
-        direction = _call_writes(node, name)
-        return None if direction is None else (direction, None)
-    return None
+    elif isinstance(node, ast.Delete):
+        yield from ((target, "shrank") for target in node.targets if is_named(target, name))
+    elif isinstance(node, ast.Call):
+        yield from _called_on(node, name)
 
 
-def _assigns(targets: list[ast.expr], name: str) -> tuple[Direction, str | None] | None:
-    for target in targets:
-        if isinstance(target, ast.Subscript):
-            if is_named(target.value, name):
-                return "grew", ast.unparse(target.slice)
-            if isinstance(target.slice, ast.Constant) and target.slice.value == name:
-                return "changed", None  # vars(config)["name"] = ...
-        elif is_named(target, name):
-            return "changed", None
-    return None
-
-
-def _call_writes(node: ast.Call, name: str) -> Direction | None:
+def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]:
     called = node.func
     if isinstance(called, ast.Name):
-        return "changed" if _advances(called.id, node.args, name) else None
-    if not isinstance(called, ast.Attribute):
-        return None
-    if not is_named(called.value, name):  # vars(config).update(name=...)
-        named = called.attr == "update" and any(word.arg == name for word in node.keywords)
-        return "changed" if named else None
-    if called.attr in _GROWS:
-        return "grew"
-    if called.attr in _SHRINKS:
-        return "shrank"
-    return "changed" if called.attr in _OTHERS else None
+        if called.id == "next" and node.args and is_named(node.args[0], name):
+            yield node.args[0], "changed"
+        elif called.id in {"setattr", "delattr"} and any(_says(part, name) for part in node.args):
+            yield ast.Constant(name), "changed"
+    elif isinstance(called, ast.Attribute):
+        direction = _METHODS.get(called.attr)
+        if direction is not None and is_named(called.value, name):
+            yield _without_items(called.value), direction
+        elif called.attr == "update" and any(word.arg == name for word in node.keywords):
+            yield ast.Constant(name), "changed"  # vars(config).update(name=...)
 
 
-def _advances(function: str, given: list[ast.expr], name: str) -> bool:
-    """Return whether a built-in writes a name: next(name), setattr(x, "name", ...)."""
-    if function == "next":
-        return bool(given) and is_named(given[0], name)
-    key = given[1] if function in {"setattr", "delattr"} and len(given) > 1 else None
-    return isinstance(key, ast.Constant) and key.value == name
+def _says(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == name
+
+
+def _without_items(node: ast.AST) -> ast.AST:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:

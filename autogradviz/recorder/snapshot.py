@@ -124,8 +124,10 @@ class Snapshot:
                 self.add(name, cell.cell_contents, depth + 1)
             except ValueError:
                 continue
-        for number, default in enumerate(value.__defaults__ or ()):
-            self.add(f"{path}.defaults[{number}]", default, depth + 1)
+        defaults, code = value.__defaults__ or (), value.__code__
+        named = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        for name, default in zip(named, defaults, strict=False):
+            self.add(f"{path}.{name}", default, depth + 1)
         for name, default in (value.__kwdefaults__ or {}).items():
             self.add(f"{path}.{name}", default, depth + 1)
         for name, item in value.__dict__.items():  # function.calls += 1

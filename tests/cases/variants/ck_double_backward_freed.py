@@ -16,12 +16,12 @@ class Trunk(nn.Module):
 
 def train(net, heads, x, together):
     h = net(x)
-    losses = [head(h).square().mean() for head in heads]
+    first, second = (head(h).square().mean() for head in heads)
     if together:
-        sum(losses).backward()
+        (first + second).backward()
     else:
-        for loss in losses:
-            loss.backward()  # CULPRIT
+        first.backward()  # CULPRIT
+        second.backward()  # VICTIM
 
 
 def go(together):

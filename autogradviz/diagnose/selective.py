@@ -1,0 +1,60 @@
+"""A tensor that a selective policy kept was written before the recomputation took it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.wording import fit, quoted, short, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Op, Region
+
+_MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
+
+
+def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the write to what a policy had kept."""
+    error = evidence.model.error
+    if error is None or _MESSAGE not in error.message:
+        return
+    for region in evidence.model.regions:
+        for op in region.ops:
+            if op.policy.endswith("save"):
+                write = _written(evidence, op, error.seq)
+                if write is not None:
+                    yield _describe(region, op, write, error.seq)
+                    return
+
+
+def _written(evidence: Evidence, op: Op, until: int) -> Op | None:
+    storages = [t.storage_id for t in op.outputs if t.storage_id is not None]
+    writes = (w for storage_id in storages for w in evidence.writers.get(storage_id, ()))
+    return next((write for write in writes if op.seq < write.seq < until), None)
+
+
+def _describe(region: Region, op: Op, write: Op, error_seq: int) -> Finding:
+    return Finding(
+        slug="selective-cache-mutated",
+        title=f"What the policy kept of {op.name} was written in place",
+        culprit=write.location,
+        victim=op.location,
+        explanation=fit(
+            [
+                f"The policy of the region {region.function}{where(region.module)} "
+                f"({short(region.location)}) keeps what {op.name} gave:",
+                quoted(op.location),
+                f"Then {write.name} wrote it:",
+                quoted(write.location),
+                "Recomputation would have gone on from the written tensor, so PyTorch stopped.",
+            ]
+        ),
+        fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
+        f"# instead of: {write.location.text if write.location is not None else ''}",
+        confidence="certain" if write.location is not None else "likely",
+        events=(op.seq, write.seq, error_seq),
+        region_id=region.region_id,
+    )
