@@ -95,10 +95,13 @@ class Trace:
 
     def annotate(self, error: BaseException) -> None:
         """Add the first finding to an exception, as a note that every traceback shows."""
-        from autogradviz.render.text import add_note
+        from autogradviz.render.text import add_note, finding_text
 
-        for finding in self._findings[:1]:
-            add_note(error, finding)
+        try:
+            for finding in self._findings[:1]:
+                add_note(error, finding_text(finding))
+        except Exception as failure:  # noqa: BLE001 - the error that leaves is the user's
+            add_note(error, f"autogradviz could not explain this: {failure!r}")
 
     # --- pictures -------------------------------------------------------------------------
 

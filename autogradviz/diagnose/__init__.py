@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
@@ -32,9 +33,10 @@ from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
 from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
 from autogradviz.diagnose.values import find_different_values
+from autogradviz.errors import AutogradvizWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from autogradviz.model import Model, SourceLocation
 
@@ -71,7 +73,7 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
     source.forget()
     evidence = Evidence(model)
-    found = [finding for family in _FAMILIES for finding in family(evidence)]
+    found = [finding for family in _FAMILIES for finding in _asked(family, evidence)]
     if model.cells:
         found = [in_cells(finding, model.cells) for finding in found]
     return tuple(_without_echoes(sorted(found, key=lambda finding: _RANK[finding.confidence])))
@@ -85,3 +87,13 @@ def _without_echoes(found: list[Finding]) -> Iterator[Finding]:
         if finding.slug != "checkpoint-effect-repeated" or place not in told:
             yield finding
         told.add(place)
+
+
+def _asked(family: Callable[[Evidence], Iterable[Finding]], evidence: Evidence) -> list[Finding]:
+    """Return what one family finds; its own failure costs no other one's findings."""
+    try:
+        return list(family(evidence))
+    except Exception as error:  # noqa: BLE001
+        message = f"{family.__name__} failed: {type(error).__name__}: {error}"
+        warnings.warn(message, AutogradvizWarning, stacklevel=2)
+        return []

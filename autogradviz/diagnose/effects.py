@@ -74,7 +74,7 @@ def _describe(
         ),
         fix=f"# count and collect outside the region: return what {name} needs\n"
         "# from it, and write it in the caller",
-        confidence="likely",
+        confidence="hint",  # a count that only reports does no harm
         events=(region.entered_seq, again.started_seq, event.seq),
         region_id=region.region_id,
     )

@@ -205,4 +205,26 @@ with autogradviz.record() as trace:
     (a + b).square().sum().backward()
 """,
     ),
+    Page(
+        slug="hidden-write",
+        title="A saved tensor was written, and saved-tensor hooks hid it",
+        means="""Where saved-tensor hooks keep a tensor PyTorch does not check its version. A write
+        between save and backward gives a wrong gradient, and no error.""",
+        happens="""Hooks that only watch or count hand the tensor itself back, and an in-place
+        operation that PyTorch would have refused goes through.""",
+        fix="""Write out of place, or let the pack hook return tensor.clone().""",
+        example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(values=True) as trace:
+    with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        y = x.exp()
+        loss = y.sum()
+        y.add_(1)  # <-- named
+    loss.backward()
+""",
+    ),
 )

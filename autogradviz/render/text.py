@@ -134,9 +134,8 @@ def finding_text(finding: Finding) -> str:
     return "\n".join([*head, *body, *tail])
 
 
-def add_note(error: BaseException, finding: Finding) -> None:
-    """Add a finding to an exception, as a note that every traceback shows."""
-    note = finding_text(finding)
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, which every traceback shows."""
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:  # Python 3.10 has no notes; tools that know them read the attribute

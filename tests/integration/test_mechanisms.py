@@ -189,7 +189,7 @@ def test_tensor_hooks_are_recorded_and_drawn():
     }
     svg = trace.graph().svg()
     assert f"tensor hook double · {here('tensor hook')}" in svg
-    assert svg.count('r="6.5"') == 1
+    assert svg.count('r="6.5"') == 2  # the node's, and the legend's
 
 
 def test_hooks_on_leaves_are_drawn_beside_them():
