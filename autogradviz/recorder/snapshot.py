@@ -13,6 +13,8 @@ import collections
 import sys
 import threading
 import types
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -107,11 +109,12 @@ class Snapshot:
 
     def _container(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, dict):
-            for key, item in list(dict.items(value))[:MAX_ITEMS]:
+            for key, item in list(islice(dict.items(value), MAX_ITEMS)):
                 if type(key) in PLAIN:
                     self.add(f"{path}[{key!r}]", item, depth + 1)
         elif isinstance(value, SEQUENCES):
-            for index, item in enumerate(list(value)[:MAX_ITEMS]):
+            kind: Any = next(kind for kind in SEQUENCES if isinstance(value, kind))
+            for index, item in enumerate(list(islice(kind.__iter__(value), MAX_ITEMS))):
                 self.add(f"{path}[{index}]", item, depth + 1)
 
     def _function(self, path: str, value: types.FunctionType, depth: int) -> None:
@@ -137,8 +140,9 @@ class Snapshot:
 
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
-        for name in dict.fromkeys(_names_of(function.__code__)):
-            found = function.__globals__.get(name, self)
+        known = function.__globals__
+        for name in _names_of(function.__code__):
+            found = known.get(name, self)
             if found is not self and not isinstance(found, types.ModuleType):
                 self.add(name, found, depth + 1)
 
@@ -174,12 +178,14 @@ class Snapshot:
                 self.add(f"{path}.{name}", item, depth + 1)
 
 
-def _names_of(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that a function's code reads, and those of the functions inside it."""
-    yield from code.co_names
+@lru_cache(maxsize=4096)
+def _names_of(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names that a function's code reads, and those of the functions inside it."""
+    names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names_of(constant)
+            names.extend(_names_of(constant))
+    return tuple(dict.fromkeys(names))
 
 
 def _slots(value: Any) -> Iterator[tuple[str, Any]]:
@@ -194,9 +200,14 @@ def _slots(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _from_library(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    filename = getattr(module, "__file__", None)
-    return kind.__module__ == "builtins" or (filename is not None and is_library(filename))
+    name = kind.__module__
+    return name == "builtins" or _is_library_module(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_library_module(name: str) -> bool:
+    filename = getattr(sys.modules.get(name), "__file__", None)
+    return filename is not None and is_library(filename)
 
 
 def describe(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
 
+shape_of: Any = torch._C.TensorBase.__dict__["shape"].__get__  # noqa: SLF001
+"""A tensor's shape; a class may have put one of its own over it, as lazy parameters' has."""
+
 _storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] # noqa: SLF001
 MAX_WINDOWS: Final = 50_000
 """More windows on living storages than this are not all remembered in a long recording."""
@@ -93,7 +96,7 @@ class TensorTable:
             address = _storage_address(tensor)
         except RuntimeError:  # sparse, functorch's wrappers
             return self._without_storage(tensor)
-        key = (address, tensor.storage_offset(), tensor.shape, tensor.dtype)
+        key = (address, tensor.storage_offset(), shape_of(tensor), tensor.dtype)
         found = self._ids.get(key)
         return self._define(key, tensor) if found is None else found
 
@@ -122,7 +125,7 @@ class TensorTable:
         return tensor_id
 
     def _window(self, tensor: torch.Tensor) -> Window:
-        size, dtype = tensor.shape, tensor.dtype
+        size, dtype = shape_of(tensor), tensor.dtype
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = tensor.numel() * tensor.element_size()
         window = Window(size, shape, _word(dtype), int(nbytes))
@@ -130,8 +133,8 @@ class TensorTable:
         return window
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
-        key = (type(tensor), tuple(tensor.shape), tensor.dtype, str(tensor.layout))
-        shape = tuple([int(length) for length in tensor.shape])
+        key = (type(tensor), tuple(shape_of(tensor)), tensor.dtype, str(tensor.layout))
+        shape = tuple([int(length) for length in shape_of(tensor)])
         return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
 
     def _opaque(self, kind: type) -> int:

@@ -1124,3 +1124,11 @@ def sparse_gradient_is_handed_over():
     words = torch.tensor([1, 2, 4, 5])
     F.embedding_bag(words, Handing.apply(table), torch.tensor([0, 2]), sparse=True).sum().backward()
     return table.grad.to_dense(), table.grad._values().data_ptr() == place[0]
+
+
+@program
+def lazy_modules():
+    net = nn.Sequential(nn.LazyConv1d(4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    checkpoint(net, torch.rand(2, 3, 8), use_reentrant=False).square().sum().backward()
+    net(torch.rand(2, 3, 8)).square().sum().backward()
+    return grads(net)
