@@ -8,4 +8,5 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
-import odd_programs  # noqa: E402, F401 - joins the programs; the path must be there first
+import daily_programs  # noqa: E402, F401 - they join the programs; the path must be there first
+import odd_programs  # noqa: E402, F401
