@@ -144,7 +144,7 @@ def _unpacks(
         tensor = saved.get(event.saved_id)
         if tensor is None or tensor.tensor.storage_id is None:
             continue
-        known = event.version is not None and event.seen_version is not None
+        known = event.version is not None and event.seen_version is not None and not tensor.cloned
         node_id = tensor.node_id if event.node_id is None else event.node_id
         yield (
             tensor.tensor.storage_id,

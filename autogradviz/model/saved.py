@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
+    MutationCloned,
     NodeStarted,
     SlotSeen,
     TensorReleased,
@@ -34,6 +35,7 @@ def build_saved(
     }
     released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
     unpacks = _read_unpacks(log)
+    cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         node_id, slot = places.get(event.saved_id, (event.node_id, event.slot))
@@ -58,6 +60,8 @@ def build_saved(
             location=_location(event, op, stacks),
             saved_ns=event.time_ns if op is None else op.time_ns,
             released_ns=released.get(event.saved_id, (None, None))[1],
+            cloned=event.packed_by == "allow_mutation"
+            and cloned.get(event.tensor_id, -1) > event.seq,
         )
     return _follow_twins(saved)
 

@@ -125,6 +125,7 @@ class SavedTensor:
     location: SourceLocation | None
     saved_ns: int | None = None
     released_ns: int | None = None  # None of what a recomputation saved: nobody saw that
+    cloned: bool = False  # ``allow_mutation_on_saved_tensors`` handed back a clone of it
 
     @property
     def is_argument(self) -> bool:
@@ -134,7 +135,7 @@ class SavedTensor:
     @property
     def broken(self) -> bool:
         """Whether backward found another version than was saved."""
-        return any(
+        return not self.cloned and any(
             u.version is not None and u.seen_version is not None and u.version != u.seen_version
             for u in self.unpacks
         )

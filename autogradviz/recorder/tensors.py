@@ -94,9 +94,9 @@ class TensorTable:
             return self._opaque(kind)
         try:
             address = _storage_address(tensor)
-        except RuntimeError:  # sparse, functorch's wrappers
+            key = (address, tensor.storage_offset(), shape_of(tensor), tensor.dtype)
+        except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
-        key = (address, tensor.storage_offset(), shape_of(tensor), tensor.dtype)
         found = self._ids.get(key)
         return self._define(key, tensor) if found is None else found
 
@@ -133,8 +133,9 @@ class TensorTable:
         return window
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
-        key = (type(tensor), tuple(shape_of(tensor)), tensor.dtype, str(tensor.layout))
-        shape = tuple([int(length) for length in shape_of(tensor)])
+        size = torch.Size() if tensor.is_nested else shape_of(tensor)
+        key = (type(tensor), tuple(size), tensor.dtype, str(tensor.layout))
+        shape = tuple([int(length) for length in size])
         return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
 
     def _opaque(self, kind: type) -> int:

@@ -1,0 +1,285 @@
+"""Gradient edges, generations, custom functions and switches are recorded, and drawn."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
+
+import autogradviz
+from autogradviz.events import (
+    BackwardStarted,
+    ContextTensorKept,
+    GradAccumulated,
+    ModeChanged,
+    RecorderFailed,
+    RequiresGradChanged,
+    TensorSaved,
+    VersionBumped,
+)
+
+
+def line_of(text):
+    """Return the number of the only line of this file that ends with a mark."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# <{text}>")]
+    return number
+
+
+def leaf(*shape, **options):
+    return torch.rand(shape or (3,), requires_grad=True, **options)
+
+
+def boxes(trace):
+    return [(node.name, node.state, node.runs) for node in trace.scene.nodes]
+
+
+def chips(trace):
+    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace.scene.chips]
+
+
+def bumps(trace):
+    return [(b.op, b.version, b.seen_version) for b in trace.log.of(VersionBumped)]
+
+
+# --- roots, inputs and generations ----------------------------------------------------------------
+
+
+def test_gradient_edges_begin_and_end_a_backward():
+    with autogradviz.record() as trace:
+        a = leaf()
+        b = a.exp()
+        edge = get_gradient_edge(b)
+        torch.autograd.grad(b.sin().sum(), [edge, a], retain_graph=True)
+        torch.autograd.backward([edge], [torch.ones(3)])
+    first, second = trace.log.of(BackwardStarted)
+    name = {node.node_id: node.name for node in trace.scene.nodes}
+    assert [name[i] for i in (*first.input_ids, *second.root_ids)] == ["ExpBackward0"] * 2
+    assert (len(first.input_tensor_ids), second.root_tensor_ids) == (1, ())
+    assert (first.accumulate, first.retain_graph, second.accumulate) == (False, True, True)
+    assert boxes(trace) == [
+        ("ExpBackward0", "ran", 2),
+        ("SinBackward0", "ran", 1),
+        ("SumBackward0", "ran", 1),
+    ]
+
+
+def test_named_inputs_alone_get_gradients():
+    with autogradviz.record() as trace:
+        a, b = leaf(), leaf()
+        (a * b).sum().backward(inputs=[a])
+    (started,) = trace.log.of(BackwardStarted)
+    assert len(started.input_tensor_ids) == 1
+    (accumulated,) = trace.log.of(GradAccumulated)
+    assert accumulated.tensor_id == started.input_tensor_ids[0]
+    assert [s.label for s in trace.scene.spans if s.kind == "node"][-1] == "AccumulateGrad"
+
+
+def test_a_double_backward_has_nodes_of_its_own():
+    with autogradviz.record() as trace:
+        a = leaf()
+        (g,) = torch.autograd.grad(a.exp().sin().sum(), a, create_graph=True)
+        g.sum().backward()
+    assert [b.create_graph for b in trace.log.of(BackwardStarted)] == [True, False]
+    made = [node for node in trace.scene.nodes if node.name in {"CosBackward0", "MulBackward0"}]
+    assert [node.op for node in made] == ["cos", "mul", "mul"]  # ops of the first backward
+    exp = trace.scene.nodes[0]
+    assert (exp.name, exp.runs) == ("ExpBackward0", 2)
+    assert {e.target for e in trace.scene.edges if e.source == made[-1].index} == {0, 4}
+
+
+def test_several_roots_and_several_backwards_over_one_graph_are_drawn():
+    with autogradviz.record() as trace:
+        a = leaf()
+        both = [a.exp().sum(), a.sin().sum()]
+        torch.autograd.backward(both, retain_graph=True)
+        torch.autograd.backward(both)
+    assert [len(b.root_ids) for b in trace.log.of(BackwardStarted)] == [2, 2]
+    assert {(state, runs) for _, state, runs in boxes(trace)} == {("ran", 2)}
+    assert [len(node.runs_ns) for node in trace.scene.nodes] == [4] * 4
+    assert len([s for s in trace.scene.spans if s.kind == "backward"]) == 2
+
+
+def test_a_freed_graph_used_again_is_told_and_drawn():
+    with pytest.raises(RuntimeError, match="second time"), autogradviz.record() as trace:
+        loss = leaf().exp().sum()
+        loss.backward()
+        loss.backward()
+    assert boxes(trace) == [("ExpBackward0", "failed", 1), ("SumBackward0", "ran", 2)]
+    assert [f.slug for f in trace.scene.findings] == ["graph-freed"]
+
+
+# --- custom functions ---------------------------------------------------------------------------
+
+
+class Styled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.mask = x * 2
+        return x.exp()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        with torch.enable_grad():
+            y = ctx.saved_tensors[0].detach().requires_grad_()
+            y.exp().sum().backward()
+        return g * y.grad
+
+
+class Split(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+class Dirty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def test_a_custom_function_keeps_saves_and_stashed_tensors():
+    with autogradviz.record() as trace:
+        Styled.apply(leaf()).sum().backward()
+    (kept,) = trace.log.of(ContextTensorKept)
+    assert (kept.slot, kept.own_output) == ("ctx.mask", False)
+    assert trace.scene.nodes[0].name == "StyledBackward"
+    assert chips(trace)[0] == ("saved_tensors[0]", 0, "released", "pytorch", 12)
+    inner = [s for s in trace.scene.spans if s.kind == "backward"]
+    assert [span.depth for span in inner] == [0, 1]  # a backward inside a backward
+    assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
+
+
+def test_a_once_differentiable_function_ends_the_second_generation():
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        a = leaf()
+        (g,) = torch.autograd.grad(Styled.apply(a).sum(), a, create_graph=True)
+        g.sum().backward()
+    last = trace.log.of(BackwardStarted)[-1]
+    assert (last.root_ids, trace.scene.summary.error_type) == ((), "RuntimeError")
+    assert "StyledBackward" in trace.graph().svg()
+
+
+def test_split_and_dirty_functions_are_drawn():
+    with autogradviz.record() as trace:
+        Split.apply(Dirty.apply(leaf() * 2)).sum().backward()
+    names = [node.name for node in trace.scene.nodes]
+    assert names == ["MulBackward0", "DirtyBackward", "SplitBackward", "SumBackward0"]
+    assert bumps(trace)[0] == ("aten.mul_.Tensor", 0, 1)
+    assert ("saved_tensors[0]", 0, "released", "pytorch", 12) in chips(trace)
+
+
+# --- switches, threads and kinds of tensors -----------------------------------------------------
+
+
+def test_switches_are_drawn_where_they_lost_the_graph():
+    net = nn.Linear(3, 3)
+    with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
+        with torch.no_grad():  # <switch>
+            h = net(torch.rand(2, 3))
+        h.sum().backward()
+    assert [(e.mode, e.after) for e in trace.log.of(ModeChanged)] == [
+        ("grad", "off"),
+        ("grad", "on"),
+    ]
+    (finding,) = trace.scene.findings
+    assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("switch"))
+
+
+def test_a_freeze_is_drawn_where_it_lost_the_graph():
+    net = nn.Linear(3, 3)
+    with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
+        net.requires_grad_(False)  # <freeze>
+        net(torch.rand(2, 3)).sum().backward()
+    assert [e.requires_grad for e in trace.log.of(RequiresGradChanged)] == [False, False]
+    (finding,) = trace.scene.findings
+    assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("freeze"))
+
+
+def test_each_threads_backward_has_bars_of_its_own():
+    with autogradviz.record() as trace:
+        a = leaf()
+        for loss in (a.exp().sum(), a.sin().sum()):
+            thread = threading.Thread(target=loss.backward)
+            thread.start()
+            thread.join()
+    assert [b.thread for b in trace.log.of(BackwardStarted)] == [1, 2]
+    spans = [s for s in trace.scene.spans if s.kind in {"backward", "node"}]
+    assert sorted((s.thread, s.kind, s.label) for s in spans) == [
+        (thread, kind, label)
+        for thread, name in ((1, "ExpBackward0"), (2, "SinBackward0"))
+        for kind, label in (
+            ("backward", "backward"),
+            ("node", "AccumulateGrad"),
+            ("node", name),
+            ("node", "SumBackward0"),
+        )
+    ]
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def subclass():
+    return leaf().as_subclass(Sub).exp()
+
+
+def sparse():
+    return torch.sparse.mm(leaf(3, 3).to_sparse(), torch.ones(3, 2))
+
+
+def jagged():
+    parts = [leaf(2, 3), leaf(4, 3)]
+    nested = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    return nested.sin().to_padded_tensor(0.0)
+
+
+def strided():
+    nested = torch.nested.as_nested_tensor([leaf(2, 3), leaf(4, 3)], layout=torch.strided)
+    return nested.sin().to_padded_tensor(0.0)
+
+
+def complex_numbers():
+    return leaf(dtype=torch.complex64).exp().abs()
+
+
+KINDS = {
+    subclass: ("ExpBackward0", ("result", "float32", 12)),
+    sparse: ("SparseAddmmBackward0", ("mat1", "float32", 0)),  # it has no storage of its own
+    jagged: ("SinBackward0", ("self", "NestedTensor", 0)),
+    strided: ("SinBackward0", ("self", "float32", 0)),  # it has no one shape
+    complex_numbers: ("AbsBackward0", ("self", "complex64", 24)),
+}
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("work", KINDS)
+def test_tensors_of_all_kinds_are_recorded_and_drawn(work, values):
+    with autogradviz.record(values=values) as trace:
+        work().sum().backward()
+    assert trace.log.of(RecorderFailed) == ()
+    name, chip = KINDS[work]
+    (index,) = [node.index for node in trace.scene.nodes if node.name == name]
+    assert trace.scene.nodes[index].state == "ran"
+    drawn = [(c.slot, c.dtype, c.nbytes) for c in trace.scene.chips if c.node == index]
+    assert chip in drawn
+    assert len(trace.log.of(TensorSaved)) >= len(drawn)
