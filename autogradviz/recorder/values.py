@@ -74,7 +74,7 @@ def _has_bits(tensor: torch.Tensor) -> bool:
     if type(tensor) not in _PLAIN or tensor.layout != torch.strided or tensor.numel() == 0:
         return False
     # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
-    if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
+    if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
         return False
     return tensor.device.type != "meta" and not _is_wrapped(tensor)
 
