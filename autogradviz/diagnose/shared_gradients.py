@@ -6,6 +6,7 @@ hook's own to write.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -21,48 +22,67 @@ if TYPE_CHECKING:
 
 
 def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first write to a gradient that another node was still to get."""
+    """Yield a finding for the first write, in backward, of a gradient that another node gets too.
+
+    The other node starts after the write, and has a giver in common with the one whose gradient
+    was written.
+    """
     called_at = {
         evidence.model.location(event.stack_id) for event in evidence.model.log.of(BackwardStarted)
     }
+    handed = _Handed(evidence)
     for op in evidence.model.ops:
         # What the engine itself writes is called from the line of the backward.
         if op.phase != "backward" or not op.written or op.location in called_at:
             continue
-        found = _harmed(evidence, op)
+        found = handed.harmed_by(op)
         if found is not None:
             yield _describe(op, *found)
             return
 
 
-def _harmed(evidence: Evidence, op: Op) -> tuple[Node, Node] | None:
-    """Return who handed the gradient on, and the other node that got it after it was written."""
-    written = {tensor.storage_id for tensor in op.written} - {None}
-    own = _own_node(evidence, op)
-    graph = evidence.model.graph
-    givers = {edge.source for edge in graph.edges if edge.target == own}
-    shared: dict[int, list[Edge]] = defaultdict(list)
-    for edge in graph.edges:
-        if edge.source in givers and edge.target != own:
-            shared[edge.target].append(edge)
-    for event in evidence.model.log.of(NodeStarted):
-        if event.seq < op.seq:
-            continue
-        for edge in shared.get(event.node_id, ()):
-            tensor_id = event.inputs[edge.input] if edge.input < len(event.inputs) else NO_ID
-            if tensor_id != NO_ID and evidence.model.tensors[tensor_id].storage_id in written:
-                return graph.nodes[edge.source], graph.nodes[edge.target]
-    return None
+class _Handed:
+    """Which gradients nodes were handed, by the memory that they lie in."""
 
+    def __init__(self, evidence: Evidence) -> None:
+        model = evidence.model
+        self._nodes = model.graph.nodes
+        self._starts = model.log.of(NodeStarted)
+        self._started = [event.seq for event in self._starts]
+        self._hooks = model.log.of(HookRan)
+        self._hooked = [event.seq for event in self._hooks]
+        self._givers: dict[int, list[Edge]] = defaultdict(list)
+        for edge in model.graph.edges:
+            self._givers[edge.target].append(edge)
+        self._takers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
+        for event in self._starts:
+            for place, tensor_id in enumerate(event.inputs):
+                storage_id = model.tensors[tensor_id].storage_id if tensor_id != NO_ID else None
+                if storage_id is not None:
+                    self._takers[storage_id].append((event, place))
 
-def _own_node(evidence: Evidence, op: Op) -> int | None:
-    """Return the node whose gradient the writer was given: its hook's, or the running one."""
-    ran = next((run for run in evidence.model.log.of(HookRan) if run.seq > op.seq), None)
-    if ran is not None and ran.node_id is not None and ran.thread == op.thread:
-        started = any(op.seq < event.seq < ran.seq for event in evidence.model.log.of(NodeStarted))
-        if not started:
-            return ran.node_id
-    return op.backward_node_id
+    def harmed_by(self, op: Op) -> tuple[Node, Node] | None:
+        """Return who handed the gradient on, and the node that got it after it was written."""
+        own = self._own_node(op)
+        givers = {edge.source for edge in self._givers[own]} if own is not None else set()
+        for tensor in op.written:
+            for event, place in self._takers.get(tensor.storage_id, ()):
+                if event.seq < op.seq or event.node_id == own:
+                    continue
+                for edge in self._givers[event.node_id]:
+                    if edge.source in givers and edge.input == place:
+                        return self._nodes[edge.source], self._nodes[edge.target]
+        return None
+
+    def _own_node(self, op: Op) -> int | None:
+        """Return the node whose gradient the writer was given: its hook's, or the running one."""
+        place = bisect_right(self._hooked, op.seq)
+        ran = self._hooks[place] if place < len(self._hooks) else None
+        if ran is not None and ran.node_id is not None and ran.thread == op.thread:
+            start = bisect_right(self._started, op.seq)
+            if start == len(self._started) or self._started[start] >= ran.seq:
+                return ran.node_id
+        return op.backward_node_id
 
 
 def _describe(op: Op, giver: Node, victim: Node) -> Finding:
