@@ -1,5 +1,6 @@
 """Hooks around saved tensors, versions and checkpoint's options are recorded, and drawn."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,15 @@ def test_a_buffers_writes_are_recorded_with_its_name():
 # --- checkpoint's options -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def quiet():
+    """PyTorch logs in words that pytest, where it listens, fails to put together."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_debug_and_early_stop_are_recorded_and_drawn():
     def work(x):
         return x.exp().sin().exp() * 2
