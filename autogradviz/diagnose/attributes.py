@@ -64,6 +64,9 @@ def _written_since(
     """Return the op of the node's forward that met a storage, and the first write after it."""
     if any(saved.tensor.storage_id == storage_id for saved in node.saved):
         return None  # PyTorch checks this one
+    writes = [write for write in evidence.writers.get(storage_id, ()) if write.seq < read.seq]
+    if not writes:
+        return None  # before every operator is looked through: few tensors are written at all
     owner = _class_name(node)
     first, last = _forward_of(evidence, node)
     met = [
@@ -73,9 +76,8 @@ def _written_since(
         and any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
         and _runs(evidence, op, owner, "forward")
     ]
-    for write in evidence.writers.get(storage_id, ()) if met else ():
-        inside = _runs(evidence, write, owner, "forward")
-        if met[0].seq < write.seq < read.seq and not inside:
+    for write in writes if met else ():
+        if met[0].seq < write.seq and not _runs(evidence, write, owner, "forward"):
             return met[0], write
     return None
 
