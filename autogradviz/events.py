@@ -194,6 +194,16 @@ class OpCalled(Event):
     failed: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomDrawn(Event):
+    """An op drew from a random generator of torch's."""
+
+    op: str  # "aten.bernoulli_.float"
+    op_seq: int | None  # the OpCalled
+    generator: str  # "default", or "given" where the caller passed one of its own
+    device: str  # whose generator: "cpu", "cuda:0"
+
+
 # --- the graph ------------------------------------------------------------------------------
 
 
@@ -261,6 +271,19 @@ class TensorUnpacked(Event):
     failed: bool  # the unpack hook raised
     saved_hash: int | None  # the content when saved; None unless values are recorded
     seen_hash: int | None  # the content handed to backward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMoved(Event):
+    """``save_on_cpu`` copied a saved tensor: away when it was saved, back when it was needed.
+
+    A tensor that is on the CPU already is kept as it is, unless pinned memory was asked for.
+    """
+
+    saved_id: int
+    device: str  # where it went
+    nbytes: int
+    pinned: bool  # the copy on the CPU stands in pinned memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,6 +591,16 @@ class ContextTensorKept(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionMarked(Event):
+    """A custom Function's forward said of some tensors that they are written, or not followed."""
+
+    function: str  # "MyFunction"
+    mark: str  # "mark_dirty", "mark_non_differentiable"
+    sequence_nr: int | None  # of the Function's node
+    tensor_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised(Event):
     """An exception left the recorded block; ``stack_id`` is its traceback."""
 
@@ -623,6 +656,9 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     ErrorRaised,
     RegionCutOff,
     EffectRepeated,
+    RandomDrawn,
+    FunctionMarked,
+    TensorMoved,
 )
 
 

@@ -87,9 +87,12 @@ function nodeParts(store, index) {
     const mark = { line: node.lineno, kind: /** @type {const} */ ("here"), tag: "", text: "" };
     parts.push(section("Source", place, excerpt(atlas, node.filename, [mark])));
   }
-  if (node.hooks.length) {
-    const lines = node.hooks.map((text) => h("p", { class: "agv-text", text }));
-    parts.push(section("Hooks", String(lines.length), h("div", {}, ...lines)));
+  for (const [title, texts] of /** @type {const} */ ([
+    ["Hooks", node.hooks],
+    ["Notes", node.notes],
+  ])) {
+    const lines = texts.map((text) => h("p", { class: "agv-text", text }));
+    if (lines.length) parts.push(section(title, String(lines.length), h("div", {}, ...lines)));
   }
   parts.push(...savedParts(store, atlas.chips[index]), ...parameterParts(atlas.pennants[index]));
   parts.push(...neighbourParts(store, index));

@@ -1,7 +1,7 @@
 // @ts-check
 /** What happens to a storage, as glyphs on its lifeline and as words. */
 
-import { formatDuration, formatPlace } from "./format.js";
+import { formatBytes, formatDuration, formatPlace } from "./format.js";
 import { paintGlyph } from "./icons.js";
 import { roundRect, widthOf, write } from "./paint_text.js";
 import { mix } from "./theme.js";
@@ -72,7 +72,7 @@ export function momentWords(moment) {
     recomputed: "saved again by recomputation",
     written: `written${moment.op ? ` by ${moment.op}` : ""}`,
     unpacked: moment.ok ? "taken back" : "taken back at another version",
-    cloned: "cloned before a write",
+    cloned: `cloned before a write, ${formatBytes(moment.nbytes)} more`,
     released: "let go",
   }[moment.kind];
   const version = moment.version === null ? "" : ` at v${moment.version}`;

@@ -14,6 +14,17 @@ import { placeTooltip } from "./tooltip.js";
 /** @typedef {[start: number, end: number]} Stretch */
 
 const DRAG_FROM = 4;
+/** @type {Record<string, string>} */
+const KINDS = { mode: "switched" };
+
+/**
+ * @param {import("./timeline_rows.js").Bar} bar
+ * @returns {string[]} how long it took, or when it was, and the line that began it
+ */
+function barWords({ kind, start, end, place }) {
+  const lasted = `${KINDS[kind] ?? kind}, ${formatDuration(end - start)}`;
+  return [start === end ? formatDuration(start) : lasted, place].filter(Boolean);
+}
 
 export class Timeline {
   /**
@@ -158,9 +169,7 @@ export class Timeline {
     if (!inside) return;
     const time = this.#timeAt(event.offsetX);
     const kept = formatBytes(keptAt(this.store.scene, time));
-    const lines = bar
-      ? [bar.label || bar.kind, `${bar.kind}, ${formatDuration(bar.end - bar.start)}`]
-      : [formatDuration(time)];
+    const lines = bar ? [bar.label || bar.kind, ...barWords(bar)] : [formatDuration(time)];
     lines.push(`${kept} kept`);
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),

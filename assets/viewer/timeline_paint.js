@@ -107,7 +107,7 @@ function paintBars(pen, { bars }, top, x, view) {
     filled[bar.row] = right;
     const y = top + bar.row * STEP;
     const hue = hueOfSpan(palette, bar.kind);
-    if (bar.kind === "accumulate") paintTick(ctx, left, y, hue);
+    if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
     else paintBar(pen, bar, left, Math.max(1, right - left), y, hue);
   }
 }
@@ -144,7 +144,7 @@ function paintBar(pen, bar, left, width, y, hue) {
 }
 
 /**
- * As much of a bar's name as fits: all of it, its last parts, nothing.
+ * As much of a bar's name as fits: all of it, what stands before a comma or its last parts, nothing.
  *
  * @param {Pen} pen
  * @param {Bar} bar
@@ -153,7 +153,8 @@ function paintBar(pen, bar, left, width, y, hue) {
  */
 function shortest(pen, bar, room) {
   if (room < 6) return "";
-  const parts = bar.label.split(".");
+  const [head, ...more] = bar.label.split(", ");
+  const parts = more.length ? [head] : bar.label.split(".");
   const weight = bar.faint ? 400 : 600;
   const names = [bar.label, parts.slice(-2).join("."), parts[parts.length - 1]];
   return names.find((name) => widthOf(pen, name, 10, weight) <= room) ?? "";

@@ -2,6 +2,7 @@
 /** The timeline's rows: what ran, sorted by what it was and how it was nested. */
 
 import { blockOf } from "./chart.js";
+import { formatPlace, plural } from "./format.js";
 
 /** @typedef {import("./types.js").SceneSpan} SceneSpan */
 
@@ -13,6 +14,7 @@ import { blockOf } from "./chart.js";
  * @property {number} row within its track
  * @property {string} kind as spans have it, "accumulate" besides
  * @property {number} ref a node's index or a region's, -1
+ * @property {string} place the line that began it
  * @property {boolean} [faint] a part of the bar above it
  */
 
@@ -63,6 +65,10 @@ export function tracksOf(atlas) {
       String(accumulate.length),
       accumulate.map((span) => ({ ...plain(span), kind: "accumulate" })),
     ),
+    track("switches", "", of("mode").map(nested)),
+    track("requires_grad", "", of("toggle").map(plain)),
+    track("random", plural(of("random").length, "draw"), of("random").map(plain)),
+    track("buffers", plural(of("buffer").length, "write"), of("buffer").map(plain)),
   ];
   return tracks.filter(({ bars }) => bars.length);
 }
@@ -82,8 +88,9 @@ function track(name, note, bars) {
  * @param {SceneSpan} span
  * @returns {Bar}
  */
-function plain({ label, start_ns, end_ns, kind, ref }) {
-  return { label, start: start_ns, end: end_ns, row: 0, kind, ref };
+function plain({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
+  const place = formatPlace(filename, lineno);
+  return { label, start: start_ns, end: end_ns, row: 0, kind, ref, place };
 }
 
 /**

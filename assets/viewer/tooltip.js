@@ -40,6 +40,7 @@ function nodeLines(node) {
     [node.shape, ran].filter((part) => part).join(" · "),
     node.writes ? "wrote into a saved tensor" : "",
     ...node.hooks,
+    ...node.notes,
   ];
 }
 

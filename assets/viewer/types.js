@@ -48,6 +48,7 @@
  * @property {"not_run" | "ran" | "failed"} state
  * @property {boolean} error
  * @property {string[]} hooks one line for each
+ * @property {string[]} notes one line for each
  * @property {boolean} writes
  * @property {number} recomputes
  * @property {number} runs
@@ -171,6 +172,8 @@
  * @property {number} depth
  * @property {number} thread
  * @property {number} ref a node, or a recomputation's region; -1
+ * @property {string} filename
+ * @property {number} lineno
  */
 
 /**
@@ -203,6 +206,7 @@
  * @property {number} ok
  * @property {string} filename
  * @property {number} lineno
+ * @property {number} nbytes that a clone takes
  */
 
 /**

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from autogradviz.events import (
@@ -39,9 +40,10 @@ def build_histories(
     entries: dict[int, list[HistoryEntry]] = defaultdict(list)
     for storage_id, entry in _saves(log, saved):
         entries[storage_id].append(entry)
-    for storage_id, entry in _clones(log, stacks, op_by_seq):
+    for storage_id, entry in _clones(log, tensors, stacks, op_by_seq):
         entries[storage_id].append(entry)
-    for storage_id, entry in _writes(log, stacks, op_by_seq):
+    writes = chain(_writes(log, stacks, op_by_seq), _uncounted_writes(log, op_by_seq))
+    for storage_id, entry in writes:
         if storage_id in entries:
             entries[storage_id].append(entry)
     for storage_id, entry in _unpacks(log, stacks, saved):
@@ -111,8 +113,29 @@ def _writes(
         )
 
 
+def _uncounted_writes(log: Log, op_by_seq: dict[int, Op]) -> Iterator[tuple[int, HistoryEntry]]:
+    """Yield the writes of ops that move no version counter, as fused optimizers do."""
+    counted = {(event.op_seq, event.tensor_id) for event in rows_of(log, VersionBumped)}
+    for op in op_by_seq.values():
+        for tensor in op.written:
+            if tensor.storage_id is not None and (op.seq, tensor.tensor_id) not in counted:
+                yield (
+                    tensor.storage_id,
+                    HistoryEntry(
+                        seq=op.seq,
+                        time_ns=op.time_ns,
+                        kind="written",
+                        version=None,
+                        op=op.name,
+                        saved_id=None,
+                        ok=True,
+                        location=op.location,
+                    ),
+                )
+
+
 def _clones(
-    log: Log, stacks: Stacks, op_by_seq: dict[int, Op]
+    log: Log, tensors: Tensors, stacks: Stacks, op_by_seq: dict[int, Op]
 ) -> Iterator[tuple[int, HistoryEntry]]:
     for event in log.of(MutationCloned):
         if event.storage_id is None:
@@ -132,6 +155,7 @@ def _clones(
                 saved_id=None,
                 ok=True,
                 location=location,
+                nbytes=tensors[event.clone_id].nbytes,
             ),
         )
 

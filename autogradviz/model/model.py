@@ -159,7 +159,13 @@ class Model:
     def timeline(self) -> Timeline:
         """When what ran."""
         return build_timeline(
-            self.log, self.modules, self.ops, self.regions, self._runs, self._stacks
+            self.log,
+            self.tensors,
+            self.modules,
+            self.ops,
+            self.regions,
+            self._runs,
+            self._stacks,
         )
 
     @cached_property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.events import (
     EVENT_TYPES,
+    NO_ID,
     BackwardEnded,
     BackwardStarted,
     ModuleEntered,
@@ -18,15 +19,21 @@ from autogradviz.events import (
     RecomputeStopped,
     field_names,
 )
+from autogradviz.model.definitions import read_owners
+from autogradviz.model.marks import find_modes, find_moments
 from autogradviz.model.types import Op, Span, SpanKind, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.log import Log
+    from autogradviz.model.definitions import Tensors
     from autogradviz.model.runs import NodeRun
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import Module, Region
+
+MAX_NAMED: Final = 2
+"""Inputs of a backward that its bar names; of more it says how many."""
 
 _TIME = field_names(OpCalled).index("time_ns")  # the same in every kind
 
@@ -40,39 +47,47 @@ class _Bar(NamedTuple):
     minus_end_ns: int
     label: str
     ref: int | None
+    stack_id: int | None = None
 
 
 def build_timeline(
     log: Log,
+    tensors: Tensors,
     modules: dict[int, Module],
     ops: Iterable[Op],
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
     stacks: Stacks,
 ) -> Timeline:
-    """Return the bars of forwards, backwards, recomputations, optimizers, modules and nodes.
+    """Return the bars of all that ran, of what was switched meanwhile, and moments.
 
     What never ended (a torn log) lasts until the recording's end.
     """
     end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
     bars: list[_Bar] = [
         *_forwards(log, ops, stacks),
-        *_backwards(log, end_ns),
+        *_backwards(log, tensors, end_ns),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
         *_nodes(log, runs, end_ns),
+        *_marks(log, tensors, end_ns),
     ]
-    return Timeline(spans=tuple(_nest(bars)), end_ns=end_ns)
+    return Timeline(spans=tuple(_nest(bars, stacks)), end_ns=end_ns)
 
 
 def _bar(
-    kind: SpanKind, thread: int, between: tuple[int, int], label: str, ref: int | None
+    kind: SpanKind,
+    thread: int,
+    between: tuple[int, int],
+    label: str,
+    ref: int | None,
+    stack_id: int | None = None,
 ) -> _Bar:
     start_ns, end_ns = between
-    return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref)
+    return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id)
 
 
-def _nest(bars: list[_Bar]) -> Iterator[Span]:
+def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
     """Give each bar its depth: how many of its kind and thread are around it."""
     around: list[int] = []  # where the bars that are still open end
     row: tuple[str, int] | None = None
@@ -90,6 +105,7 @@ def _nest(bars: list[_Bar]) -> Iterator[Span]:
             depth=len(around),
             thread=bar.thread,
             ref=bar.ref,
+            location=stacks.location(bar.stack_id),
         )
         around.append(end_ns)
 
@@ -120,11 +136,36 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
         yield _bar(kind, thread, (start_ns, latest), kind, None)
 
 
-def _backwards(log: Log, end_ns: int) -> Iterator[_Bar]:
+def _backwards(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
+    owners = read_owners(log, tensors, {})
     ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for event in log.of(BackwardStarted):
-        end = ends.get(event.backward_id, end_ns)
-        yield _bar("backward", event.thread, (event.time_ns, end), "backward", event.backward_id)
+        between = event.time_ns, ends.get(event.backward_id, end_ns)
+        asked = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
+        label = backward_words(event, asked)
+        yield _bar("backward", event.thread, between, label, event.backward_id, event.stack_id)
+
+
+def backward_words(event: BackwardStarted, asked: Sequence[str]) -> str:
+    """Return what was called, and with which switches: "backward, inputs=weight, retain_graph".
+
+    Args:
+        event: the call.
+        asked: names of the inputs that gradients were asked for, "" of one without.
+    """
+    words = ["backward" if event.accumulate else "autograd.grad"]
+    if len(event.root_ids) > 1:
+        words.append(f"{len(event.root_ids)} roots")
+    count = max(len(event.input_ids), len(asked))
+    if 0 < count <= MAX_NAMED and all(asked) and len(asked) == count:
+        words.append(f"inputs={', '.join(asked)}")
+    elif count:
+        words.append(f"{count} inputs")
+    if event.create_graph:
+        words.append("create_graph")
+    elif event.retain_graph:
+        words.append("retain_graph")
+    return ", ".join(words)
 
 
 def _recomputations(log: Log, regions: Iterable[Region], end_ns: int) -> Iterator[_Bar]:
@@ -143,6 +184,14 @@ def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator
         label = "" if module is None else module.name or module.type_name
         end = ends.get(event.call_id, end_ns)
         yield _bar("module", event.thread, (event.time_ns, end), label, event.module_id)
+
+
+def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
+    for kind, thread, start_ns, stop_ns, label, stack_id in (
+        *find_modes(log, end_ns),
+        *find_moments(log, tensors),
+    ):
+        yield _bar(kind, thread, (start_ns, stop_ns), label, None, stack_id)
 
 
 def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
 PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
-SpanKind: TypeAlias = Literal["forward", "backward", "recompute", "module", "node", "optimizer"]
+SpanKind: TypeAlias = Literal[
+    "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "toggle", "random",
+    "buffer",
+]  # fmt: skip
+"""What a bar is. The last three are moments: a leaf told whether it requires a gradient, random
+numbers drawn, a buffer written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +227,7 @@ class HistoryEntry:
     saved_id: int | None
     ok: bool  # False: unpacked at another version than saved, or the unpack failed
     location: SourceLocation | None
+    nbytes: int = 0  # that a clone takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +302,7 @@ class Span:
     depth: int  # nesting within its kind and thread
     thread: int
     ref: int | None  # node, region, backward or module id
+    location: SourceLocation | None = None  # the line that began it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,43 +1,68 @@
-"""The custom Function seam: where a Function saved its tensors, and what else it keeps."""
+"""The custom Function seam: where it saved its tensors, what it marked, and what else it keeps."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import functools
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd.function import FunctionCtx
 
-from autogradviz.events import ContextTensorKept
+from autogradviz.events import ContextTensorKept, FunctionMarked
 from autogradviz.recorder.dynamo import transparent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.recorder import Recorder
 
 
+_MARKS: Final = ("mark_dirty", "mark_non_differentiable")
+_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+
+
 @contextmanager
-def observe_custom_saves(recorder: Recorder) -> Iterator[None]:
-    """Note the line on which custom Functions save, while the context is open."""
-    original = FunctionCtx.save_for_backward
+def observe_custom_functions(recorder: Recorder) -> Iterator[None]:
+    """Note where custom Functions save, and what they mark, while the context is open."""
+    with ExitStack() as installed:
+        installed.enter_context(_watched(recorder, "save_for_backward", _note_save))
+        for name in _MARKS:
+            installed.enter_context(_watched(recorder, name, _tell_mark))
+        yield
+
+
+@contextmanager
+def _watched(recorder: Recorder, name: str, note: Callable[..., None]) -> Iterator[None]:
+    original = getattr(FunctionCtx, name)
 
     @transparent
-    def save_for_backward(ctx: Any, *tensors: torch.Tensor) -> None:
-        recorder.guarded("custom functions", _note_save, recorder, ctx)
+    @functools.wraps(original)
+    def watched(ctx: Any, *tensors: Any) -> None:
+        recorder.guarded("custom functions", note, recorder, name, ctx, tensors)
         original(ctx, *tensors)
 
-    FunctionCtx.save_for_backward = save_for_backward  # type: ignore[method-assign,assignment]
+    setattr(FunctionCtx, name, watched)
     try:
         yield
     finally:
-        FunctionCtx.save_for_backward = original  # type: ignore[method-assign]
+        setattr(FunctionCtx, name, original)
 
 
-def _note_save(recorder: Recorder, ctx: Any) -> None:
+def _note_save(recorder: Recorder, _name: str, ctx: Any, _tensors: Any) -> None:
     number = getattr(ctx, "_sequence_nr", None)  # functorch's stand-in has none
     if number is not None and recorder.with_stacks:
         recorder.saves.custom[number()] = recorder.stacks.capture(3)
+
+
+def _tell_mark(recorder: Recorder, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
+    number = getattr(ctx, "_sequence_nr", None)
+    stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
+    with _NoFunctions():
+        marked = tuple(recorder.tensors.number(t) for t in tensors if isinstance(t, torch.Tensor))
+    function = type(ctx).__name__.removesuffix("Backward")
+    sequence_nr = None if number is None else number()
+    recorder.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
 
 
 def look_at_context(recorder: Recorder, node: Any, node_id: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.errors import AlreadyRecordingError
 from autogradviz.recorder.backward import observe_backward
-from autogradviz.recorder.customs import observe_custom_saves
+from autogradviz.recorder.customs import observe_custom_functions
 from autogradviz.recorder.leaves import observe_requires_grad
 from autogradviz.recorder.modes import observe_modes
 from autogradviz.recorder.modules import observe_modules
@@ -56,7 +56,7 @@ def install_seams(recorder: Recorder) -> ExitStack:
     with ExitStack() as pending:
         for observe in (
             observe_packs,
-            observe_custom_saves,
+            observe_custom_functions,
             observe_reentrant,
             observe_hooks,
             observe_policies,

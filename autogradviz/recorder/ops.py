@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import (
@@ -30,11 +30,13 @@ from torch.utils._python_dispatch import (
 )
 
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
+from autogradviz.recorder.draws import tell_draw
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.handed import decompose, wrap_numbers
 from autogradviz.recorder.signatures import Signature, read_schema
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import fingerprint
+from autogradviz.recorder.versions import Written, bump_unbumped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +49,6 @@ _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
-_increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
@@ -60,17 +61,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [item for item in value if isinstance(item, torch.Tensor)]
     return []
-
-
-def _bump_unbumped(written: Sequence[Written]) -> None:
-    """Bump what a foreach write left at its version because a mode was watching."""
-    for _, tensor, before in written:
-        if before != NO_ID and tensor._version == before:  # noqa: SLF001
-            _increment_version((tensor,))
-
-
-Written: TypeAlias = tuple[int, torch.Tensor, int]
-"""What an op writes: number, tensor, and its version before."""
 
 
 class Call(NamedTuple):
@@ -136,7 +126,12 @@ class OpMode(TorchDispatchMode):
                 self._finish(call, None, started, failed=True)
             raise
         if call is not None:
-            self._finish(call, result, started, failed=False)
+            row = self._finish(call, result, started, failed=False)
+            if call[0].draw is not None and row is not None:
+                recorder = self._recorder
+                recorder.guarded(
+                    "random", tell_draw, recorder, call[0].draw, args, kwargs, row, result
+                )
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
@@ -195,13 +190,15 @@ class OpMode(TorchDispatchMode):
                     written.append((tensor_id, tensor, version))
         return requires_grad, (tuple(ids), tuple(versions), written or (), tuple(hashes))
 
-    def _finish(self, call: Call, result: Any, started: int, *, failed: bool) -> None:
+    def _finish(
+        self, call: Call, result: Any, started: int, *, failed: bool
+    ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
             signature, state, created, inside, taken, taken_versions, written, hashes = call
             if signature.foreach and not failed:
-                _bump_unbumped(written)
+                bump_unbumped(written)
             with _NoFunctions():
                 given, given_versions, given_hashes = self._results(result, signature, written)
             stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
@@ -233,6 +230,8 @@ class OpMode(TorchDispatchMode):
                 self._cloned(taken[0], given, seq, state.number, stack_id)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
+            return None
+        return row
 
     def _results(
         self, result: Any, signature: Signature, written: Sequence[Written]

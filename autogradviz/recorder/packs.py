@@ -18,118 +18,26 @@ import torch.utils.checkpoint as torch_checkpoint
 from torch.autograd.graph import _swap_with_cloned, save_on_cpu, saved_tensors_hooks
 
 from autogradviz.events import (
-    NO_ID,
     PackedBy,
     RecomputeStarted,
     RecomputeStopped,
     RegionEntered,
     RegionExited,
-    TensorUnpacked,
 )
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.frames import determinism_check, function_name, held_by
 from autogradviz.recorder.state import plain_arguments
-from autogradviz.recorder.tensors import version_of
+from autogradviz.recorder.watched import WatchedPack, WatchedUnpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.recorder import Gate, Recorder
-    from autogradviz.recorder.saves import Packed
+    from autogradviz.recorder.recorder import Recorder
 
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _forward_hook = torch_checkpoint._checkpoint_hook  # noqa: SLF001
 _recompute_hook = torch_checkpoint._recomputation_hook  # noqa: SLF001
 _EarlyStop = torch_checkpoint._StopRecomputationError  # noqa: SLF001
-
-
-class WatchedPack:
-    """A pack hook that does what the original does, and tells of it."""
-
-    __slots__ = ("_count", "_gate", "_hook", "_packed_by", "_region")
-
-    def __init__(
-        self,
-        gate: Gate,
-        hook: Any,
-        packed_by: PackedBy,
-        region: tuple[int | None, int | None],
-    ) -> None:
-        self._gate = gate
-        self._hook = hook
-        self._packed_by = packed_by
-        self._region = region
-        self._count = 0
-
-    @transparent
-    def __call__(self, tensor: torch.Tensor) -> Any:
-        """Pack as the original does."""
-        recorder = self._gate.recorder
-        if recorder is None:
-            return self._hook(tensor)
-        save = recorder.guarded("saved tensors", self._begin, recorder, tensor)
-        state = recorder.threads.state()
-        before = state.sequence_nr
-        result = self._hook(tensor)
-        # Ops in the hook must not pass for the one that created the node: it is still to come.
-        state.sequence_nr = before
-        if save is not None:
-            recorder.saves.packed(save, result)
-        return result
-
-    def _begin(self, recorder: Recorder, tensor: torch.Tensor) -> Packed:
-        position = None
-        if self._packed_by in {"checkpoint", "recompute"}:
-            position = self._count
-            self._count += 1
-        with _NoFunctions():
-            return recorder.saves.packing(tensor, self._packed_by, self._region, position)
-
-
-class WatchedUnpack:
-    """An unpack hook that does what the original does, and tells of it.
-
-    It lives as long as the graph, so it holds the original hook and the gate, nothing else.
-    """
-
-    __slots__ = ("_gate", "_hook")
-
-    def __init__(self, gate: Gate, hook: Any) -> None:
-        self._gate = gate
-        self._hook = hook
-
-    @transparent
-    def __call__(self, packed: Any) -> Any:
-        """Unpack as the original does."""
-        recorder = self._gate.recorder
-        if recorder is None:
-            return self._hook(packed)
-        try:
-            result = self._hook(packed)
-        except BaseException:
-            recorder.guarded("saved tensors", self._tell, recorder, packed, None)
-            raise
-        recorder.guarded("saved tensors", self._tell, recorder, packed, result)
-        return result
-
-    def _tell(self, recorder: Recorder, packed: Any, result: Any) -> None:
-        failed = not isinstance(result, torch.Tensor)
-        with _NoFunctions():
-            seen_hash = None if failed else recorder.hash_of(result)
-        state = recorder.threads.state()
-        node_id = state.running[-1][1] if state.running else None
-        save = recorder.saves.find(packed, node_id)
-        if save is None:
-            return
-        save.unpacked += 1
-        original = save.original() if save.original is not None else None
-        seen = NO_ID if original is None else version_of(original)
-        stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
-        recorder.emit(
-            TensorUnpacked, save.saved_id, node_id, save.version,
-            None if seen == NO_ID else seen, failed, save.saved_hash, seen_hash,
-            stack_id=stack_id,
-        )  # fmt: skip
 
 
 class RegionTable:
@@ -260,7 +168,7 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
             return enter(hooks)
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
         hooks.pack_hook = WatchedPack(recorder.gate, pack, plan[0], plan[1:])
-        hooks.unpack_hook = WatchedUnpack(recorder.gate, unpack)
+        hooks.unpack_hook = WatchedUnpack(recorder.gate, unpack, plan[0])
         try:
             result = enter(hooks)
         finally:

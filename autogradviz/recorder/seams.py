@@ -30,6 +30,8 @@ _NAMES: Final = (
     "UntypedStorage._weak_ref",
     "UntypedStorage._free_weak_ref",
     "autograd.function.FunctionCtx.save_for_backward",
+    "autograd.function.FunctionCtx.mark_dirty",
+    "autograd.function.FunctionCtx.mark_non_differentiable",
     "autograd.graph._engine_run_backward",
     "autograd.graph.saved_tensors_hooks",
     "autograd.graph._swap_with_cloned",

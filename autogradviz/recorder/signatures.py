@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from autogradviz.recorder.draws import Draw, read_draw
+
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
@@ -21,6 +23,7 @@ class Signature(NamedTuple):
     foreach: bool
     clone: bool
     composite: bool  # a view or a write that is put together from other operators
+    draw: Draw | None = None  # it may draw random numbers
 
 
 def read_schema(func: Any) -> Signature:
@@ -53,6 +56,7 @@ def read_schema(func: Any) -> Signature:
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
         composite=aliases and _has_any_kernel(qualified, (_COMPOSITE,)),
+        draw=read_draw(func, schema),
     )
 
 

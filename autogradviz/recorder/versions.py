@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -18,12 +18,23 @@ from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.tensors import Sparse, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Recorder
 
 _SPARE: Final = 256  # grown at a time
+_increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
+
+Written: TypeAlias = tuple[int, torch.Tensor, int]
+"""What an op writes: number, tensor, and its version before."""
+
+
+def bump_unbumped(written: Sequence[Written]) -> None:
+    """Bump what a foreach write left at its version because a mode was watching."""
+    for _, tensor, before in written:
+        if before != NO_ID and tensor._version == before:  # noqa: SLF001
+            _increment_version((tensor,))
 
 
 class VersionTable:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.render import svg_pen as pen
 from autogradviz.render.svg_theme import Theme, mix
-from autogradviz.scene.boxes import CHIP_GAP, TAG_GAP, TAG_SIZE
+from autogradviz.scene.boxes import CHIP_GAP, TAG_GAP
+from autogradviz.scene.chips import TAG_SIZE
 from autogradviz.scene.measure import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.widths import text_width
 from autogradviz.scene.words import chip_words, short_path
@@ -70,7 +71,7 @@ def _node_tooltip(node: SceneNode) -> str:
     states = {"not_run": "not reached by backward", "failed": "failed", "ran": "ran"}
     times = f" {node.runs} times" if node.runs > 1 else ""
     lines.append(states[node.state] + times)
-    lines += node.hooks
+    lines += [*node.hooks, *node.notes]
     return "\n".join(lines)
 
 

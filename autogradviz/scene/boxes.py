@@ -5,37 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.scene.chips import MAX_NAME, TAG_SIZE, Chips
 from autogradviz.scene.fold import leaf_label
-from autogradviz.scene.schema import Chip, Pennant, SceneNode
+from autogradviz.scene.notes import Notes
+from autogradviz.scene.schema import Pennant, SceneNode
 from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import chip_words, format_shape, hook_words, plain_op
+from autogradviz.scene.words import format_shape, hook_words, plain_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.diagnose.finding import Finding
     from autogradviz.model import Model
-    from autogradviz.model.types import Hook, Node, Parameter, Region, SavedTensor
+    from autogradviz.model.types import Hook, Node, Parameter, Region
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.levels import Seat
-    from autogradviz.scene.schema import ChipState, GradState
+    from autogradviz.scene.schema import Chip, GradState
 
 TAG_GAP: Final = 9.0
 """Between a box and its first chip or pennant."""
 
 CHIP_GAP: Final = 5.0
-MAX_CHIPS: Final = 3
 MORE_WIDTH: Final = 22.0  # "+2" behind the last chip
-TAG_SIZE: Final = 11.0  # of the font in chips and pennants
-CHIP_PADDING: Final = 18.0
 PENNANT_PADDING: Final = 18.0
 GRAD_GLYPH: Final = 14.0
 COMPACT_WIDTH: Final = 18.0
 COLUMN_OP_WIDTH: Final = 84.0
 COLUMN_NAME_WIDTH: Final = 180.0
 """Of boxes that are alone in their row: a column of equal boxes."""
-
-MAX_NAME: Final = 48
 
 
 @dataclass(slots=True)
@@ -73,13 +70,13 @@ class _Drawing:
             if region.reentrant
             for again in region.recomputations
         }
+        self._notes = Notes(model)
         self._hooks: dict[int, list[Hook]] = {}
         for hook in model.hooks:
             for node_id in hook.node_ids:
                 self._hooks.setdefault(node_id, []).append(hook)
         self._backward_ran = any(node.runs for node in model.graph.nodes.values())
-        tensors = [model.tensors[tensor_id] for tensor_id in model.parameters]
-        self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
+        self._chips = Chips(model, self._notes.kept)
         self._seen_events = {event for finding in findings for event in finding.events}
         self._drawn_targets = [0] * len(folded.nodes)
         for source, _, _ in folded.edges:
@@ -88,7 +85,7 @@ class _Drawing:
     def boxes(self, seats: Sequence[Seat]) -> Boxes:
         boxes = Boxes()
         for index, node in enumerate(self._folded.nodes):
-            chips = self._chips(index, node)
+            chips = self._chips.of(index, node)
             pennants = self._pennants(index, seats[index].path)
             boxes.chips += chips
             boxes.pennants += pennants
@@ -139,6 +136,7 @@ class _Drawing:
             left_width=_tags_width([pennant.width for pennant in pennants]),
             right_width=TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips),
             hooks=self._hooks_of(index),
+            notes=self._notes.of([node, *self._folded.leaves[index]]),
             born_ns=op.time_ns if op else -1,
             runs_ns=tuple(
                 t for start, end in node.ran for t in (start, -1 if end is None else end)
@@ -160,37 +158,6 @@ class _Drawing:
             return False
         blamed = any(f.culprit is not None and f.culprit == op.location for f in self._findings)
         return blamed or op.seq in self._seen_events
-
-    def _chips(self, index: int, node: Node) -> list[Chip]:
-        """Return a node's saved tensors, the broken first; parameters are pennants already."""
-        saved = [s for s in node.saved if s.broken]
-        saved += [
-            s
-            for s in node.saved
-            if not s.broken and s.tensor.storage_id not in self._parameter_storages
-        ]
-        return [self._chip(index, s, drawn=i < MAX_CHIPS) for i, s in enumerate(saved)]
-
-    def _chip(self, index: int, saved: SavedTensor, *, drawn: bool) -> Chip:
-        state = _chip_state(saved)
-        slot, seen = elide(saved.slot or "", MAX_NAME // 2), _seen_version(saved)
-        words = chip_words(slot, saved.version, seen, saved.tensor.nbytes)
-        return Chip(
-            node=index,
-            saved_id=saved.saved_id,
-            slot=slot,
-            version=saved.version,
-            seen_version=seen,
-            nbytes=saved.tensor.nbytes,
-            shape=format_shape(saved.tensor.shape),
-            dtype=saved.tensor.dtype,
-            state=state,
-            packed_by=saved.packed_by,
-            storage_id=saved.tensor.storage_id,
-            width=_chip_width(words) if drawn else 0.0,
-            saved_ns=-1 if saved.saved_ns is None else saved.saved_ns,
-            released_ns=-1 if saved.released_ns is None else saved.released_ns,
-        )
 
     def _pennants(self, index: int, path: str) -> list[Pennant]:
         """Return a node's parameters, the largest first.
@@ -258,29 +225,6 @@ def _box_widths(op: str, name: str, *, writes: bool, alone: bool) -> tuple[float
     if alone:
         return max(op_width, COLUMN_OP_WIDTH), max(name_width, COLUMN_NAME_WIDTH)
     return op_width, name_width
-
-
-def _chip_width(words: tuple[str, str, str]) -> float:
-    slot, version, nbytes = words
-    width = text_width(slot + nbytes, TAG_SIZE) + text_width(version, TAG_SIZE, bold=True)
-    return width + CHIP_PADDING
-
-
-def _seen_version(saved: SavedTensor) -> int | None:
-    """Return the version that backward found, where it was another than was saved."""
-    for unpack in saved.unpacks:
-        known = unpack.version is not None and unpack.seen_version is not None
-        if known and unpack.version != unpack.seen_version:
-            return unpack.seen_version
-    return saved.version
-
-
-def _chip_state(saved: SavedTensor) -> ChipState:
-    if saved.broken:
-        return "broken"
-    if saved.packed_by in {"checkpoint", "recompute"}:
-        return "recomputed"
-    return "held" if saved.released_seq is None else "released"
 
 
 def _tags_width(widths: Sequence[float]) -> float:

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 MAX_SPANS: Final = 20_000
 """Bars of the timeline; where there are more, the longest."""
 
+MOMENTS: Final = frozenset({"toggle", "random", "buffer"})
+"""Spans without length."""
+
+MAX_MOMENTS: Final = 4_000
+"""Of each kind, the first ones."""
+
 MAX_MEMORY_POINTS: Final = 4_000
 
 
@@ -159,10 +165,12 @@ def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
     """Return the bars of the timeline, in the order in which they began."""
     region_of = {region.region_id: i for i, region in enumerate(model.regions)}
     refs = {"node": folded.index_of, "recompute": region_of}
-    spans = list(model.timeline.spans)
+    spans = [span for span in model.timeline.spans if span.kind not in MOMENTS]
     if len(spans) > MAX_SPANS:
         spans.sort(key=lambda span: span.start_ns - span.end_ns)
         spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
+    for kind in sorted(MOMENTS):
+        spans += [span for span in model.timeline.spans if span.kind == kind][:MAX_MOMENTS]
     return tuple(
         SceneSpan(
             kind=span.kind,
@@ -172,6 +180,8 @@ def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
             depth=span.depth,
             thread=span.thread,
             ref=refs.get(span.kind, {}).get(-1 if span.ref is None else span.ref, -1),
+            filename=span.location.place if span.location else "",
+            lineno=span.location.lineno if span.location else 0,
         )
         for span in spans
     )

@@ -35,7 +35,7 @@ class Chip:
     """
 
     node: int  # index into nodes
-    saved_id: int
+    saved_id: int  # -1 of a tensor that a custom Function keeps on ctx
     slot: str  # "self"
     version: int | None
     seen_version: int | None  # another number than version where state is "broken"
@@ -94,6 +94,7 @@ class SceneNode:
     left_width: float  # pennants, 0 without
     right_width: float  # chips (and the compact node's name), 0 without
     hooks: tuple[str, ...] = ()  # one line for each: "tensor hook clip, train.py:31, ran 2×"
+    notes: tuple[str, ...] = ()  # what else is known, one line each: "a root of autograd.grad"
     born_ns: int = -1  # when its forward op ran, -1 where unknown
     runs_ns: tuple[int, ...] = ()  # start and end of each run; an end of -1 never came
     forward_ns: int = 0  # how long its forward op took
@@ -245,6 +246,8 @@ class SceneSpan:
     depth: int
     thread: int
     ref: int = -1  # a node's index, a recomputation's region; -1 where neither is drawn
+    filename: str = ""  # of the line that began it
+    lineno: int = 0  # 0 where unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +284,7 @@ class SceneMoment:
     ok: bool  # False: backward found another version, or taking back failed
     filename: str
     lineno: int
+    nbytes: int = 0  # that a clone takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,6 +148,7 @@ class _Drawing:
             ok=entry.ok,
             filename=entry.location.place if entry.location else "",
             lineno=entry.location.lineno if entry.location else 0,
+            nbytes=entry.nbytes,
         )
 
 

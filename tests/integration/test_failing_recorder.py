@@ -42,7 +42,7 @@ WORK = (
 )
 GUARDED = {
     "backward", "checkpoint", "custom functions", "hooks", "increment_version", "leaves", "modes",
-    "nodes", "release", "saved tensors", "selective checkpoint", "state", "steps",
+    "nodes", "random", "release", "saved tensors", "selective checkpoint", "state", "steps",
 }  # fmt: skip
 EVERY = 0
 

@@ -62,6 +62,8 @@ def seams():
         checkpoint._CachingTorchDispatchMode.__init__,
         checkpoint._CachedTorchDispatchMode.__torch_dispatch__,
         torch.autograd.function.FunctionCtx.save_for_backward,
+        torch.autograd.function.FunctionCtx.mark_dirty,
+        torch.autograd.function.FunctionCtx.mark_non_differentiable,
         _len_torch_dispatch_stack(),
         torch._C._autograd._top_saved_tensors_default_hooks(True),
     )

@@ -13,8 +13,10 @@ import autogradviz
 from autogradviz.events import (
     BackwardStarted,
     ContextTensorKept,
+    FunctionMarked,
     GradAccumulated,
     ModeChanged,
+    RandomDrawn,
     RecorderFailed,
     RequiresGradChanged,
     TensorSaved,
@@ -283,3 +285,153 @@ def test_tensors_of_all_kinds_are_recorded_and_drawn(work, values):
     drawn = [(c.slot, c.dtype, c.nbytes) for c in trace.scene.chips if c.node == index]
     assert chip in drawn
     assert len(trace.log.of(TensorSaved)) >= len(drawn)
+
+
+# --- what stands beside the graph -----------------------------------------------------------------
+
+
+def bars(trace, kind):
+    return [(span.label, span.lineno) for span in trace.scene.spans if span.kind == kind]
+
+
+def notes(trace, name):
+    return [node.notes for node in trace.scene.nodes if node.name == name]
+
+
+def here(text):
+    return f"integration/{Path(__file__).name}:{line_of(text)}"
+
+
+def test_switches_have_bars_as_long_as_they_were_thrown():
+    a = leaf()
+    with autogradviz.record() as trace:
+        with torch.no_grad():  # <no_grad>
+            a.exp()
+            with torch.enable_grad():  # <enable_grad>
+                with torch.autocast("cpu", dtype=torch.float16):  # <float16>
+                    a.sin()
+        with torch.inference_mode():  # <inference>
+            a.exp()
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # <autocast>
+            a.exp()
+        torch.set_grad_enabled(mode=False)  # <off>
+    torch.set_grad_enabled(mode=True)
+    assert bars(trace, "mode") == [
+        ("gradients off", line_of("no_grad")),
+        ("autocast float16 (cpu)", line_of("float16")),
+        ("gradients off", line_of("enable_grad")),  # thrown back where that context ends
+        ("inference mode", line_of("inference")),
+        ("autocast bfloat16 (cpu)", line_of("autocast")),
+        ("gradients off", line_of("off")),
+    ]
+    off, half, again, *_, last = [span for span in trace.scene.spans if span.kind == "mode"]
+    assert off.end_ns < half.start_ns < half.end_ns < again.start_ns < again.end_ns
+    assert last.end_ns == trace.scene.summary.end_ns
+
+
+def test_a_toggle_has_a_moment_on_the_timeline():
+    model = nn.Linear(2, 2)
+    with autogradviz.record(model) as trace:
+        model.bias.requires_grad_(requires_grad=False)  # <frozen>
+    assert bars(trace, "toggle") == [("bias.requires_grad = False", line_of("frozen"))]
+
+
+def test_random_numbers_are_recorded_with_their_generator_and_drawn():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    with autogradviz.record(model) as trace:
+        x = torch.rand(2, 3, generator=torch.Generator())  # <given>
+        model(x)  # <drops>
+        model.eval()(x)
+        q = torch.ones(1, 1, 2, 4)
+        nn.functional.scaled_dot_product_attention(q, q, q)
+    drawn = trace.log.of(RandomDrawn)
+    assert [(d.op, d.generator, d.device) for d in drawn] == [
+        ("aten.rand.generator", "given", "cpu"),
+        ("aten.bernoulli_.float", "default", "cpu"),
+    ]
+    ops = {op.seq: op.overload for op in trace.model.ops}
+    assert [ops[d.op_seq] for d in drawn] == [d.op for d in drawn]
+    assert bars(trace, "random") == [
+        ("rand from a generator of its own", line_of("given")),
+        ("bernoulli_ from cpu generator", line_of("drops")),
+    ]
+
+
+def words(write, version):
+    return f"{write}, v{version} → v{version + 1}"
+
+
+def test_a_buffers_writes_have_moments_on_the_timeline():
+    model = nn.BatchNorm1d(2)
+    version = model.num_batches_tracked._version, model.running_mean._version
+    with autogradviz.record(model) as trace:
+        model(torch.ones(3, 2))  # <counts>
+        model.running_mean.copy_(torch.ones(2))  # <copies>
+    assert bars(trace, "buffer") == [
+        (words("num_batches_tracked written by add_", version[0]), line_of("counts")),
+        (words("running_mean written by copy_", version[1]), line_of("copies")),
+    ]
+
+
+def test_a_backward_says_where_it_began_and_what_it_was_asked_for():
+    model = nn.Linear(2, 1)
+    with autogradviz.record(model) as trace:
+        hidden = model(torch.ones(1, 2))
+        out = hidden.exp()
+        torch.autograd.grad(out.sum(), [model.weight, hidden], create_graph=True)  # <grad>
+        out.sum().backward(retain_graph=True, inputs=[model.bias])  # <backward>
+        torch.autograd.backward([out.sum(), out.mean()])  # <two>
+    assert bars(trace, "backward") == [
+        ("autograd.grad, 2 inputs, create_graph", line_of("grad")),
+        ("backward, inputs=bias, retain_graph", line_of("backward")),
+        ("backward, 2 roots", line_of("two")),
+    ]
+    (asked,) = notes(trace, "AddmmBackward0")
+    assert set(asked) == {
+        f"the gradient of weight was asked for by autograd.grad · {here('grad')}",
+        f"the gradient of this node was asked for by autograd.grad · {here('grad')}",
+        f"the gradient of bias was asked for by backward · {here('backward')}",
+    }
+    roots = notes(trace, "SumBackward0")
+    assert roots == [
+        (f"a root of autograd.grad · {here('grad')}",),
+        (f"a root of backward · {here('backward')}",),
+        (f"a root of backward · {here('two')}",),
+    ]
+
+
+class Marking(torch.autograd.Function):
+    """Writes its input, and counts without being followed."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)  # <dirty>
+        count = torch.ones(4)
+        ctx.mark_non_differentiable(count)  # <count>
+        ctx.mask = torch.ones(8)
+        return x.mul_(2), count
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        return gradient * 2
+
+
+def test_what_a_function_marks_and_stashes_is_recorded_and_drawn():
+    with autogradviz.record() as trace:
+        x = leaf().clone()
+        Marking.apply(x)[0].sum().backward()
+    dirty, count = trace.log.of(FunctionMarked)
+    assert [(e.function, e.mark) for e in (dirty, count)] == [
+        ("Marking", "mark_dirty"),
+        ("Marking", "mark_non_differentiable"),
+    ]
+    assert [trace.model.tensors[e.tensor_ids[0]].shape for e in (dirty, count)] == [(3,), (4,)]
+    assert notes(trace, "MarkingBackward") == [
+        (
+            "keeps ctx.mask, 32 B, which nothing frees or checks",
+            f"mark_dirty: 1 tensor · {here('dirty')}",
+            f"mark_non_differentiable: 1 tensor · {here('count')}",
+        )
+    ]
+    assert [c for c in chips(trace) if c[3] == "ctx"] == [("ctx.mask", None, "held", "ctx", 32)]
+    assert "ctx.mask" in trace.graph().svg()

@@ -19,6 +19,7 @@ from autogradviz.events import (
     ModeChanged,
     MutationCloned,
     OpCalled,
+    TensorMoved,
     TensorSaved,
     TensorUnpacked,
     VersionBumped,
@@ -71,6 +72,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         loss.backward()  # <reads>
     (clone,) = trace.log.of(MutationCloned)
     assert trace.model.tensors[clone.clone_id].nbytes == 12
+    assert [m.nbytes for m in trace.scene.moments if m.kind == "cloned"] == [12]
     assert bumps(trace) == [("aten.add_.Tensor", 0, 1)]
     assert moments(trace) == [
         ("saved", "exp", True, line_of("saves")),
@@ -120,6 +122,17 @@ def test_what_is_moved_to_the_cpu_is_drawn_with_its_bytes():
         b.sum().backward()
     assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload"]
     assert chips(trace) == [("result", 0, "released", "offload", 1000)]
+    assert trace.log.of(TensorMoved) == ()  # it was there already
+
+
+def test_what_is_copied_to_the_cpu_is_told_with_its_way():
+    with autogradviz.record() as trace:
+        with save_on_cpu(pin_memory=True):  # without an accelerator the copy is not pinned
+            b = leaf(250).exp()
+        b.sum().backward()
+    (moved,) = trace.log.of(TensorMoved)
+    assert (moved.device, moved.nbytes, moved.pinned) == ("cpu", 1000, torch.cuda.is_available())
+    assert "result moved to cpu: 1.0 kB" in trace.scene.nodes[0].notes[0]
 
 
 def test_hooks_on_one_saved_tensor_are_told_from_others():
@@ -211,7 +224,8 @@ def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
     assert len(set(step.written)) == (2 if counted else 4)  # fused writes its gradients too
     assert len(bumps(trace)) == 2 * counted
     assert [s.label for s in trace.scene.spans if s.kind == "optimizer"] == ["optimizer"]
-    assert [m[1] for m in moments(trace) if m[0] == "written"] == ["_foreach_add_"] * 2 * counted
+    op = "_foreach_add_" if counted else "_fused_sgd_"
+    assert [m[1] for m in moments(trace) if m[0] == "written"] == [op] * 2
 
 
 def test_a_buffers_writes_are_recorded_with_its_name():

@@ -1,0 +1,88 @@
+"""What else is known of a node, in words: why backward came, and what a Function said or keeps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from autogradviz.events import (
+    NO_ID,
+    BackwardStarted,
+    ContextTensorKept,
+    FunctionMarked,
+    TensorMoved,
+)
+from autogradviz.scene.words import format_bytes, plural, short_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.model import Model
+    from autogradviz.model.types import Node
+
+
+class Notes:
+    """Lines for nodes."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._lines: dict[int, dict[str, None]] = defaultdict(dict)  # by node id, each once
+        self._leaves = {
+            node.parameter.tensor.tensor_id: node_id
+            for node_id, node in model.graph.nodes.items()
+            if node.parameter is not None
+        }
+        self.kept: dict[int, list[ContextTensorKept]] = defaultdict(list)
+        """Tensors that custom Functions keep on ``ctx``, by node id."""
+        for event in model.log.of(BackwardStarted):
+            self._note_ends(event)
+        for kept in model.log.of(ContextTensorKept):
+            self.kept[kept.node_id].append(kept)
+            nbytes = format_bytes(model.tensors[kept.tensor_id].nbytes)
+            self._add(kept.node_id, f"keeps {kept.slot}, {nbytes}, which nothing frees or checks")
+        self._note_marks()
+        self._note_moves()
+
+    def of(self, nodes: Sequence[Node]) -> tuple[str, ...]:
+        """Return the lines of a drawn node and of the leaves beside it."""
+        lines = {line: None for node in nodes for line in self._lines.get(node.node_id, ())}
+        return tuple(lines)
+
+    def _add(self, node_id: int, line: str) -> None:
+        self._lines[node_id][line] = None
+
+    def _note_ends(self, event: BackwardStarted) -> None:
+        """Tell where a backward began, and whose gradients it was asked for."""
+        call = "backward" if event.accumulate else "autograd.grad"
+        place = self._place(event.stack_id)
+        for node_id in event.root_ids:
+            self._add(node_id, f"a root of {call}{place}")
+        leaves = (self._leaves.get(tensor_id, NO_ID) for tensor_id in event.input_tensor_ids)
+        for node_id in {*event.input_ids, *leaves} - {NO_ID}:
+            node = self._model.graph.nodes.get(node_id)
+            leaf = None if node is None else node.parameter
+            what = "this node" if leaf is None else leaf.name or "an unnamed leaf"
+            self._add(node_id, f"the gradient of {what} was asked for by {call}{place}")
+
+    def _note_marks(self) -> None:
+        events = self._model.log.of(FunctionMarked)
+        if not events:
+            return
+        nodes = {(n.thread, n.sequence_nr): i for i, n in self._model.graph.nodes.items()}
+        for event in events:
+            node_id = nodes.get((event.thread, event.sequence_nr))
+            if node_id is not None:
+                what = plural(len(event.tensor_ids), "tensor")
+                self._add(node_id, f"{event.mark}: {what}{self._place(event.stack_id)}")
+
+    def _note_moves(self) -> None:
+        for event in self._model.log.of(TensorMoved):
+            saved = self._model.saved.get(event.saved_id)
+            if saved is not None and saved.node_id is not None:
+                pinned = ", pinned" if event.pinned else ""
+                slot, size = saved.slot or "a saved tensor", format_bytes(event.nbytes)
+                self._add(saved.node_id, f"{slot} moved to {event.device}: {size}{pinned}")
+
+    def _place(self, stack_id: int | None) -> str:
+        location = self._model.location(stack_id)
+        return "" if location is None else f" · {short_path(location.place)}:{location.lineno}"
