@@ -65,6 +65,7 @@ export function tracksOf(atlas) {
       String(accumulate.length),
       accumulate.map((span) => ({ ...plain(span), kind: "accumulate" })),
     ),
+    track("hooks", plural(of("hook").length, "run"), of("hook").map(nested)),
     track("switches", "", of("mode").map(nested)),
     track("requires_grad", "", of("toggle").map(plain)),
     track("random", plural(of("random").length, "draw"), of("random").map(plain)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.events import (
+    HookRan,
+    HookRegistered,
     ModeChanged,
     ParameterSeen,
     RandomDrawn,
@@ -72,6 +74,19 @@ def mode_words(mode: str, now: str) -> str:
         return _INFERENCE.get(now, now)
     name, _, device = mode.partition(" ")
     return f"{name} {device} {now}" if device == "cache" else f"{name} {now} ({device})"
+
+
+def find_hook_runs(log: Log) -> Iterator[Mark]:
+    """Yield each run of a hook of the user's; the line is where it was registered."""
+    registered = {event.hook_id: event for event in log.of(HookRegistered)}
+    for event in log.of(HookRan):
+        hook = registered.get(event.hook_id)
+        label = "hook" if hook is None else hook.hook_name
+        label += ", changed the gradient" if event.changed else ""
+        label += ", raised" if event.failed else ""
+        stack_id = None if hook is None else hook.stack_id
+        start_ns = event.time_ns - event.duration_ns
+        yield Mark("hook", event.thread, start_ns, event.time_ns, label, stack_id)
 
 
 def find_moments(log: Log, tensors: Tensors) -> Iterator[Mark]:

@@ -16,8 +16,8 @@ RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
 PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
 SpanKind: TypeAlias = Literal[
-    "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "toggle", "random",
-    "buffer",
+    "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "hook", "toggle",
+    "random", "buffer",
 ]  # fmt: skip
 """What a bar is. The last three are moments: a leaf told whether it requires a gradient, random
 numbers drawn, a buffer written."""

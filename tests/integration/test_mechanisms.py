@@ -187,6 +187,12 @@ def test_tensor_hooks_are_recorded_and_drawn():
             f"retain_grad() · {here('retain')}",
         )
     }
+    runs = [span for span in trace.scene.spans if span.kind == "hook"]
+    assert [(span.label, span.lineno) for span in runs] == [
+        ("double, changed the gradient", line_of("tensor hook")),
+        ("look", line_of("second hook")),
+    ]
+    assert runs[0].start_ns < runs[0].end_ns <= runs[1].start_ns  # the order in which they ran
     svg = trace.graph().svg()
     assert f"tensor hook double · {here('tensor hook')}" in svg
     assert svg.count('r="6.5"') == 2  # the node's, and the legend's
