@@ -497,6 +497,25 @@ class OpServed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HooksEntered(Event):
+    """A pair of saved-tensor hooks keeps what its thread saves from here on: the innermost pair.
+
+    Checkpoint's own pairs are told as regions and recomputations instead.
+    """
+
+    pair_id: int
+    packed_by: PackedBy  # "offload", "allow_mutation", "user"
+    function: str  # its pack hook, "compress"; "save_on_cpu" and the like for PyTorch's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksLeft(Event):
+    """A pair of saved-tensor hooks was taken away; what it keeps stays with it."""
+
+    pair_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HooksDisabled(Event):
     """Saved-tensor hooks were switched off: who pushes a pair now is told ``message``."""
 
@@ -659,6 +678,8 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     RandomDrawn,
     FunctionMarked,
     TensorMoved,
+    HooksEntered,
+    HooksLeft,
 )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.events import (
     HookRan,
     HookRegistered,
+    HooksEntered,
+    HooksLeft,
     ModeChanged,
     ParameterSeen,
     RandomDrawn,
@@ -74,6 +76,15 @@ def mode_words(mode: str, now: str) -> str:
         return _INFERENCE.get(now, now)
     name, _, device = mode.partition(" ")
     return f"{name} {device} {now}" if device == "cache" else f"{name} {now} ({device})"
+
+
+def find_pairs(log: Log, end_ns: int) -> Iterator[Mark]:
+    """Yield how long each pair of saved-tensor hooks stood."""
+    left = {event.pair_id: event.time_ns for event in log.of(HooksLeft)}
+    for event in log.of(HooksEntered):
+        stop_ns = left.get(event.pair_id, end_ns)
+        label = f"saved by {event.function}"
+        yield Mark("mode", event.thread, event.time_ns, stop_ns, label, event.stack_id)
 
 
 def find_hook_runs(log: Log) -> Iterator[Mark]:

@@ -99,7 +99,7 @@ def _share_ops(
     own: dict[int, list[Op]] = defaultdict(list)
     rerun: dict[int, list[Op]] = defaultdict(list)
     for op in ops:
-        if op.phase == "backward" or (op.region_id is None and op.recompute_id is None):
+        if op.region_id is None and op.recompute_id is None:
             continue
         if _is_checkpoints_own(op, stacks):
             continue

@@ -20,7 +20,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.model.definitions import read_owners
-from autogradviz.model.marks import find_hook_runs, find_modes, find_moments
+from autogradviz.model.marks import find_hook_runs, find_modes, find_moments, find_pairs
 from autogradviz.model.types import Op, Span, SpanKind, Timeline
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator
 def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
     for kind, thread, start_ns, stop_ns, label, stack_id in (
         *find_modes(log, end_ns),
+        *find_pairs(log, end_ns),
         *find_hook_runs(log),
         *find_moments(log, tensors),
     ):

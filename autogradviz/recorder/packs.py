@@ -18,6 +18,8 @@ import torch.utils.checkpoint as torch_checkpoint
 from torch.autograd.graph import _swap_with_cloned, save_on_cpu, saved_tensors_hooks
 
 from autogradviz.events import (
+    HooksEntered,
+    HooksLeft,
     PackedBy,
     RecomputeStarted,
     RecomputeStopped,
@@ -49,6 +51,8 @@ class RegionTable:
         self._recomputes = 0
         self._region_of: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._groups: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._pairs = 0
+        self._open: dict[int, list[int]] = {}  # entered pairs by their object's address
 
     def next_region(self) -> int:
         """Return a new region's number."""
@@ -120,6 +124,14 @@ class RegionTable:
                     "state", recorder.state.recompute_entered,
                     region, again, held_by(target), plain_arguments(target),
                 )  # fmt: skip
+        else:
+            own = _OWN_PAIRS.get(type(hooks))
+            recorder.emit(
+                HooksEntered, self._pairs, packed_by, own or function_name(hooks.pack_hook),
+                stack_id=stack_id,
+            )  # fmt: skip
+            self._open.setdefault(id(hooks), []).append(self._pairs)
+            self._pairs += 1
 
     def _describe(self, tell: Any, region_id: int | None, frame: Any) -> None:
         if region_id is not None and frame is not None:
@@ -135,6 +147,11 @@ class RegionTable:
         """Record that a region's forward or recomputation ends."""
         recorder = self._recorder
         state = recorder.threads.state()
+        pairs = self._open.get(id(hooks))
+        if pairs:
+            recorder.emit(HooksLeft, pairs.pop())
+            if not pairs:
+                del self._open[id(hooks)]
         if not state.regions or not isinstance(hooks, (_forward_hook, _recompute_hook)):
             return
         region_id, recompute_id = state.regions.pop()
@@ -153,6 +170,10 @@ class RegionTable:
 
 
 _FRAME = "_autogradviz_frame"
+_OWN_PAIRS = {
+    save_on_cpu: "save_on_cpu",
+    _swap_with_cloned: "allow_mutation_on_saved_tensors",
+}
 
 
 @contextmanager

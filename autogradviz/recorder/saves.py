@@ -52,6 +52,7 @@ class Packed:
         "original",
         "saved_hash",
         "saved_id",
+        "sequence_nr",
         "unpacked",
         "version",
     )
@@ -62,8 +63,10 @@ class Packed:
         version: int | None,
         original: Any,
         saved_hash: int | None,
+        sequence_nr: int,
     ) -> None:
         self.saved_id = saved_id
+        self.sequence_nr = sequence_nr  # of the node that saved, by the count at that time
         self.version = version
         self.original = original  # weak, or None
         self.saved_hash = saved_hash
@@ -201,7 +204,7 @@ class SaveTable:
         # PyTorch's check is off for them, so its version is read again at unpack.
         watch = packed_by in {"user", "allow_mutation", "offload"}
         original = weakref.ref(tensor) if watch else None
-        return Packed(saved_id, version, original, recorder.hash_of(tensor))
+        return Packed(saved_id, version, original, recorder.hash_of(tensor), sequence_nr)
 
     def packed(self, save: Packed, result: Any) -> None:
         """Remember what the pack hook made of a save."""
@@ -225,14 +228,20 @@ class SaveTable:
                 best = save
         return best
 
-    def slot_found(self, result: Any, node_id: int, slot: str) -> Packed | None:
-        """Give a hooked save its node and slot."""
-        for save in self._packed.get(id(result), ()):
-            if save.node_id is None:
-                save.node_id = node_id
-                self._recorder.emit(SlotSeen, save.saved_id, node_id, slot)
-                return save
-        return None
+    def slot_found(
+        self, result: Any, node_id: int, slot: str, sequence_nr: int | None
+    ) -> Packed | None:
+        """Give a hooked save its node and slot.
+
+        Where a hook gave several nodes the same object, they are told apart by their numbers.
+        """
+        free = [save for save in self._packed.get(id(result), ()) if save.node_id is None]
+        if not free:
+            return None
+        save = next((save for save in free if save.sequence_nr == sequence_nr), free[0])
+        save.node_id = node_id
+        self._recorder.emit(SlotSeen, save.saved_id, node_id, slot)
+        return save
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""

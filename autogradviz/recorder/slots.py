@@ -67,7 +67,7 @@ class SlotTable:
         label = self._label(attribute, index)
         kept = slot.data
         if slot.unpack_hook is not None:
-            save = saves.slot_found(kept, tag.node_id, label)
+            save = saves.slot_found(kept, tag.node_id, label, sequence_nr)
             if save is not None:
                 tag.saved += (Slot(save.saved_id, "", None, save.version, None),)
             else:  # packed before the recording, or by hooks put on this one slot

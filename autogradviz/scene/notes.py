@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     ContextTensorKept,
     FunctionMarked,
+    HooksEntered,
+    HooksLeft,
     TensorMoved,
+    TensorSaved,
 )
 from autogradviz.scene.words import format_bytes, plural, short_path
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
     from autogradviz.model import Model
     from autogradviz.model.types import Node
+
+_PAIRED: Final = {"user", "offload", "allow_mutation"}
 
 
 class Notes:
@@ -42,6 +47,7 @@ class Notes:
             self._add(kept.node_id, f"keeps {kept.slot}, {nbytes}, which nothing frees or checks")
         self._note_marks()
         self._note_moves()
+        self._note_pairs()
 
     def of(self, nodes: Sequence[Node]) -> tuple[str, ...]:
         """Return the lines of a drawn node and of the leaves beside it."""
@@ -82,6 +88,24 @@ class Notes:
                 pinned = ", pinned" if event.pinned else ""
                 slot, size = saved.slot or "a saved tensor", format_bytes(event.nbytes)
                 self._add(saved.node_id, f"{slot} moved to {event.device}: {size}{pinned}")
+
+    def _note_pairs(self) -> None:
+        """Tell which pair of saved-tensor hooks keeps what: the innermost one on its thread."""
+        log = self._model.log
+        if not log.of(HooksEntered):
+            return
+        open_: dict[int, dict[int, HooksEntered]] = defaultdict(dict)  # by thread and pair
+        for event in log.merged(HooksEntered, HooksLeft, TensorSaved):
+            pairs = open_[event.thread]
+            if isinstance(event, HooksEntered):
+                pairs[event.pair_id] = event
+            elif isinstance(event, HooksLeft):
+                pairs.pop(event.pair_id, None)
+            elif isinstance(event, TensorSaved) and pairs and event.packed_by in _PAIRED:
+                pair, saved = pairs[max(pairs)], self._model.saved[event.saved_id]
+                if event.node_id is None and saved.node_id is not None:  # else hooks of its own
+                    line = f"{saved.slot or 'a tensor'} kept by {pair.function}"
+                    self._add(saved.node_id, line + self._place(pair.stack_id))
 
     def _place(self, stack_id: int | None) -> str:
         location = self._model.location(stack_id)

@@ -1,10 +1,12 @@
 """Gradient edges, generations, custom functions and switches are recorded, and drawn."""
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from drawn import bars, boxes, bumps, chips, leaf, marked_line, notes
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
@@ -20,31 +22,9 @@ from autogradviz.events import (
     RecorderFailed,
     RequiresGradChanged,
     TensorSaved,
-    VersionBumped,
 )
 
-
-def line_of(text):
-    """Return the number of the only line of this file that ends with a mark."""
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# <{text}>")]
-    return number
-
-
-def leaf(*shape, **options):
-    return torch.rand(shape or (3,), requires_grad=True, **options)
-
-
-def boxes(trace):
-    return [(node.name, node.state, node.runs) for node in trace.scene.nodes]
-
-
-def chips(trace):
-    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace.scene.chips]
-
-
-def bumps(trace):
-    return [(b.op, b.version, b.seen_version) for b in trace.log.of(VersionBumped)]
+line_of = partial(marked_line, __file__)
 
 
 # --- roots, inputs and generations ----------------------------------------------------------------
@@ -288,14 +268,6 @@ def test_tensors_of_all_kinds_are_recorded_and_drawn(work, values):
 
 
 # --- what stands beside the graph -----------------------------------------------------------------
-
-
-def bars(trace, kind):
-    return [(span.label, span.lineno) for span in trace.scene.spans if span.kind == kind]
-
-
-def notes(trace, name):
-    return [node.notes for node in trace.scene.nodes if node.name == name]
 
 
 def here(text):

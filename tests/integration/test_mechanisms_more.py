@@ -1,10 +1,12 @@
 """Hooks around saved tensors, versions and checkpoint's options are recorded, and drawn."""
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from drawn import boxes, bumps, chips, leaf, marked_line, moments, same
 from torch import nn
 from torch.autograd.graph import (
     allow_mutation_on_saved_tensors,
@@ -16,6 +18,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import autogradviz
 from autogradviz.events import (
     ErrorRaised,
+    HooksEntered,
     ModeChanged,
     MutationCloned,
     OpCalled,
@@ -25,36 +28,7 @@ from autogradviz.events import (
     VersionBumped,
 )
 
-
-def line_of(text):
-    """Return the number of the only line of this file that ends with a mark."""
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# <{text}>")]
-    return number
-
-
-def leaf(*shape, **options):
-    return torch.rand(shape or (3,), requires_grad=True, **options)
-
-
-def boxes(trace):
-    return [(node.name, node.state, node.runs) for node in trace.scene.nodes]
-
-
-def chips(trace):
-    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace.scene.chips]
-
-
-def moments(trace):
-    return [(m.kind, m.op, m.ok, m.lineno) for m in trace.scene.moments]
-
-
-def bumps(trace):
-    return [(b.op, b.version, b.seen_version) for b in trace.log.of(VersionBumped)]
-
-
-def same(tensor):
-    return tensor
+line_of = partial(marked_line, __file__)
 
 
 def refuse(_):
@@ -85,7 +59,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         ("released", "", True, 0),
     ]
     (storage,) = trace.scene.storages
-    assert storage.slots == ("SinBackward0.self", "ExpBackward0.result")  # whom the clone served
+    assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # whom the clone served
     assert chips(trace) == [  # backward got what was saved: nothing is broken
         ("result", 0, "released", "allow_mutation", 12),
         ("self", 0, "released", "allow_mutation", 12),
@@ -158,6 +132,30 @@ def test_of_nested_pairs_the_innermost_keeps_the_tensor():
         c.sum().backward()
     assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload", "user"]
     assert [chip[3] for chip in chips(trace)] == ["offload", "user"]
+
+
+def squeeze(tensor):
+    return tensor
+
+
+def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
+    with autogradviz.record() as trace:
+        with saved_tensors_hooks(same, same):
+            with saved_tensors_hooks(squeeze, same):  # <inner>
+                b = leaf().exp()
+            c = b.sin()
+        c.sum().backward()
+    pairs = trace.log.of(HooksEntered)
+    assert [(pair.packed_by, pair.function) for pair in pairs] == [
+        ("user", "same"),
+        ("user", "squeeze"),
+    ]
+    inner = f"integration/{Path(__file__).name}:{line_of('inner')}"
+    assert trace.scene.nodes[0].notes == (f"result kept by squeeze · {inner}",)
+    assert trace.scene.nodes[1].notes[0].startswith("self kept by same · ")
+    outer, within = [span for span in trace.scene.spans if span.kind == "mode"]
+    assert (outer.label, within.label, within.depth) == ("saved by same", "saved by squeeze", 1)
+    assert outer.start_ns < within.start_ns < within.end_ns < outer.end_ns
 
 
 def test_a_pack_hook_that_raises_is_told():

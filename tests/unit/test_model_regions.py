@@ -142,9 +142,11 @@ def test_checkpoints_own_detach_is_left_out_but_the_users_is_not():
     assert [str(each.location) for each in region.ops] == ["m.py:4"]
 
 
-def test_backward_ops_are_no_part_of_a_region():
-    (region,) = regions_of(entered(1), op("exp", region=1, phase="backward"), exited(1))
-    assert region.ops == ()
+def test_ops_of_a_backward_inside_a_region_are_its_own_and_others_are_not():
+    (region,) = regions_of(
+        entered(1), op("exp", region=1, phase="backward"), exited(1), op("mul", phase="backward")
+    )
+    assert [each.name for each in region.ops] == ["exp"]
 
 
 def test_equal_runs_have_no_difference():

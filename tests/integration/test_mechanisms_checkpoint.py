@@ -1,0 +1,126 @@
+"""What checkpoint can do beside the plain call is recorded, and drawn."""
+
+from functools import partial
+
+import pytest
+import torch
+from drawn import boxes, leaf, marked_line
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    GraphExecGroup,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    set_checkpoint_debug_enabled,
+)
+
+import autogradviz
+from autogradviz.events import BackwardStarted, RecomputeStarted, RegionEntered
+
+line_of = partial(marked_line, __file__)
+
+
+def work(x, scale=1.0):
+    return (x.exp() * scale).sin()
+
+
+def outcomes(trace):
+    """Return (outcome, nodes that asked) of every recomputation, region by region."""
+    return [[again.outcome for again in region.recomputations] for region in trace.checkpoints()]
+
+
+def test_keyword_arguments_reach_both_runs():
+    with autogradviz.record() as trace:
+        checkpoint(work, leaf(), scale=2.0, use_reentrant=False).sum().backward()
+    assert outcomes(trace) == [["early_stop"]]
+    ops = [[op.name for op in run.ops] for run in trace.checkpoints()[0].recomputations]
+    assert ops == [["exp", "mul"]]
+    assert [row.status for row in trace.scene.diffs] == ["same", "same", "not_rerun"]
+
+
+def test_debugging_that_was_switched_on_for_all_regions_is_told():
+    with set_checkpoint_debug_enabled(True), autogradviz.record() as trace:
+        y = checkpoint(work, leaf(), use_reentrant=False)
+    assert [event.debug for event in trace.log.of(RegionEntered)] == [True]
+    assert [region.options for region in trace.scene.regions] == ["debug=True"]
+    del y
+
+
+def test_a_backward_inside_a_region_runs_again_with_it():
+    w = leaf()
+
+    def inner(x):
+        hidden = x * w
+        (slope,) = torch.autograd.grad(hidden.sum(), [hidden], create_graph=True)  # <inside>
+        return hidden.exp() * slope
+
+    with autogradviz.record() as trace:
+        checkpoint(inner, leaf(), use_reentrant=False).sum().backward()
+    first, outer, again = trace.log.of(BackwardStarted)
+    assert [event.accumulate for event in (first, outer, again)] == [False, True, False]
+    assert again.parent_backward_id == outer.backward_id
+    calls = [span for span in trace.scene.spans if span.kind == "backward"]
+    assert [(span.lineno, span.depth) for span in calls if span.label.startswith("autograd")] == [
+        (line_of("inside"), 0),
+        (line_of("inside"), 1),
+    ]
+    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
+
+
+def test_a_region_is_computed_again_for_each_backward_over_it():
+    with autogradviz.record() as trace:
+        loss = checkpoint(work, leaf(), use_reentrant=False).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert outcomes(trace) == [["early_stop", "early_stop"]]
+    assert [region.recomputes for region in trace.scene.regions] == [2]
+    assert ("SinBackward0", "ran", 2) in boxes(trace)
+    assert len([span for span in trace.scene.spans if span.kind == "recompute"]) == 2
+
+
+def test_regions_of_any_depth_stand_in_each_other():
+    def deep(x, depth):
+        if depth:
+            x = checkpoint(deep, x, depth - 1, use_reentrant=False)
+        return x.exp().sin()
+
+    with autogradviz.record() as trace:
+        checkpoint(deep, leaf(), 3, use_reentrant=False).sum().backward()
+    # Each run of an outer region enters the inner ones anew: those come after the forward's own.
+    assert [region.parent for region in trace.scene.regions][:4] == [-1, 0, 1, 2]
+    assert outcomes(trace)[0] == ["early_stop"]
+    again = [span for span in trace.scene.spans if span.kind == "recompute"]
+    assert len(again) == len(trace.log.of(RecomputeStarted)) == 4
+    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
+
+
+def test_a_group_of_backwards_shares_what_was_computed_again():
+    def two(x):
+        return x.exp(), x.sin()
+
+    with autogradviz.record() as trace:
+        a, b = checkpoint(two, leaf(), use_reentrant=False)
+        with GraphExecGroup():
+            a.sum().backward(retain_graph=True)
+            b.sum().backward()
+    assert outcomes(trace) == [["early_stop"]]
+    assert [event.exec_group for event in trace.log.of(RecomputeStarted)] == [0]
+    assert [region.options for region in trace.scene.regions] == ["GraphExecGroup 0"]
+
+
+def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
+    def policy(context, op, *args, **kwargs):
+        save = op is torch.ops.aten.exp.default
+        return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def selected(x):
+        y = x.exp()
+        z = y.sin()
+        y.detach().mul_(2)  # <writes>
+        return z.cos()
+
+    context = partial(create_selective_checkpoint_contexts, policy)
+    with pytest.raises(RuntimeError, match="mutated"), autogradviz.record() as trace:
+        checkpoint(selected, leaf(), use_reentrant=False, context_fn=context).sum().backward()
+    first = trace.diagnose()[0]
+    assert (first.slug, first.culprit.lineno) == ("selective-cache-mutated", line_of("writes"))
+    assert next(row.policy for row in trace.scene.diffs) == "must save"
