@@ -17,6 +17,7 @@ import pyarrow as pa
 import autogradviz
 from autogradviz.events import EVENT_TYPES, Event
 from autogradviz.log.columns import schema, to_batch
+from autogradviz.log.messages import read_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +62,10 @@ class Encoder:
         self._writer = pa.ipc.new_stream(
             pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
         )
-        self.head = self._sink.take()
+        # Arrow writes the head when it must: with the first batch, which is thrown away here.
+        self._writer.write_batch(pa.RecordBatch.from_pylist([], schema()))
+        begun = self._sink.take()
+        self.head = begun[: next(read_messages(begun)).end]
         """The message that describes the columns: a stream begins with it."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
