@@ -1,16 +1,7 @@
 """Keep events: append, read, save and load."""
 
-from autogradviz.log.file import (
-    FORMAT_VERSION,
-    PathLike,
-    batches,
-    columns_of,
-    described_schema,
-    load,
-    require_free,
-    save,
-    write_options,
-)
+from autogradviz.log.encoding import FORMAT_VERSION, described_schema, write_options
+from autogradviz.log.file import PathLike, batches, columns_of, load, require_free, save
 from autogradviz.log.log import Log, Row
 from autogradviz.log.redact import redact
 from autogradviz.log.stream import Stream

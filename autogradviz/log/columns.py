@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -86,6 +86,25 @@ def to_batch(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> pa.RecordBa
                     for n, columns in filled
                 ]
             )
+            for column in schema()
+        ],
+        schema=schema(),
+    )
+
+
+def runs_of(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> list[Run]:
+    """Return where the kinds lie in the batch of some pieces."""
+    filled = [(kind, len(rows)) for kind, rows in pieces if rows]
+    starts = accumulate((length for _, length in filled), initial=0)
+    return [Run(kind, start, length) for (kind, length), start in zip(filled, starts, strict=False)]
+
+
+def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with every column of today, null where an older file lacks it."""
+    known = set(batch.schema.names)
+    return pa.record_batch(
+        [
+            batch.column(column.name) if column.name in known else pa.nulls(len(batch), column.type)
             for column in schema()
         ],
         schema=schema(),

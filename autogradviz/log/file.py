@@ -1,17 +1,14 @@
 """Traces on disk: an Arrow IPC stream, zstd-compressed, that pandas and polars read as it is.
 
-Events are written chunk by chunk in the order of their numbers, so that what can be read of a
-torn file is a recording that stops early. Nothing in a file is ever run.
+What a recording has sealed is written as it is. Nothing in a file is ever run.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from bisect import bisect_left
 from contextlib import suppress
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,28 +17,18 @@ import pyarrow as pa
 import autogradviz
 from autogradviz.errors import FileExistsAlreadyError, NotATraceError
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
-from autogradviz.log.columns import schema, to_batch
-from autogradviz.log.stored import StoredEvents
+from autogradviz.log.columns import schema
+from autogradviz.log.encoding import FORMAT, FORMAT_VERSION, Encoder, to_batches
+from autogradviz.log.log import Log
+from autogradviz.log.stored import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.log.log import Log, Row
-
-FORMAT: Final = b"autogradviz-trace"
-
-FORMAT_VERSION: Final = 2
-"""What a file's columns mean.
-
-1: the first.
-2: steps; a reader takes columns that are not there for columns of nulls.
-"""
+    from autogradviz.log.log import Row
 
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
-
-CHUNK: Final = 16_384
-"""Events a batch: a batch costs about 10 kB however few it holds, and a torn file loses one."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -59,28 +46,31 @@ def save(log: Log, path: PathLike) -> None:
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
         with partial.open("xb") as file:
-            described = described_schema()
-            with pa.ipc.new_stream(file, described, options=write_options()) as stream:
-                for batch in batches(log):
-                    stream.write_batch(batch)
+            file.writelines(_stream(log))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def described_schema() -> pa.Schema:
-    """Return the columns of a file, with what tells that it is a trace."""
-    metadata = {
-        b"format": FORMAT,
-        b"format_version": str(FORMAT_VERSION).encode(),
-        b"autogradviz_version": autogradviz.__version__.encode(),
-    }
-    return schema().with_metadata(metadata)
+def _stream(log: Log) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a file."""
+    encoder = Encoder()
+    yield encoder.head
+    if log.sealed.head == encoder.head:
+        yield from log.sealed.messages()
+    else:  # of a file that is older
+        yield from map(encoder.encode, log.sealed.whole())
+    yield from map(encoder.encode, to_batches(_recent(log)))
+    yield encoder.end()
 
 
-def write_options() -> pa.ipc.IpcWriteOptions:
-    """Return how batches are written."""
-    return pa.ipc.IpcWriteOptions(compression="zstd")
+def batches(log: Log) -> Iterator[pa.RecordBatch]:
+    """Yield all events as batches of columns, in the order of their numbers."""
+    return chain(log.sealed.whole(), to_batches(_recent(log)))
+
+
+def _recent(log: Log) -> dict[type[Event], list[Row]]:
+    return {kind: log.recent(kind) for kind in EVENT_TYPES}
 
 
 def require_free(path: PathLike) -> None:
@@ -112,31 +102,6 @@ def _is_trace(path: Path) -> bool:
     return False
 
 
-def batches(log: Log) -> Iterator[pa.RecordBatch]:
-    """Yield all events as batches of columns, in the order of their numbers."""
-    return map(to_batch, _chunks(log))
-
-
-def _chunks(log: Log) -> Iterator[list[tuple[type[Event], list[Row]]]]:
-    """Yield the rows of about ``CHUNK`` successive events at a time, by kind."""
-    seqs = sorted(chain.from_iterable(map(itemgetter(0), log.rows(kind)) for kind in EVENT_TYPES))
-    starts = dict.fromkeys(EVENT_TYPES, 0)
-    for first in range(0, len(seqs), CHUNK):
-        pieces = []
-        for kind, start in starts.items():
-            rows = log.rows(kind)
-            is_last = first + CHUNK >= len(seqs)
-            stop = (
-                len(rows)
-                if is_last
-                else bisect_left(rows, seqs[first + CHUNK], lo=start, key=itemgetter(0))
-            )
-            pieces.append((kind, rows[start:stop]))
-            starts[kind] = stop
-        if any(rows for _, rows in pieces):
-            yield pieces
-
-
 def load(path: PathLike) -> Log:
     """Read a log from a file.
 
@@ -153,8 +118,9 @@ def load(path: PathLike) -> Log:
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    log = StoredEvents(_read(path)).log()
-    log.problem = log.problem or _find_missing(log)
+    stored, problem = check(_read(path))
+    log = Log(stored)
+    log.problem = problem or _find_missing(log)
     return log
 
 
@@ -165,7 +131,7 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
         NotATraceError: if the file is no trace, or one from a newer autogradviz.
         FileNotFoundError: if there is no file.
     """
-    stored = StoredEvents(_read(Path(path)))
+    stored, _ = check(_read(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
     return pa.Table.from_batches(
         [batch.select(wanted.names) for batch in stored.tables(kind)], wanted

@@ -3,19 +3,26 @@
 A row is a plain tuple in the order of ``field_names(kind)``: appending one costs about a tenth
 of building a frozen dataclass, and rows turn into columns without a detour. Events are built
 when somebody reads them.
+
+The oldest rows of a long recording are sealed: they become the compressed columns that a file
+holds, at a twentieth of their size, and rows again when somebody reads their kind.
 """
 
 from __future__ import annotations
 
 import heapq
+import threading
 from bisect import bisect_left
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from autogradviz.events import EVENT_TYPES, Event, field_names
+from autogradviz.log.batches import Batch, Batches
+from autogradviz.log.columns import runs_of, to_batch
+from autogradviz.log.encoding import Encoder, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 E = TypeVar("E", bound=Event)
 Row: TypeAlias = tuple[Any, ...]
@@ -24,15 +31,23 @@ Row: TypeAlias = tuple[Any, ...]
 class Log:
     """All events of one recording.
 
-    Appending is safe from several threads (one ``list.append`` a row); reading while somebody
-    appends is not.
+    Appending is safe from several threads (one ``list.append`` a row), also while one of them
+    seals or copies; reading while somebody appends is not.
     """
 
-    __slots__ = ("_events", "_rows", "_stored", "problem")
+    __slots__ = ("_encoder", "_events", "_rows", "_sealed", "_sealing", "_whole", "problem")
 
-    def __init__(self) -> None:
+    def __init__(self, sealed: Batches | None = None) -> None:
+        """Begin a log.
+
+        Args:
+            sealed: what it holds already, as a file's batches; made into rows when asked for.
+        """
         self._rows: dict[type[Event], list[Row]] = {kind: [] for kind in EVENT_TYPES}
-        self._stored = 0  # events of a file, until all of them are rows
+        self._sealed = Batches() if sealed is None else sealed
+        self._encoder: Encoder | None = None
+        self._sealing = threading.Lock()  # held while rows move
+        self._whole: dict[type[Event], list[Row]] = {}  # sealed and other rows, as read last
         self._events: dict[type[Event], tuple[Event, ...]] = {}
         self.problem: str | None = None
         """What is missing from a torn file, in one line; ``None`` for a whole recording."""
@@ -47,29 +62,50 @@ class Log:
         log.sort()
         return log
 
-    @classmethod
-    def of_stored(
-        cls, read: Callable[[type[Event]], list[Row]], kinds: Collection[type[Event]], count: int
-    ) -> Log:
-        """Return a log whose rows are read kind by kind, when somebody asks for them.
-
-        Args:
-            read: returns the rows of a kind, oldest first.
-            kinds: those that there are.
-            count: of all events.
-        """
-        log = cls()
-        log._rows = _RowsOnDemand(read, kinds)
-        log._stored = count
-        return log
-
     def appender(self, kind: type[Event]) -> Callable[[Row], None]:
         """Return the function that appends one row of a kind."""
         return self._rows[kind].append
 
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first, as tuples in the order of its fields."""
+        rows = self._rows[kind]
+        sealed = self._sealed.count(kind)
+        if not sealed:
+            return rows
+        whole = self._whole.get(kind)
+        if whole is None or len(whole) != sealed + len(rows):
+            whole = self._whole[kind] = self._sealed.rows(kind) + rows
+            whole.sort(key=itemgetter(0))
+        return whole
+
+    def recent(self, kind: type[Event]) -> list[Row]:
+        """Return the rows of a kind that are not sealed."""
         return self._rows[kind]
+
+    @property
+    def recent_count(self) -> int:
+        """How many events are not sealed."""
+        return sum(map(len, self._rows.values()))
+
+    @property
+    def sealed(self) -> Batches:
+        """What is sealed."""
+        return self._sealed
+
+    def seal(self, seq: int) -> None:
+        """Turn the rows of events older than one into compressed columns."""
+        encoder = self._encoder = self._encoder or Encoder()
+        old = {
+            kind: rows[: bisect_left(rows, seq, key=itemgetter(0))]
+            for kind, rows in self._rows.items()
+        }
+        batches = [Batch(encoder.encode(to_batch(each)), runs_of(each)) for each in cut(old)]
+        with self._sealing:
+            self._sealed.head = encoder.head
+            for batch in batches:
+                self._sealed.add(batch)
+            for kind, rows in old.items():
+                del self._rows[kind][: len(rows)]
 
     def extend_rows(self, kind: type[Event], rows: Iterable[Row]) -> None:
         """Append rows of a kind, oldest first."""
@@ -97,9 +133,10 @@ class Log:
 
     def copy(self) -> Log:
         """Return a log of the same rows, which grows by itself."""
-        log = Log()
-        for kind in EVENT_TYPES:
-            log._rows[kind] = list(self._rows[kind])
+        with self._sealing:
+            log = Log(self._sealed.copy())
+            for kind in EVENT_TYPES:
+                log._rows[kind] = list(self._rows[kind])
         return log
 
     def sort(self) -> None:
@@ -110,7 +147,7 @@ class Log:
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """Return the events of a kind, oldest first."""
         events = self._events.get(kind)
-        rows = self._rows[kind]
+        rows = self.rows(kind)
         if events is None or len(events) != len(rows):
             names = field_names(kind)
             events = tuple(kind(**dict(zip(names, row, strict=True))) for row in rows)
@@ -126,7 +163,7 @@ class Log:
         return self.merged()
 
     def __len__(self) -> int:
-        return self._stored or sum(map(len, self._rows.values()))
+        return len(self._sealed) + self.recent_count
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):
@@ -138,17 +175,3 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log of {len(self):,} events>"
-
-
-class _RowsOnDemand(dict[type[Event], list[Row]]):
-    """Rows that are read when they are first looked up."""
-
-    def __init__(
-        self, read: Callable[[type[Event]], list[Row]], kinds: Collection[type[Event]]
-    ) -> None:
-        super().__init__({kind: [] for kind in EVENT_TYPES if kind not in kinds})
-        self._read = read
-
-    def __missing__(self, kind: type[Event]) -> list[Row]:
-        rows = self[kind] = self._read(kind)
-        return rows

@@ -11,10 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import pyarrow as pa
-
 from autogradviz.log.columns import to_batch
-from autogradviz.log.file import described_schema, require_free, write_options
+from autogradviz.log.encoding import Encoder
+from autogradviz.log.file import require_free
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,11 +37,8 @@ class Stream:
         self.path = Path(path).absolute()
         self.file: BinaryIO = self.path.open("wb", buffering=0)
         self._good = 0  # bytes that are whole batches
-        self._sink = _Sink()
-        self._writer = pa.ipc.new_stream(
-            pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
-        )
-        self._put()
+        self._encoder = Encoder()
+        self._put(self._encoder.head)
 
     def write(self, pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> None:
         """Append one batch.
@@ -50,20 +46,17 @@ class Stream:
         Raises:
             OSError: it could not be written, or somebody took the file away.
         """
-        self._writer.write_batch(to_batch(pieces))
-        self._put()
+        self._put(self._encoder.encode(to_batch(pieces)))
 
     def close(self) -> None:
         """End the file."""
         try:
-            self._writer.close()
-            self._put()
+            self._put(self._encoder.end())
         finally:
             self.file.close()
 
-    def _put(self) -> None:
-        """Write what Arrow has made, behind what is good; a part of it alone is taken back."""
-        content = self._sink.take()
+    def _put(self, content: bytes) -> None:
+        """Write behind what is good; where only a part of it fits, that is taken back."""
         self._require_in_place()
         try:
             self.file.seek(self._good)
@@ -80,25 +73,3 @@ class Stream:
         known, there = os.fstat(self.file.fileno()), self.path.stat()
         if (known.st_ino, known.st_dev) != (there.st_ino, there.st_dev):
             raise FileNotFoundError(errno.ENOENT, "another file took its place", str(self.path))
-
-
-class _Sink:
-    """A file in memory that is emptied after each batch."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, part: bytes) -> int:
-        self._parts.append(bytes(part))
-        return len(part)
-
-    def flush(self) -> None:
-        """Do nothing: nothing is held back."""
-
-    def take(self) -> bytes:
-        """Return what was written since the last call."""
-        content = b"".join(self._parts)
-        self._parts.clear()
-        return content

@@ -10,7 +10,6 @@ so that the cost for each event stays the same however long the recording is.
 from __future__ import annotations
 
 import sys
-import threading
 from collections import Counter, deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +33,7 @@ from autogradviz.events import (
 )
 from autogradviz.log import Stream, require_free
 from autogradviz.recorder.references import References
+from autogradviz.recorder.sealing import Attendant, Sealer
 
 if TYPE_CHECKING:
     from autogradviz.events import Event
@@ -47,6 +47,7 @@ BATCH: Final = 8_192  # events after which a batch is written in the middle of a
 SMALL_BATCH: Final = 4_096  # fewer events than this wait for more, but not for long
 PATIENCE_S: Final = 1.0
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
+MAX_BESIDE_FILE: Final = 65_536  # and while everything goes to a file
 _SLACK: Final = 4_096
 
 _DEFINITIONS: Final = frozenset(
@@ -58,7 +59,7 @@ _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
 _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
 
 
-class Keeper:
+class Keeper(Attendant):
     """Drops old events, and writes all of them to a file where one is given."""
 
     def __init__(self, recorder: Recorder, steps: int, stream: Stream | None = None) -> None:
@@ -69,42 +70,28 @@ class Keeper:
             steps: how many complete steps stay in memory, from 1.
             stream: where everything is written, or None.
         """
-        self._recorder = recorder
-        self._log = recorder.log
+        super().__init__(recorder, BATCH)
         self._ends: deque[int] = deque(maxlen=steps + 1)
         self.stream = stream
-        self.dropped = 0
-        """Events that are no longer in memory."""
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._forget_at = _SLACK
-        self._busy = threading.Lock()
-        recorder.steps.listeners.append(self.step_ended)
-        recorder.due = BATCH
 
-    def step_ended(self, end_seq: int) -> None:
+    def _after_step(self, end_seq: int) -> None:
         """Write, and drop the oldest step."""
         self._ends.append(end_seq)
-        if self._busy.acquire(blocking=False):
-            try:
-                if self._wait_for_more():
-                    return
-                self.write()
-                if len(self._ends) == self._ends.maxlen:
-                    self._drop_before(self._ends[0])
-            finally:
-                self._busy.release()
+        if self._wait_for_more():
+            return
+        self.write()
+        if len(self._ends) == self._ends.maxlen:
+            self._drop_before(self._ends[0])
 
-    def filled(self, seq: int) -> None:
-        """Write, and drop what is too much for one step; ``seq`` is the newest event's number."""
-        self._recorder.due = seq + BATCH
-        if self._busy.acquire(blocking=False):
-            try:
-                self.write()
-                if len(self._log) > MAX_HELD:
-                    self._drop_before(seq - MAX_HELD // 2)
-            finally:
-                self._busy.release()
+    def _amid_step(self, seq: int) -> None:
+        """Write, and drop what is too much for one step."""
+        self.write()
+        most = MAX_HELD if self.stream is None else MAX_BESIDE_FILE
+        if len(self._log) > most:
+            self._drop_before(seq - most // 2)
 
     def finish(self) -> None:
         """Write the rest and end the file; nothing more is recorded."""
@@ -117,7 +104,7 @@ class Keeper:
 
     def abandon(self) -> None:
         """Leave everything as it is: this process is a copy of the one that records."""
-        self._recorder.due = sys.maxsize
+        super().abandon()
         if self.stream is not None:
             self.stream.file.close()
             self.stream = None
@@ -217,8 +204,8 @@ class Keeper:
             self._keep_only(kind, used.keeps(kind))
 
 
-def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> Keeper | None:
-    """Return what keeps a recording: None where everything stays in memory.
+def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> Attendant:
+    """Return what keeps a recording: in memory all of it, where nothing else was asked for.
 
     With ``steps`` the last ones stay in memory and nothing is written; with a path alone all is
     written there.
@@ -231,7 +218,7 @@ def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) ->
     if steps is not None:
         return Keeper(recorder, steps)
     if path is None:
-        return None
+        return Sealer(recorder)
     keeper = Keeper(recorder, STEPS_BESIDE_FILE)
     try:
         keeper.stream = Stream(path)

@@ -35,7 +35,7 @@ from autogradviz.recorder.ending import look_at_the_end, record_error
 from autogradviz.recorder.failures import Failures
 from autogradviz.recorder.hooks import HookTable
 from autogradviz.recorder.installing import claim, install_seams, release
-from autogradviz.recorder.keeping import Keeper, open_keeper
+from autogradviz.recorder.keeping import open_keeper
 from autogradviz.recorder.leaves import LeafTable
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.newest import NewestResults
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.log import PathLike
+    from autogradviz.recorder.sealing import Attendant
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ class Recorder:
         self.steps = StepTable(self)
         self._keep_steps = keep_steps
         self._path = path
-        self.keeper: Keeper | None = None
+        self.keeper: Attendant | None = None
 
     # --- life ---------------------------------------------------------------------------
 

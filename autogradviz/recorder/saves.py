@@ -103,6 +103,11 @@ class SaveTable:
         self.custom: dict[int, int | None] = {}
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
 
+    @property
+    def count(self) -> int:
+        """How many saves were numbered."""
+        return self._count
+
     def op_created(self, sequence_nr: int, row: Row) -> None:
         """Remember the op that created a node: its row in the log."""
         if len(row[_INPUTS]) > WIDE:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from make_log import backward, backward_ended, make_log, saved, unpacked
+import threading
+
+import pyarrow as pa
+import pytest
+from make_log import backward, backward_ended, make_log, op, saved, source, unpacked
 
 from autogradviz.events import (
+    EVENT_TYPES,
     BackwardEnded,
     BackwardStarted,
+    OpCalled,
     RecordingEnded,
+    SourceLineRead,
     TensorReleased,
     TensorSaved,
     TensorUnpacked,
 )
-from autogradviz.log import Log
+from autogradviz.log import Log, encoding, load, save
 
 
 def test_rows_read_back_as_events():
@@ -59,3 +66,117 @@ def test_a_log_knows_how_many_events_it_holds():
     log = Log()
     log.extend_rows(RecordingEnded, [(0, 0, 0, None, 0)])
     assert (len(log), repr(log)) == (1, "<Log of 1 events>")
+
+
+# --- sealing -------------------------------------------------------------------------------
+
+
+def many():
+    return make_log(
+        source("m.py", 1, "x = x.exp()"), [op("exp", (i,), at="m.py:1") for i in range(50)]
+    )
+
+
+def sealed_at(seq):
+    log = many()
+    log.seal(seq)
+    return log
+
+
+@pytest.mark.parametrize("seq", [0, 1, 40, 10_000])
+def test_what_is_sealed_reads_like_what_is_not(seq):
+    whole, log = many(), sealed_at(seq)
+    assert len(log.recent(OpCalled)) == sum(row[0] >= seq for row in whole.rows(OpCalled))
+    assert len(log) == len(whole)
+    assert log == whole
+    assert list(log) == list(whole)
+
+
+def test_a_log_goes_on_after_it_was_sealed(monkeypatch):
+    monkeypatch.setattr(encoding, "CHUNK", 7)
+    log, whole = many(), many()
+    for seq in (30, 30, 90):
+        log.seal(seq)
+    assert len(list(log.sealed.messages())) > 5
+    known = log.of(OpCalled)
+    row = (999, *whole.rows(OpCalled)[-1][1:])
+    log.appender(OpCalled)(row)
+    whole.appender(OpCalled)(row)
+    assert log == whole
+    assert log.of(OpCalled)[:-1] == known
+    assert log.of(OpCalled)[-1].seq == 999
+
+
+def test_a_copy_of_a_sealed_log_grows_by_itself():
+    log = sealed_at(40)
+    copy = log.copy()
+    log.seal(10_000)
+    log.extend_rows(RecordingEnded, [(999, 0, 0, None, 999)])
+    assert copy == many()
+    assert len(copy.recent(OpCalled)) > 0
+
+
+def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
+    log = many()
+    late = log.rows(OpCalled).pop(3)
+    log.seal(60)
+    log.appender(OpCalled)(late)
+    assert log.rows(OpCalled) == many().rows(OpCalled)
+
+
+def test_what_others_append_meanwhile_is_neither_lost_nor_told_twice():
+    log = Log()
+    append = log.appender(TensorReleased)
+    together = threading.Barrier(2)
+
+    def work():
+        for begin in range(0, 40_000, 4_000):
+            together.wait()
+            for number in range(begin, begin + 4_000):
+                append((number, 0, 0, None, number))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(10):
+        together.wait()
+        log.seal(len(log) - 100)
+        copy = log.copy()
+        assert len({row[0] for row in copy.rows(TensorReleased)}) == len(copy)
+    worker.join()
+    assert len(log.sealed) > 30_000
+    assert [row[0] for row in log.rows(TensorReleased)] == list(range(40_000))
+
+
+def test_what_cannot_be_sealed_stays():
+    log = many()
+    log.extend_rows(SourceLineRead, [(300, 0, 0, None, "m.py", "not a number", "")])
+    expected = [list(log.rows(kind)) for kind in EVENT_TYPES]
+    with pytest.raises(pa.ArrowInvalid):
+        log.seal(10_000)
+    assert [log.rows(kind) for kind in EVENT_TYPES] == expected
+
+
+def test_a_file_is_written_from_what_is_sealed_as_it_is(tmp_path):
+    log = sealed_at(60)
+    save(log, tmp_path / "a.agv")
+    (message,) = log.sealed.messages()
+    assert message in (tmp_path / "a.agv").read_bytes()
+    read = load(tmp_path / "a.agv")
+    assert list(read) == list(log)
+    save(read, tmp_path / "b.agv")
+    assert (tmp_path / "a.agv").read_bytes() == (tmp_path / "b.agv").read_bytes()
+
+
+def test_an_older_files_batches_are_written_with_todays_columns(tmp_path):
+    save(many(), tmp_path / "a.agv")
+    with pa.OSFile(str(tmp_path / "a.agv")) as raw:
+        table = pa.ipc.open_stream(raw).read_all()
+    older = table.drop_columns(["step"])
+    with pa.ipc.new_stream(tmp_path / "old.agv", older.schema) as stream:
+        stream.write_table(older)
+    read = load(tmp_path / "old.agv")
+    assert list(read) == list(many())
+    save(read, tmp_path / "b.agv")
+    with pa.OSFile(str(tmp_path / "b.agv")) as raw:
+        assert pa.ipc.open_stream(raw).read_all().schema.equals(table.schema, check_metadata=True)
+    assert list(load(tmp_path / "b.agv")) == list(many())

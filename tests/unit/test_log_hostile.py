@@ -189,9 +189,8 @@ def test_only_the_columns_asked_for_are_read(tmp_path):
     assert "text" not in table.column_names
     read = load(tmp_path / "x.agv")
     assert len(read) == len(log)
-    assert set(read._rows) == {kind for kind in read._rows if not read._rows[kind]}
     assert read.of(SourceLineRead) == log.of(SourceLineRead)
-    assert OpCalled not in read._rows
+    assert set(read._whole) == {SourceLineRead}
     assert list(read) == list(log)
 
 
