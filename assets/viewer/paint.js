@@ -136,7 +136,6 @@ function paintBox(pen, look, box) {
     pennants: time === null ? pennants : parameters,
     tint,
     half: look.half,
-    cloned: atlas.cloned.has(box.ref),
   });
 }
 
