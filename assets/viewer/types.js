@@ -255,6 +255,7 @@
  * @property {string} error_type
  * @property {string} error_message
  * @property {string[]} notices
+ * @property {boolean} torn its file is cut off or damaged
  */
 
 /**

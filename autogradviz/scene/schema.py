@@ -345,6 +345,7 @@ class SceneSummary:
     error_type: str  # "" where nothing was raised
     error_message: str
     notices: tuple[str, ...]  # what the recorder says about itself; torn file
+    torn: bool = False  # the recording stops early: its file is cut off or damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
