@@ -241,4 +241,6 @@ function emptyWords(scene) {
   );
 }
 
+export { serveLayouts } from "./layouter.js";
+
 export default { render };
