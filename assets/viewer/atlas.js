@@ -17,7 +17,6 @@ import { lifeOf } from "./replay.js";
  * @property {import("./types.js").SceneMoment[][]} moments by storage
  * @property {Map<number, number>} storageOf index by storage id
  * @property {Map<number, ReturnType<typeof lifeOf>>} lives of groups, worked out when asked
- * @property {Set<number>} cloned nodes whose saved tensors were copied before a write
  * @property {number} end of the recording, in nanoseconds, never 0
  */
 
@@ -39,16 +38,12 @@ export function makeAtlas(scene) {
     children: lists(scene.groups),
     source: new Map(),
     lives: new Map(),
-    cloned: new Set(),
     moments: lists(scene.storages),
     storageOf: new Map(scene.storages.map((each) => [each.storage_id, each.index])),
     end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
   for (const chip of scene.chips) atlas.chips[chip.node].push(chip);
   for (const moment of scene.moments) atlas.moments[moment.storage].push(moment);
-  for (const { kind, storage } of scene.moments) {
-    if (kind === "cloned") atlas.cloned.add(scene.storages[storage].node);
-  }
   for (const pennant of scene.pennants) atlas.pennants[pennant.node].push(pennant);
   scene.findings.forEach((finding, at) =>
     new Set(finding.nodes).forEach((n) => atlas.findings[n].push(at)),

@@ -46,21 +46,27 @@ export function ticks(low, high, count) {
 }
 
 /**
- * A time axis in one unit: "0", "5 ms", "10 ms".
+ * A time axis: "0", "5 ms", "10 ms"; of one that counts events, times at even distances.
  *
  * @param {Pen} pen
  * @param {(time: number) => number} x
  * @param {[start: number, end: number]} span
  * @param {number} y of the words' middle
  * @param {{top: number, bottom: number} | null} grid where lines go, if any
+ * @param {import("./clock.js").Clock} [clock]
  */
-export function paintTimes(pen, x, [start, end], y, grid) {
+export function paintTimes(pen, x, [start, end], y, grid, clock) {
   const { ctx, palette, family } = pen;
   ctx.font = `9.5px ${family}`;
   ctx.textBaseline = "middle";
   ctx.lineWidth = 1;
   const room = x(end) - x(start);
-  for (const time of ticks(start, end, Math.max(2, room / 110))) {
+  const count = Math.max(2, room / 110);
+  const times =
+    clock?.axis === "events"
+      ? ticks(clock.at(start), clock.at(end), count).map((place) => clock.timeAt(place))
+      : ticks(start, end, count);
+  for (const time of times) {
     const at = Math.round(x(time)) + 0.5;
     if (grid) {
       ctx.strokeStyle = palette.line;
@@ -73,6 +79,30 @@ export function paintTimes(pen, x, [start, end], y, grid) {
     ctx.fillStyle = palette.text2;
     ctx.fillText(time ? formatDuration(time) : "0 ms", at, y);
   }
+}
+
+/**
+ * Hatch what lies behind the end of a torn recording.
+ *
+ * @param {Pen} pen
+ * @param {{left: number, top: number, right: number, bottom: number}} area
+ */
+export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, top, right - left, bottom - top);
+  ctx.clip();
+  ctx.strokeStyle = palette.line2;
+  ctx.lineWidth = 1;
+  ctx.beginPath();
+  for (let x = left - (bottom - top); x < right; x += 6) {
+    ctx.moveTo(x, bottom);
+    ctx.lineTo(x + bottom - top, top);
+  }
+  ctx.stroke();
+  ctx.restore();
+  ctx.fillStyle = palette.text2;
+  ctx.fillRect(left - 0.5, top, 1, bottom - top);
 }
 
 /**

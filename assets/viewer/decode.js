@@ -21,14 +21,34 @@ const TABLES = /** @type {const} */ ([
   "changes",
 ]);
 
+/** @typedef {import("./types.js").Scene} Scene */
+
+/** @type {WeakMap<Scene, any>} what each scene was read from */
+const payloads = new WeakMap();
+
 /**
  * Read a payload: an object, or its JSON deflated to bytes.
  *
  * @param {any} payload
- * @returns {Promise<import("./types.js").Scene>}
+ * @returns {Promise<Scene>}
  */
 export async function decodePayload(payload) {
-  return toScene(ArrayBuffer.isView(payload) ? await inflate(payload) : payload);
+  const scene = toScene(ArrayBuffer.isView(payload) ? await inflate(payload) : payload);
+  payloads.set(scene, payload);
+  return scene;
+}
+
+/**
+ * What another thread can place a scene from: the same bytes, or the tables that it needs.
+ *
+ * @param {Scene} scene
+ * @returns {any}
+ */
+export function payloadFor(scene) {
+  const payload = payloads.get(scene);
+  if (ArrayBuffer.isView(payload)) return payload;
+  const others = TABLES.filter((table) => table !== "groups" && table !== "nodes");
+  return { ...payload, ...Object.fromEntries(others.map((table) => [table, {}])) };
 }
 
 /**

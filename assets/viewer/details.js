@@ -80,6 +80,9 @@ function nodeParts(store, index) {
         ["backward", ran],
         ["took", node.duration_ns ? formatDuration(node.duration_ns) : ""],
         ["recomputed", node.recomputes ? `${node.recomputes}×` : ""],
+        ["wrote", node.wrote && `in place, ${node.wrote}`],
+        ["cloned", node.cloned && `${node.cloned}, before a write`],
+        ["not finite", node.not_finite],
       ]),
     ),
   );

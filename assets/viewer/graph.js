@@ -1,18 +1,17 @@
 // @ts-check
 /** The graph's canvas: what is placed where, and what part of it is in view. */
 
-import { groupsAround } from "./atlas.js";
+import { Arranger, NOTHING } from "./arranger.js";
 import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
 import { tintsOf } from "./colours.js";
 import { h } from "./dom.js";
 import { READABLE, firstCamera } from "./first_look.js";
 import { makeTools } from "./graph_tools.js";
+import { announce, showTooltip } from "./graph_words.js";
 import { Minimap } from "./minimap.js";
 import { paint } from "./paint.js";
-import { place } from "./place.js";
+
 import { shiftsBetween } from "./slide.js";
-import { motionReduced } from "./theme.js";
-import { placeTooltip, tooltipFor } from "./tooltip.js";
 import { boxOf, rectOf, stepFrom } from "./walk.js";
 
 /** @typedef {import("./store.js").Item} Item */
@@ -27,7 +26,8 @@ export class Graph {
   constructor(store, palette) {
     this.store = store;
     this.palette = palette;
-    this.placement = place(store.scene, store.open);
+    this.placement = NOTHING;
+    this.arranger = new Arranger(store.scene, (placement) => this.#show(placement));
     /** @type {import("./camera.js").Camera} */
     this.camera = { x: 0, y: 0, scale: 1 };
     /** @type {Item | null} */
@@ -58,20 +58,23 @@ export class Graph {
       this.canvas,
       this.minimap.element,
       ...makeTools(this, store),
+      this.arranger.element,
       this.tooltip,
       this.announcer,
     );
     this.resizer = new ResizeObserver(() => this.#resize());
     this.resizer.observe(this.element);
     store.subscribe((change) => this.#follow(change));
-    this.minimap.draw(store.scene, this.placement, palette());
+    this.arranger.arrange(store.open);
   }
 
   /** @param {import("./store.js").Change} change */
   #follow(change) {
-    if (change === "open") this.#replace();
-    if (change === "selected") this.#announce();
-    if (change === "reveal") this.#bringIntoView(this.store.selected, true);
+    if (change === "open") this.arranger.arrange(this.store.open);
+    if (change === "selected") announce(this);
+    if (change === "reveal") {
+      this.arranger.whenPlaced(() => this.#bringIntoView(this.store.selected, true));
+    }
     if (change === "view") this.#resize();
     if (change === "look") this.tints = tintsOf(this.store.atlas, this.store.colour);
     this.schedule();
@@ -89,6 +92,7 @@ export class Graph {
   }
 
   destroy() {
+    this.arranger.destroy();
     cancelAnimationFrame(this.frame);
     this.resizer.disconnect();
   }
@@ -102,44 +106,44 @@ export class Graph {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
-    if (!this.touched) this.camera = firstCamera(this);
+    if (!this.touched && this.placement !== NOTHING) this.camera = firstCamera(this);
     this.#takeAim();
     // At once: a canvas that was just resized is blank until it is drawn.
     this.#draw();
   }
 
-  /** Groups opened or closed: the one that the reader touched keeps its place on screen. */
-  #replace() {
-    this.touched = true;
+  /**
+   * Groups opened or closed: the one that the reader touched keeps its place on screen.
+   *
+   * @param {import("./place.js").Placement} placement
+   */
+  #show(placement) {
     const before = this.placement;
     const camera = { ...this.camera };
-    this.placement = place(this.store.scene, this.store.open);
-    const { anchor } = this.store;
-    const was = boxOf(before, anchor);
-    const is = boxOf(this.placement, anchor);
-    if (was && is) {
-      this.camera.x += is.x - was.x;
-      this.camera.y += is.y - was.y;
-    }
-    this.#slide(before, camera);
+    this.placement = placement;
     this.hovered = null;
     this.tooltip.hidden = true;
-    this.minimap.draw(this.store.scene, this.placement, this.palette());
-  }
-
-  /**
-   * @param {import("./place.js").Placement} before
-   * @param {import("./camera.js").Camera} camera
-   */
-  #slide(before, camera) {
-    const still = motionReduced();
-    this.shifts = still ? new Map() : shiftsBetween(before, camera, this.placement, this.camera);
-    this.slideStart = performance.now();
+    this.minimap.draw(this.store.scene, placement, this.palette());
+    if (before === NOTHING) {
+      if (this.width) this.camera = firstCamera(this);
+    } else {
+      this.touched = true;
+      const { anchor } = this.store;
+      const was = boxOf(before, anchor);
+      const is = boxOf(placement, anchor);
+      if (was && is) {
+        this.camera.x += is.x - was.x;
+        this.camera.y += is.y - was.y;
+      }
+      this.shifts = shiftsBetween(before, camera, placement, this.camera);
+      this.slideStart = performance.now();
+    }
+    this.schedule();
   }
 
   #draw() {
     this.frame = 0;
-    if (!this.width) return;
+    if (!this.width || this.placement === NOTHING) return;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     const ratio = window.devicePixelRatio || 1;
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -189,6 +193,11 @@ export class Graph {
    * @param {number} group
    */
   lookAtGroup(group) {
+    this.arranger.whenPlaced(() => this.#aimAt(group));
+  }
+
+  /** @param {number} group */
+  #aimAt(group) {
     const box = boxOf(this.placement, { kind: "group", index: group });
     const { width, height } = this.placement;
     this.touched = true;
@@ -280,21 +289,7 @@ export class Graph {
    */
   hover(item, x, y) {
     this.hovered = item;
-    this.tooltip.hidden = !item;
-    if (item) {
-      this.tooltip.replaceChildren(...tooltipFor(this.store.atlas, item));
-      placeTooltip(this.tooltip, x, y, this.width, this.height);
-    }
+    showTooltip(this, item, x, y);
     this.schedule();
-  }
-
-  #announce() {
-    const { selected, atlas } = this.store;
-    const words = selected ? tooltipFor(atlas, selected).map((line) => line.textContent) : [];
-    if (selected?.kind === "group") {
-      const around = groupsAround(atlas, selected.index).length;
-      words.push(this.store.open.has(selected.index) ? "open" : "closed", `level ${around + 1}`);
-    }
-    this.announcer.textContent = words.join(", ");
   }
 }

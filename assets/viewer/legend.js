@@ -101,16 +101,20 @@ const ENTRIES = [
   [glyphSketch("check", "leaf"), "has a gradient", hasGradient("ok")],
   [glyphSketch("none", "leaf"), "gradient is None", hasGradient("none")],
   [glyphSketch("zero", "mutation"), "gradient is zero", hasGradient("zero")],
-  [glyphSketch("nan", "mutation"), "gradient is NaN", hasGradient("nan")],
+  [
+    glyphSketch("nan", "mutation"),
+    "NaN or infinite",
+    (scene) => hasGradient("nan")(scene) || scene.nodes.some((node) => node.not_finite),
+  ],
   [
     glyphSketch("pencil", "mutation"),
     "in-place write",
-    ({ nodes }) => nodes.some((node) => node.writes),
+    ({ nodes }) => nodes.some((node) => node.writes || node.wrote),
   ],
   [
     glyphSketch("clone", "recompute"),
     "cloned before a write",
-    ({ moments }) => moments.some((moment) => moment.kind === "cloned"),
+    ({ nodes }) => nodes.some((node) => node.cloned),
   ],
   [
     (ctx, palette) => {
@@ -121,7 +125,8 @@ const ENTRIES = [
       paintGlyph(ctx, "checkpoint", 15, 7, 10, palette.recompute);
     },
     "checkpoint, reruns",
-    ({ groups }) => groups.some((group) => group.checkpointed),
+    ({ groups, nodes }) =>
+      groups.some((group) => group.checkpointed) || nodes.some((node) => node.recomputes),
   ],
   [
     glyphSketch("failed", "mutation"),

@@ -1,7 +1,8 @@
 // @ts-check
 /** One row a storage: when it was saved, written, taken back and let go. */
 
-import { hueOfSpan, paintTimes, startDrawing } from "./chart.js";
+import { hueOfSpan, paintTimes, paintTorn, startDrawing } from "./chart.js";
+import { clockOf } from "./clock.js";
 import { h } from "./dom.js";
 import { formatBytes } from "./format.js";
 import { momentWords, paintBreak, paintMoment } from "./moments.js";
@@ -54,7 +55,7 @@ export class Lifelines {
     this.resizer.observe(this.element);
     store.subscribe((change) => {
       if (change === "selected") this.#follow();
-      if (change === "time" || change === "selected" || change === "view") this.draw();
+      if (["time", "axis", "selected", "view"].includes(change)) this.draw();
     });
   }
 
@@ -75,8 +76,9 @@ export class Lifelines {
   #x(time) {
     const left = this.#left();
     const room = this.element.clientWidth - left - RIGHT;
-    const { end } = this.store.atlas;
-    return left + (Math.max(0, time - this.start) / (end - this.start)) * room;
+    const { at } = clockOf(this.store);
+    const [first, last] = [at(this.start), at(this.store.atlas.end)];
+    return left + (Math.max(0, at(time) - first) / (last - first)) * room;
   }
 
   /** Bring the first row into view that something is wrong with. */
@@ -109,7 +111,11 @@ export class Lifelines {
       this.#paintRow(pen, this.rows[at], HEAD + at * ROW - scrollTop, width);
     }
     pen.ctx.restore();
-    paintTimes(pen, x, [this.start, this.store.atlas.end], bottom + AXIS / 2, null);
+    const { end } = this.store.atlas;
+    paintTimes(pen, x, [this.start, end], bottom + AXIS / 2, null, clockOf(this.store));
+    if (this.store.scene.summary.torn) {
+      paintTorn(pen, { left: x(end), top: HEAD, right: width, bottom });
+    }
     this.#paintNow(pen, bottom);
   }
 

@@ -228,9 +228,10 @@ function hideStill(model) {
  * @returns {HTMLElement}
  */
 function emptyWords(scene) {
-  const why = scene.summary.events
-    ? "This recording holds no autograd graph: nothing in it required a gradient."
-    : "Nothing has been recorded yet.";
+  const none = scene.summary.torn
+    ? "This file ends before any autograd graph was recorded."
+    : "This recording holds no autograd graph: nothing in it required a gradient.";
+  const why = scene.summary.events ? none : "Nothing has been recorded yet.";
   return h(
     "div",
     { class: "agv-empty" },
@@ -239,5 +240,7 @@ function emptyWords(scene) {
     ...scene.summary.notices.map((text) => h("p", { class: "agv-muted", text })),
   );
 }
+
+export { serveLayouts } from "./layouter.js";
 
 export default { render };

@@ -31,7 +31,7 @@ const PILL_ROOM = 126;
 /** @typedef {import("./types.js").SceneGroup} SceneGroup */
 
 /**
- * Fill in the sheets of a group and of the open groups in it.
+ * Fill in the sheets of a group and of the open groups in it that have none yet.
  *
  * @param {Scene} scene
  * @param {number} index
@@ -41,7 +41,8 @@ const PILL_ROOM = 126;
 export function measure(scene, index, opened, sheets) {
   const group = scene.groups[index];
   for (const cell of group.cells) {
-    if (cell.kind === "group" && opened.has(cell.ref)) measure(scene, cell.ref, opened, sheets);
+    if (cell.kind !== "group" || !opened.has(cell.ref) || sheets.has(cell.ref)) continue;
+    measure(scene, cell.ref, opened, sheets);
   }
   const sheet = extents(scene, group, sheets);
   sheet.rowOf = group.cells.map(() => 0);

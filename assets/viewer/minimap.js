@@ -58,19 +58,38 @@ export class Minimap {
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"));
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.translate(this.left, this.top);
+    this.#paintBoxes(ctx, scene, placement, palette);
+    const shown = placement.boxes.filter((box) => box.kind === "node").length;
+    this.words.textContent = `${shown} of ${scene.nodes.length} shown`;
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} ctx
+   * @param {import("./types.js").Scene} scene
+   * @param {import("./place.js").Placement} placement
+   * @param {import("./theme.js").Palette} palette
+   */
+  #paintBoxes(ctx, scene, placement, palette) {
+    const { scale } = this;
+    /** @type {Map<string, string>} */
+    const mixed = new Map();
+    let last = "";
     for (const box of placement.boxes) {
       const item = box.kind === "node" ? scene.nodes[box.ref] : scene.groups[box.ref];
       let color = box.kind === "node" ? palette.backward : palette.text3;
       if ("checkpointed" in item && item.checkpointed) color = palette.recompute;
       if (item.error) color = palette.mutation;
       const share = box.kind === "frame" ? 0.07 : item.error ? 1 : item.state === "ran" ? 0.6 : 0.3;
-      ctx.fillStyle = mix(color, palette.surface, share);
-      const { scale } = this;
+      const look = `${color}${share}`;
+      // Of boxes that fall on one pixel, one is enough.
+      const spot = `${Math.round(box.x * scale)},${Math.round(2 * box.y * scale)}${look}`;
+      if (spot === last) continue;
+      last = spot;
+      if (!mixed.has(look)) mixed.set(look, mix(color, palette.surface, share));
+      ctx.fillStyle = /** @type {string} */ (mixed.get(look));
       const height = Math.max(box.height * scale, 0.7);
       ctx.fillRect(box.x * scale, box.y * scale, Math.max(box.width * scale, 0.7), height);
     }
-    const shown = placement.boxes.filter((box) => box.kind === "node").length;
-    this.words.textContent = `${shown} of ${scene.nodes.length} shown`;
   }
 
   /**

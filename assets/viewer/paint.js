@@ -136,7 +136,6 @@ function paintBox(pen, look, box) {
     pennants: time === null ? pennants : parameters,
     tint,
     half: look.half,
-    cloned: atlas.cloned.has(box.ref),
   });
 }
 
@@ -210,9 +209,7 @@ function paintLines(pen, look, seen, lit) {
   const { palette } = pen;
   const drawn = [];
   for (const line of look.placement.lines) {
-    const { points } = line;
-    const from = points[0][1];
-    const to = points[points.length - 1][1];
+    const { start: from, end: to } = line;
     if (Math.min(from, to) > seen.bottom + 60 || Math.max(from, to) < seen.top - 60) continue;
     const link = scene.groups[line.group].links[line.link];
     const { route } = look;

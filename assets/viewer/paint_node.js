@@ -49,7 +49,6 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
  * @property {import("./types.js").Pennant[]} pennants
  * @property {import("./colours.js").Tint | null} tint
  * @property {import("./store.js").Half} half
- * @property {boolean} cloned a write made PyTorch copy what it saved
  */
 
 /**
@@ -71,20 +70,59 @@ export function paintNode(pen, box, node, dress) {
   if (node.hooks.length) {
     paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
   }
-  if (dress.cloned) paintClone(pen, box);
+  paintBadges(pen, box, node);
 }
 
 /**
+ * On the lower edge what happened to a node's tensors, on the upper one what it gave.
+ *
  * @param {Pen} pen
  * @param {Box} box
+ * @param {SceneNode} node
  */
-function paintClone({ ctx, palette }, box) {
-  const [x, y] = [box.x + box.width - 2, box.y + box.height];
+function paintBadges(pen, box, node) {
+  const { ctx, palette } = pen;
+  const right = box.x + box.width;
+  if (node.cloned) {
+    paintBacking(pen, right - 2, box.y + box.height, 16);
+    paintGlyph(ctx, "clone", right - 2, box.y + box.height, 12, palette.recompute);
+  }
+  if (node.not_finite) {
+    paintBacking(pen, right - 18, box.y, 16);
+    paintGlyph(ctx, "nan", right - 18, box.y - 0.5, 13, palette.mutation, palette.surface);
+  }
+  if (node.recomputes && !node.compact) paintRuns(pen, box, node.recomputes);
+}
+
+/**
+ * How often a checkpoint ran a node's op again.
+ *
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {number} count
+ */
+function paintRuns(pen, box, count) {
+  const { ctx, palette } = pen;
+  const words = String(count);
+  const [x, y] = [box.x + 11, box.y + box.height];
+  const width = widthOf(pen, words, 9.5, 600) + 16;
+  paintBacking(pen, x - 8 + width / 2, y, width);
+  paintGlyph(ctx, "checkpoint", x - 1, y, 10, palette.recompute);
+  write(pen, words, x + 5, y, { size: 9.5, weight: 600, color: palette.recompute });
+}
+
+/**
+ * Keeps a glyph on an edge apart from the edge.
+ *
+ * @param {Pen} pen
+ * @param {number} x its middle
+ * @param {number} y
+ * @param {number} width
+ */
+function paintBacking({ ctx, palette }, x, y, width) {
   ctx.fillStyle = palette.surface;
-  ctx.beginPath();
-  ctx.arc(x, y, 8, 0, 2 * Math.PI);
+  roundRect(ctx, x - width / 2, y - 7, width, 14, 7);
   ctx.fill();
-  paintGlyph(ctx, "clone", x, y, 12, palette.recompute);
 }
 
 /**
@@ -144,7 +182,7 @@ function paintTwoParts(pen, box, node, { tint, half }) {
 }
 
 /**
- * The forward op's name, with a pencil where it is the write that broke something.
+ * The forward op's name, with a pencil where it wrote in place; red if that broke something.
  *
  * @param {Pen} pen
  * @param {Box} box
@@ -154,14 +192,15 @@ function paintTwoParts(pen, box, node, { tint, half }) {
 function paintOp(pen, box, node, ran) {
   const { palette } = pen;
   const y = box.y + box.height / 2;
-  const pencil = node.writes ? 15 : 0;
+  const wrote = node.writes || node.wrote;
+  const pencil = wrote ? 15 : 0;
   const plain = ran ? palette.text : palette.text2;
   const color = node.writes ? palette.mutation : plain;
   const middle = box.x + box.width / 2 + pencil / 2;
   const room = box.width - 8 - pencil;
   const weight = node.writes ? 600 : 400;
   write(pen, node.op, middle, y, { size: 12, weight, color, align: "center", room });
-  if (node.writes) {
+  if (wrote) {
     const half = Math.min(room, widthOf(pen, node.op, 12, weight)) / 2;
     paintGlyph(pen.ctx, "pencil", middle - half - 9, y, 12, palette.mutation);
   }

@@ -35,6 +35,8 @@ const STUB = 9;
  * @property {number} group
  * @property {number} link in that group
  * @property {Point[]} points
+ * @property {number} start the first point's y
+ * @property {number} end the last point's y
  * @property {boolean} arrow it ends at a box
  * @property {boolean} stub only one end of a long link
  * @property {Point | null} label the middle of its count of views
@@ -55,12 +57,11 @@ const STUB = 9;
  *
  * @param {Scene} scene
  * @param {Set<number>} open
+ * @param {Map<number, Sheet>} [sheets] of open groups that were measured before; filled
  * @returns {Placement}
  */
-export function place(scene, open) {
-  /** @type {Map<number, Sheet>} */
-  const sheets = new Map();
-  measure(scene, 0, open, sheets);
+export function place(scene, open, sheets = new Map()) {
+  if (!sheets.has(0)) measure(scene, 0, open, sheets);
   const { width, height } = /** @type {Sheet} */ (sheets.get(0));
   /** @type {Placement} */
   const placement = { width, height, boxes: [], lines: [] };
@@ -120,6 +121,7 @@ function lineOf(group, sheet, number, [dx, dy], arrow) {
   const target = path[last];
   let x = dx + sheet.sourceX[number];
   let y = dy + sheet.y[source] + (link.reversed ? sheet.boxHeight[source] : 0);
+  const start = sheet.beside[number] ? y + sheet.boxHeight[source] / 2 : y;
   /** @type {Point[]} */
   let points = [[x, y]];
   /** @type {Point} */
@@ -147,6 +149,8 @@ function lineOf(group, sheet, number, [dx, dy], arrow) {
     group: group.index,
     link: number,
     points,
+    start,
+    end: y,
     arrow,
     stub: false,
     label: link.views >= MIN_VIEWS ? label : null,
@@ -180,6 +184,8 @@ function stubsOf(group, sheet, number, [dx, dy], arrow) {
         [leavingX, leavingY],
         [leavingX, leavingY + way],
       ],
+      start: leavingY,
+      end: leavingY + way,
       arrow: false,
     },
     {
@@ -188,6 +194,8 @@ function stubsOf(group, sheet, number, [dx, dy], arrow) {
         [arrivingX, arrivingY - way],
         [arrivingX, arrivingY],
       ],
+      start: arrivingY - way,
+      end: arrivingY,
       arrow,
     },
   ];

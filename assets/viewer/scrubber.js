@@ -1,15 +1,16 @@
 // @ts-check
 /** The whole recording in one strip: drag it to see how everything stood at a time. */
 
-import { paintTimes, startDrawing } from "./chart.js";
+import { paintTimes, paintTorn, startDrawing } from "./chart.js";
 import { button, h } from "./dom.js";
-import { formatDuration } from "./format.js";
+import { formatCount, formatDuration } from "./format.js";
 import { icon } from "./icons.js";
 import { runningAt } from "./replay.js";
 import { BANDS, paintBands, paintCurve, paintNow } from "./strip.js";
 
 const PLAY_MS = 12_000;
 const SIDE = 12;
+const TORN = 46;
 
 export class Scrubber {
   /**
@@ -23,6 +24,8 @@ export class Scrubber {
     /** @type {number[] | null} worked out with the first step */
     this.steps = null;
     this.failedAt = failureOf(store.scene);
+    /** What lies behind a torn recording's end is hatched. */
+    this.right = store.scene.summary.torn ? TORN : SIDE;
     this.canvas = h("canvas");
     this.strip = h(
       "div",
@@ -149,7 +152,7 @@ export class Scrubber {
    */
   #timeAt(x) {
     const { end } = this.store.atlas;
-    const share = (x - SIDE) / Math.max(1, this.strip.clientWidth - 2 * SIDE);
+    const share = (x - SIDE) / Math.max(1, this.strip.clientWidth - SIDE - this.right);
     return share >= 1 ? null : Math.max(0, share * end);
   }
 
@@ -159,10 +162,13 @@ export class Scrubber {
     if (!drawing) return;
     const { pen, width, height } = drawing;
     const { end } = this.store.atlas;
-    const x = (/** @type {number} */ time) => SIDE + (time / end) * (width - 2 * SIDE);
+    const x = (/** @type {number} */ time) => SIDE + (time / end) * (width - SIDE - this.right);
     paintTimes(pen, x, [0, end], 8, { top: 15, bottom: height - 3 });
     paintBands(pen, x, this.store.scene);
     paintCurve(pen, x, height, this.store);
+    if (this.store.scene.summary.torn) {
+      paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
+    }
     paintNow(pen, x, height, this.store, this.failedAt);
   }
 
@@ -185,7 +191,8 @@ export class Scrubber {
 function endWords({ summary, nodes }) {
   const failed = nodes.find((node) => node.state === "failed" || node.error);
   if (failed) return `stopped at ${failed.name}`;
-  return summary.error_type ? "stopped by an exception" : "everything ran";
+  if (summary.error_type) return "stopped by an exception";
+  return summary.torn ? `torn after event ${formatCount(summary.events)}` : "everything ran";
 }
 
 /**

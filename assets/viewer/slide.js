@@ -2,12 +2,14 @@
 /** Boxes that slide to their new places. */
 
 import { itemOf, keyOf } from "./paint.js";
+import { motionReduced } from "./theme.js";
 
 /** @typedef {import("./place.js").Placement} Placement */
 /** @typedef {import("./camera.js").Camera} Camera */
 
 /**
- * How far from its new place each box was on screen, in world units; without those that stay.
+ * How far from its new place each box was on screen, in world units; without those that stay, and
+ * without any where motion is to be reduced.
  *
  * @param {Placement} before
  * @param {Camera} cameraBefore
@@ -17,6 +19,7 @@ import { itemOf, keyOf } from "./paint.js";
  */
 export function shiftsBetween(before, cameraBefore, after, camera) {
   const shifts = new Map();
+  if (motionReduced()) return shifts;
   const old = new Map(before.boxes.map((box) => [keyOf(itemOf(box)), box]));
   for (const box of after.boxes) {
     const key = keyOf(itemOf(box));

@@ -5,7 +5,7 @@ import { groupsAround } from "./atlas.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
-/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time" | "look" | "path"} Change */
+/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time" | "axis" | "look" | "path"} Change */
 /** @typedef {"both" | "forward" | "backward"} Half */
 
 /**
@@ -37,6 +37,8 @@ export class Store {
     this.region = firstRegion(this.scene);
     /** @type {number | null} nanoseconds; null shows how everything ended */
     this.time = null;
+    /** @type {import("./clock.js").Axis} */
+    this.axis = "time";
     /** @type {import("./colours.js").Colour} */
     this.colour = "kind";
     /** @type {Half} which halves of the nodes show */
@@ -126,6 +128,13 @@ export class Store {
     if (time === this.time) return;
     this.time = time;
     this.#tell("time");
+  }
+
+  /** @param {import("./clock.js").Axis} axis */
+  layOut(axis) {
+    if (axis === this.axis) return;
+    this.axis = axis;
+    this.#tell("axis");
   }
 
   /** @param {import("./colours.js").Colour} colour */

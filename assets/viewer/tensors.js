@@ -2,6 +2,7 @@
 /** The saved tensors: their lives, a table of them, and who keeps how much. */
 
 import { makeAdvice } from "./advice.js";
+import { axisChoice } from "./clock.js";
 import { choice, h } from "./dom.js";
 import { formatBytes, plural } from "./format.js";
 import { icon } from "./icons.js";
@@ -54,6 +55,7 @@ export class Tensors {
           h("h3", { text: "Lifelines" }),
           h("span", { class: "agv-muted agv-clamp", text: words }),
           h("span", { class: "agv-end agv-lives-key" }, ...KEY.map(keyEntry)),
+          axisChoice(store),
         ),
         this.lifelines.element,
       ),

@@ -2,6 +2,7 @@
 /** When what ran, over the bytes that were kept; an area of it added up. */
 
 import { startDrawing } from "./chart.js";
+import { axisChoice, clockOf } from "./clock.js";
 import { h } from "./dom.js";
 import { formatBytes, formatDuration } from "./format.js";
 import { Sums } from "./sum_panel.js";
@@ -56,7 +57,7 @@ export class Timeline {
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
     store.subscribe((change) => {
-      if (change === "time" || change === "view" || change === "selected") this.schedule();
+      if (["time", "axis", "view", "selected"].includes(change)) this.schedule();
     });
     this.sums.fill(this.chosen);
   }
@@ -82,6 +83,7 @@ export class Timeline {
             ...keys,
             " · drag an area to sum it",
           ),
+          axisChoice(this.store),
         ),
         this.scroller,
         this.tooltip,
@@ -114,7 +116,7 @@ export class Timeline {
 
   /** @param {{pen: import("./paint_text.js").Pen, width: number, height: number}} drawing */
   paint(drawing) {
-    paintTracks(drawing, this.store, this.tracks, this.view, this.chosen);
+    paintTracks(drawing, this.store, this.tracks, this.view, this.chosen, clockOf(this.store));
   }
 
   #listen() {
@@ -146,9 +148,18 @@ export class Timeline {
     this.scroller.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
   }
 
+  /**
+   * @param {MouseEvent} event
+   * @returns {import("./timeline_rows.js").Bar | null}
+   */
+  #barAt({ offsetX, offsetY }) {
+    const clock = clockOf(this.store);
+    return barAt(this.tracks, this.view, this.#plotWidth(), offsetX, offsetY, clock);
+  }
+
   /** @param {PointerEvent} event */
   #click(event) {
-    const bar = barAt(this.tracks, this.view, this.#plotWidth(), event.offsetX, event.offsetY);
+    const bar = this.#barAt(event);
     if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
       this.store.select({ kind: "node", index: bar.ref });
     } else if (this.chosen) this.choose(null);
@@ -157,13 +168,13 @@ export class Timeline {
 
   /** @param {MouseEvent} event */
   #open(event) {
-    const bar = barAt(this.tracks, this.view, this.#plotWidth(), event.offsetX, event.offsetY);
+    const bar = this.#barAt(event);
     if (bar) this.choose([bar.start, bar.end]);
   }
 
   /** @param {PointerEvent} event */
   #hover(event) {
-    const bar = barAt(this.tracks, this.view, this.#plotWidth(), event.offsetX, event.offsetY);
+    const bar = this.#barAt(event);
     const inside = event.offsetX >= LEFT && event.offsetX <= LEFT + this.#plotWidth();
     this.tooltip.hidden = !inside;
     if (!inside) return;
@@ -187,7 +198,7 @@ export class Timeline {
       s: () => this.zoom(1 / 0.7, LEFT + this.#plotWidth() / 2),
       a: () => this.pan(-0.15),
       d: () => this.pan(0.15),
-      f: () => this.look([0, this.store.atlas.end]),
+      f: () => this.#lookFrom(0, clockOf(this.store).at(this.store.atlas.end)),
       Escape: () => this.choose(null),
     })[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
@@ -216,9 +227,15 @@ export class Timeline {
    * @returns {number}
    */
   #timeAt(x) {
-    const [start, end] = this.view;
+    const [first, last] = this.#places();
     const share = Math.max(0, Math.min(1, (x - LEFT) / this.#plotWidth()));
-    return start + share * (end - start);
+    return clockOf(this.store).timeAt(first + share * (last - first));
+  }
+
+  /** @returns {Stretch} what is in view, on the axis */
+  #places() {
+    const { at } = clockOf(this.store);
+    return [at(this.view[0]), at(this.view[1])];
   }
 
   /**
@@ -226,26 +243,29 @@ export class Timeline {
    * @param {number} x what stays where it is
    */
   zoom(factor, x) {
-    const [start, end] = this.view;
-    const at = this.#timeAt(x);
-    const least = Math.min(1000, this.store.atlas.end);
-    const length = Math.max(least, Math.min(this.store.atlas.end, (end - start) * factor));
-    const share = (at - start) / (end - start);
-    this.look([at - share * length, at + (1 - share) * length]);
+    const [first, last] = this.#places();
+    const { at, least } = clockOf(this.store);
+    const all = at(this.store.atlas.end);
+    const place = at(this.#timeAt(x));
+    const length = Math.max(Math.min(least, all), Math.min(all, (last - first) * factor));
+    const share = (place - first) / (last - first);
+    this.#lookFrom(place - share * length, length);
   }
 
   /** @param {number} share of what is in view */
   pan(share) {
-    const [start, end] = this.view;
-    const by = share * (end - start);
-    this.look([start + by, end + by]);
+    const [first, last] = this.#places();
+    this.#lookFrom(first + share * (last - first), last - first);
   }
 
-  /** @param {Stretch} stretch kept inside the recording */
-  look([start, end]) {
-    const length = end - start;
-    const from = Math.max(0, Math.min(start, this.store.atlas.end - length));
-    this.view = [from, from + length];
+  /**
+   * @param {number} first place on the axis; kept inside the recording
+   * @param {number} length
+   */
+  #lookFrom(first, length) {
+    const { at, timeAt } = clockOf(this.store);
+    const from = Math.max(0, Math.min(first, at(this.store.atlas.end) - length));
+    this.view = [timeAt(from), timeAt(from + length)];
     this.schedule();
   }
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** The timeline's rows, drawn. */
 
-import { hueOfSpan, paintTimes, ticks, traceSteps } from "./chart.js";
+import { hueOfSpan, paintTimes, paintTorn, ticks, traceSteps } from "./chart.js";
 import { formatBytes, formatDuration } from "./format.js";
 import { roundRect, widthOf, write } from "./paint_text.js";
 import { mix } from "./theme.js";
@@ -43,13 +43,16 @@ export function heightOf(tracks) {
  * @param {Track[]} tracks
  * @param {Stretch} view
  * @param {Stretch | null} chosen
+ * @param {import("./clock.js").Clock} clock
  */
-export function paintTracks({ pen, width, height }, store, tracks, view, chosen) {
+export function paintTracks({ pen, width, height }, store, tracks, view, chosen, clock) {
   const { ctx, palette } = pen;
   const plot = width - LEFT - RIGHT;
-  const x = (/** @type {number} */ time) => LEFT + ((time - view[0]) / (view[1] - view[0])) * plot;
+  const [first, last] = view.map(clock.at);
+  const x = (/** @type {number} */ time) =>
+    LEFT + ((clock.at(time) - first) / (last - first)) * plot;
   const tops = topsOf(tracks);
-  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 });
+  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, clock);
   tracks.forEach((track, at) => {
     paintLabel(pen, track, tops[at]);
     ctx.fillStyle = palette.line;
@@ -63,6 +66,9 @@ export function paintTracks({ pen, width, height }, store, tracks, view, chosen)
   paintCurve(pen, store.scene, tops[tracks.length], x, view);
   ctx.restore();
   paintScale(pen, store.scene, tops[tracks.length]);
+  if (store.scene.summary.torn && view[1] >= store.atlas.end) {
+    paintTorn(pen, { left: LEFT + plot, top: TOP, right: width, bottom: height - 12 });
+  }
   if (chosen) paintChosen(pen, x, chosen, height, plot);
   if (store.time !== null && store.time >= view[0] && store.time <= view[1]) {
     ctx.fillStyle = palette.text;
@@ -266,17 +272,20 @@ function paintChosen(pen, x, chosen, height, plot) {
  * @param {number} plot width
  * @param {number} px
  * @param {number} py
+ * @param {import("./clock.js").Clock} clock
  * @returns {Bar | null}
  */
-export function barAt(tracks, view, plot, px, py) {
+export function barAt(tracks, view, plot, px, py, clock) {
   const tops = topsOf(tracks);
   const at = tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - GAP / 2);
   if (at < 0) return null;
   const row = Math.floor((py - tops[at]) / STEP);
-  const slack = (2 / plot) * (view[1] - view[0]);
-  const time = view[0] + ((px - LEFT) / plot) * (view[1] - view[0]);
+  const [first, last] = view.map(clock.at);
+  const slack = (2 / plot) * (last - first);
+  const place = first + ((px - LEFT) / plot) * (last - first);
+  const [from, to] = [clock.timeAt(place - slack), clock.timeAt(place + slack)];
   const near = tracks[at].bars.filter(
-    (bar) => bar.row === row && bar.start - slack <= time && time <= bar.end + slack,
+    (bar) => bar.row === row && bar.start <= to && from <= bar.end,
   );
   near.sort((a, b) => a.end - a.start - (b.end - b.start));
   return near[0] ?? null;

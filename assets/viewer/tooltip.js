@@ -39,6 +39,10 @@ function nodeLines(node) {
     [node.module, place].filter((part) => part).join(" · "),
     [node.shape, ran].filter((part) => part).join(" · "),
     node.writes ? "wrote into a saved tensor" : "",
+    node.wrote ? `wrote in place, ${node.wrote}` : "",
+    node.cloned ? `cloned before a write: ${node.cloned}` : "",
+    node.recomputes ? `recomputed ${node.recomputes}×` : "",
+    node.not_finite,
     ...node.hooks,
     ...node.notes,
   ];

@@ -63,6 +63,9 @@
  * @property {number[]} runs_ns start and end of each run; an end of -1 never came
  * @property {number} forward_ns
  * @property {number} region index, -1
+ * @property {string} wrote in place, "v0 → v1"
+ * @property {string} cloned "self · 3.1 MB"
+ * @property {string} not_finite "forward gave 3 NaN"
  */
 
 /**
@@ -252,6 +255,7 @@
  * @property {string} error_type
  * @property {string} error_message
  * @property {string[]} notices
+ * @property {boolean} torn its file is cut off or damaged
  */
 
 /**

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autogradviz.events import NodeSeen, OpCalled
+from autogradviz.events import MutationCloned, NodeSeen, OpCalled
 from autogradviz.model.rows import rows_of
 
 if TYPE_CHECKING:
@@ -59,10 +59,18 @@ def link_ops(log: Log) -> Links:
     by_number: dict[int, list[OpCalled]] = {}
     op_of_number: dict[tuple[int, int], int] = {}
     thread_of_op: dict[int, int] = {}
+    clones = {event.op_seq for event in log.of(MutationCloned)}
+    lent: dict[int, int | None] = {}  # by thread: the number of a write that its clone came before
     for op in rows_of(log, OpCalled):
-        if op.sequence_nr is not None:
-            by_number.setdefault(op.sequence_nr, []).append(op)
-            op_of_number.setdefault((op.thread, op.sequence_nr), op.seq)
+        number = op.sequence_nr
+        if op.seq in clones:
+            lent[op.thread] = number
+            continue
+        if number is None and op.written:
+            number = lent.pop(op.thread, None)
+        if number is not None:
+            by_number.setdefault(number, []).append(op)
+            op_of_number.setdefault((op.thread, number), op.seq)
             thread_of_op[op.seq] = op.thread
     op_of_node: dict[int, int] = {}
     node_of_op: dict[int, int] = {}

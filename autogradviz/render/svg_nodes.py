@@ -36,8 +36,12 @@ class _Look(NamedTuple):
     width: float
     ran: bool
     red: bool  # it failed, or a finding's victim
-    writes: bool
+    writes: bool  # and broke something
+    wrote: bool
     hooked: bool
+    cloned: bool
+    not_finite: bool
+    recomputes: int
 
 
 def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
@@ -51,7 +55,11 @@ def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
         node.state == "ran",
         red,
         node.writes,
+        bool(node.writes or node.wrote),
         bool(node.hooks),
+        bool(node.cloned),
+        bool(node.not_finite),
+        node.recomputes,
     )
     body = _compact(look, theme) if node.compact else _two_parts(look, theme)
     return (
@@ -71,6 +79,10 @@ def _node_tooltip(node: SceneNode) -> str:
     states = {"not_run": "not reached by backward", "failed": "failed", "ran": "ran"}
     times = f" {node.runs} times" if node.runs > 1 else ""
     lines.append(states[node.state] + times)
+    lines += [f"wrote in place, {node.wrote}"] if node.wrote else []
+    lines += [f"cloned before a write: {node.cloned}"] if node.cloned else []
+    lines += [f"recomputed {node.recomputes}×"] if node.recomputes else []
+    lines += [node.not_finite] if node.not_finite else []
     lines += [*node.hooks, *node.notes]
     return "\n".join(lines)
 
@@ -123,6 +135,26 @@ def _two_parts(look: _Look, theme: Theme) -> str:
         parts.append(pen.fail_disc(width, 0, theme.mutation, theme.page))
     if look.hooked:
         parts.append(pen.hook_disc(0, 0, theme.text2, theme.page))
+    return "".join(parts) + _badges(look, theme)
+
+
+def _badges(look: _Look, theme: Theme) -> str:
+    """Return what hangs on a box's edges: recomputations, a clone, contents not finite."""
+    right, bottom = look.width, NODE_HEIGHT
+    back = f'fill="{theme.page}"'
+    parts = []
+    if look.recomputes:
+        words = str(look.recomputes)
+        width = text_width(words, 9.5, bold=True) + 16
+        parts.append(pen.rect(3, bottom - 7, width, 14, radius=7, style=back))
+        parts.append(pen.recompute_glyph(10, bottom, theme.recompute))
+        parts.append(pen.text(16, bottom + 3.5, words, fill=theme.recompute, size=9.5, weight=600))
+    if look.cloned:
+        parts.append(pen.rect(right - 10, bottom - 7, 16, 14, radius=7, style=back))
+        parts.append(pen.two_squares(right - 2, bottom, theme.recompute))
+    if look.not_finite:
+        parts.append(pen.rect(right - 26, -7, 16, 14, radius=7, style=back))
+        parts.append(pen.not_finite(right - 22, 0, theme.mutation))
     return "".join(parts)
 
 
@@ -138,12 +170,13 @@ def _right_part(look: _Look, fill: str) -> str:
 
 def _op_words(look: _Look, theme: Theme) -> str:
     middle, base = look.op_width / 2, NODE_HEIGHT / 2 + 4
-    if not look.writes:
-        colour = theme.text if look.ran or look.red else theme.text2
+    colour = theme.text if look.ran or look.red else theme.text2
+    if not look.wrote:
         return pen.text(middle, base, look.op, fill=colour, anchor="middle")
-    width = text_width(look.op, bold=True)
+    weight, colour = (600, theme.mutation) if look.writes else (400, colour)
+    width = text_width(look.op, bold=look.writes)
     return pen.pencil(middle - width / 2 - 8, base, theme.mutation) + pen.text(
-        middle + 8, base, look.op, fill=theme.mutation, weight=600, anchor="middle"
+        middle + 8, base, look.op, fill=colour, weight=weight, anchor="middle"
     )
 
 

@@ -140,6 +140,12 @@ def pencil(x: float, y: float, colour: str) -> str:
     return path(body, round_stroke(colour, 1.3))
 
 
+def two_squares(x: float, y: float, colour: str) -> str:
+    """Return the two squares of a clone, their middle at x, y."""
+    d = f"M{num(x - 4.5)} {num(y - 4.5)}h6v6h-6ZM{num(x - 1.5)} {num(y + 1.5)}v3h6v-6h-3"
+    return path(d, round_stroke(colour, 1.2))
+
+
 def tick(x: float, y: float, colour: str) -> str:
     """Return the tick of a gradient that arrived."""
     return path(f"M{num(x)} {num(y)}l2.6 2.8l4.8 -5.6", round_stroke(colour, 1.5))

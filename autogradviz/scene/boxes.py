@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.chips import MAX_NAME, TAG_SIZE, Chips
 from autogradviz.scene.fold import leaf_label
+from autogradviz.scene.marks import MarkReader
 from autogradviz.scene.notes import Notes
 from autogradviz.scene.schema import Pennant, SceneNode
 from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import format_shape, hook_words, plain_op
+from autogradviz.scene.words import format_shape, plain_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.diagnose.finding import Finding
     from autogradviz.model import Model
-    from autogradviz.model.types import Hook, Node, Parameter, Region
+    from autogradviz.model.types import Node, Parameter, Region
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.levels import Seat
+    from autogradviz.scene.marks import Marks
     from autogradviz.scene.schema import Chip, GradState
 
 TAG_GAP: Final = 9.0
@@ -60,7 +62,6 @@ class _Drawing:
         self, model: Model, folded: FoldedGraph, findings: Sequence[Finding], victims: set[int]
     ) -> None:
         self._folded = folded
-        self._findings = findings
         self._victims = victims
         self._regions: dict[int | None, Region] = {r.region_id: r for r in model.regions}
         self._region_index = {r.region_id: i for i, r in enumerate(model.regions)}
@@ -71,13 +72,9 @@ class _Drawing:
             for again in region.recomputations
         }
         self._notes = Notes(model)
-        self._hooks: dict[int, list[Hook]] = {}
-        for hook in model.hooks:
-            for node_id in hook.node_ids:
-                self._hooks.setdefault(node_id, []).append(hook)
+        self._marks = MarkReader(model, findings)
         self._backward_ran = any(node.runs for node in model.graph.nodes.values())
         self._chips = Chips(model, self._notes.kept)
-        self._seen_events = {event for finding in findings for event in finding.events}
         self._drawn_targets = [0] * len(folded.nodes)
         for source, _, _ in folded.edges:
             self._drawn_targets[source] += 1
@@ -99,11 +96,11 @@ class _Drawing:
         reentrant = self._reentrant.get(node.node_id)
         op, region = node.op, reentrant or self._regions.get(node.region_id)
         error = index in self._victims
-        writes = self._is_culprit(node)
+        marks = self._marks.marks_of(node, self._folded.leaves[index])
         compact = (
             node.name == "AddBackward0"
             and self._drawn_targets[index] == 2  # noqa: PLR2004  a sum of two
-            and not (node.saved or pennants or error or writes)
+            and not (node.saved or pennants or error or marks.wrote or marks.culprit)
         )
         op_name = elide(plain_op(op.name), MAX_NAME) if op is not None else ""
         if reentrant is not None:
@@ -112,7 +109,7 @@ class _Drawing:
         if compact:
             op_width, name_width = COMPACT_WIDTH, 0.0
         else:
-            op_width, name_width = _box_widths(op_name, name, writes=writes, alone=seat.alone)
+            op_width, name_width = _box_widths(op_name, name, marks, alone=seat.alone)
         return SceneNode(
             index=index,
             node_id=node.node_id,
@@ -125,7 +122,7 @@ class _Drawing:
             lineno=node.location.lineno if node.location else 0,
             state=node.state,
             error=error,
-            writes=writes,
+            writes=marks.culprit,
             recomputes=len(region.recomputations) if region else 0,
             runs=node.runs,
             duration_ns=node.duration_ns,
@@ -135,7 +132,7 @@ class _Drawing:
             name_width=name_width,
             left_width=_tags_width([pennant.width for pennant in pennants]),
             right_width=TAG_GAP + text_width(name, TAG_SIZE) if compact else _chips_width(chips),
-            hooks=self._hooks_of(index),
+            hooks=marks.hooks,
             notes=self._notes.of([node, *self._folded.leaves[index]]),
             born_ns=op.time_ns if op else -1,
             runs_ns=tuple(
@@ -143,21 +140,11 @@ class _Drawing:
             ),
             forward_ns=op.duration_ns if op else 0,
             region=self._region_index[region.region_id] if region else -1,
+            wrote=marks.wrote,
+            cloned=marks.cloned,
+            not_finite=marks.not_finite,
         )
 
-    def _hooks_of(self, index: int) -> tuple[str, ...]:
-        """Return words for the hooks of a node, and of the leaves beside it."""
-        node_ids = [self._folded.nodes[index], *self._folded.leaves[index]]
-        found = [hook for node in node_ids for hook in self._hooks.get(node.node_id, ())]
-        return tuple(dict.fromkeys(map(hook_words, found)))
-
-    def _is_culprit(self, node: Node) -> bool:
-        """Return whether a node's op is the write that a finding accuses."""
-        op = node.op
-        if op is None or not op.written:
-            return False
-        blamed = any(f.culprit is not None and f.culprit == op.location for f in self._findings)
-        return blamed or op.seq in self._seen_events
 
     def _pennants(self, index: int, path: str) -> list[Pennant]:
         """Return a node's parameters, the largest first.
@@ -215,13 +202,14 @@ def _leaf_nbytes(leaf: Node) -> int:
     return 0 if leaf.parameter is None else leaf.parameter.tensor.nbytes
 
 
-def _box_widths(op: str, name: str, *, writes: bool, alone: bool) -> tuple[float, float]:
-    """Return the widths of a box's parts; the pencil of a culprit stands in the left one."""
+def _box_widths(op: str, name: str, marks: Marks, *, alone: bool) -> tuple[float, float]:
+    """Return the widths of a box's parts; the pencil of a write stands in the left one."""
     name_width = text_width(name, bold=True) + 16
     if not op:
         least = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
         return 0.0, max(name_width, least)
-    op_width = text_width(op, bold=writes) + 16 + (16 if writes else 0)
+    pencil = 16 if marks.wrote or marks.culprit else 0
+    op_width = text_width(op, bold=marks.culprit) + 16 + pencil
     if alone:
         return max(op_width, COLUMN_OP_WIDTH), max(name_width, COLUMN_NAME_WIDTH)
     return op_width, name_width

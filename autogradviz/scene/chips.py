@@ -94,6 +94,8 @@ def _chip_width(words: tuple[str, str, str]) -> float:
 
 def _seen_version(saved: SavedTensor) -> int | None:
     """Return the version that backward found, where it was another than was saved."""
+    if saved.cloned:
+        return saved.version
     for unpack in saved.unpacks:
         known = unpack.version is not None and unpack.seen_version is not None
         if known and unpack.version != unpack.seen_version:

@@ -239,4 +239,5 @@ def summarize(model: Model, title: str | None) -> SceneSummary:
         error_type=error.type_name if error else "",
         error_message=error.message if error else "",
         notices=tuple(notice.message for notice in model.notices),
+        torn=model.log.problem is not None,
     )

@@ -96,6 +96,8 @@ def _columns(
             named.append(f.name)
         elif f.type in {"int", "int | None"}:
             table[f.name] = values
+        elif f.type == "float | None":  # a norm: as many digits however small it is
+            table[f.name] = [None if value is None else float(f"{value:.4g}") for value in values]
         else:
             table[f.name] = [_plain(value) for value in values]
     return table, named

@@ -99,6 +99,9 @@ class SceneNode:
     runs_ns: tuple[int, ...] = ()  # start and end of each run; an end of -1 never came
     forward_ns: int = 0  # how long its forward op took
     region: int = -1  # index into regions: the checkpoint that it belongs to
+    wrote: str = ""  # what its op wrote in place: "v0 → v1" (pencil)
+    cloned: str = ""  # what it saved and gets a clone of, as a write came: "self · 3.1 MB"
+    not_finite: str = ""  # "forward gave 3 NaN"; known where values were recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +345,7 @@ class SceneSummary:
     error_type: str  # "" where nothing was raised
     error_message: str
     notices: tuple[str, ...]  # what the recorder says about itself; torn file
+    torn: bool = False  # the recording stops early: its file is cut off or damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recordings
 from stage import Stage, serve_sources
@@ -157,3 +159,80 @@ def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
     assert "recompute" in label
     assert any(span.kind == "backward" and span.depth for span in stage.scene.spans)
     stage.page.screenshot(path=picture("nested-light"))
+
+
+COUNTING = """async ({ times, asked }) => {
+  const { countingClock } = await import("http://viewer.test/clock.js");
+  const clock = countingClock(times);
+  return asked.map((time) => [clock.at(time), clock.timeAt(clock.at(time))]);
+}"""
+
+
+def test_an_axis_that_counts_puts_all_that_happened_at_even_distances(open_page):
+    page = open_page()
+    serve_sources(page)
+    asked = [0, 10, 15, 20, 520, 1020, 5000]
+    places = page.evaluate(COUNTING, {"times": [0, 10, 20, 1020], "asked": asked})
+    assert [place for place, _ in places] == [0, 1, 1.5, 2, 2.5, 3, 3]
+    assert [time for _, time in places] == [0, 10, 15, 20, 520, 1020, 1020]
+
+
+@pytest.mark.parametrize("view", ["timeline", "tensors"])
+def test_time_and_events_are_two_axes_of_one_view(open_page, picture, view):
+    stage = Stage(open_page(), recordings.checkpointed())
+    stage.show(view)
+    canvas = f".agv-pane-{view} canvas"
+    by_time = pixels(stage, canvas)
+    stage.page.click(f".agv-pane-{view} .agv-choice button[aria-label=events]")
+    stage.settle()
+    assert pixels(stage, canvas) != by_time
+    stage.page.screenshot(path=picture(f"{view}-events-light"))
+    other = {"timeline": "tensors", "tensors": "timeline"}[view]
+    stage.show(other)
+    pressed = stage.page.locator(f".agv-pane-{other} button[aria-label=events]")
+    assert pressed.get_attribute("aria-pressed") == "true"
+    stage.show(view)
+    stage.page.click(f".agv-pane-{view} .agv-choice button[aria-label=time]")
+    stage.settle()
+    assert pixels(stage, canvas) == by_time
+
+
+def test_zooming_an_axis_that_counts_shows_fewer_events(open_page):
+    stage = Stage(open_page(), recordings.checkpointed())
+    stage.show("timeline")
+    stage.page.click(".agv-pane-timeline button[aria-label=events]")
+    stage.settle()
+    whole = pixels(stage, ".agv-tracks canvas")
+    stage.page.focus(".agv-tracks-scroll")
+    stage.page.keyboard.press("w")
+    stage.settle()
+    near = pixels(stage, ".agv-tracks canvas")
+    assert near != whole
+    stage.page.keyboard.press("d")
+    stage.settle()
+    assert pixels(stage, ".agv-tracks canvas") != near
+    stage.page.keyboard.press("f")
+    stage.settle()
+    assert pixels(stage, ".agv-tracks canvas") == whole
+
+
+def test_behind_a_torn_end_time_is_hatched(open_page, picture):
+    scene = recordings.checkpointed()
+    whole = Stage(open_page(), scene)
+    assert "everything ran" in words(whole)
+    notice = "the file is cut off or damaged after 60 events"
+    summary = replace(scene.summary, torn=True, notices=(notice,))
+    torn = Stage(open_page(), replace(scene, summary=summary))
+    assert "torn after event" in words(torn)
+    assert torn.page.text_content(".agv-notices") == notice
+    box = torn.page.locator(".agv-strip").bounding_box()
+    strip = {**box, "x": box["x"] + box["width"] - 40, "width": 36}
+    hatched, plain = (stage.page.screenshot(clip=strip) for stage in (torn, whole))
+    assert hatched != plain
+    torn.page.mouse.click(strip["x"] + 10, strip["y"] + 20)  # nothing was recorded there
+    torn.settle()
+    assert "torn after event" in words(torn)
+    for view in ("timeline", "tensors"):
+        torn.show(view)
+        torn.settle()
+        torn.page.screenshot(path=picture(f"torn-{view}-light"))

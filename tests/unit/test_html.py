@@ -61,7 +61,7 @@ def test_the_policy_allows_this_script_and_no_request():
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy == (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
+        "worker-src blob:; base-uri 'none'; form-action 'none'"
     )
 
 

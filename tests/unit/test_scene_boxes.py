@@ -6,7 +6,7 @@ import json
 
 import make_log as m
 import pytest
-from make_scene import Box, scene_of, tower
+from make_scene import Box, model_of, scene_of, tower
 
 from autogradviz import events as e
 from autogradviz.diagnose.finding import Finding
@@ -160,3 +160,10 @@ def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
     ]
     (pennant,) = build_scene(Model(m.make_log(*facts)), ()).pennants
     assert (pennant.grad, pennant.norm) == (grad, norm)
+
+
+def test_a_scene_of_a_torn_file_says_that_it_is_torn():
+    model = model_of(Box(1, "exp"))
+    assert not build_scene(model, ()).summary.torn
+    model.log.problem = "the file is cut off after 12 events"
+    assert build_scene(model, ()).summary.torn

@@ -1,0 +1,75 @@
+"""The glyphs that a node wears in the graph."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.graph import allow_mutation_on_saved_tensors
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.scene.payload import to_payload
+
+
+def marks(trace, name):
+    """Return what each drawn node has of one mark, by its op, where it has any."""
+    nodes = trace.scene.nodes
+    return {node.op: getattr(node, name) for node in nodes if getattr(node, name)}
+
+
+def leaf(*values):
+    return torch.tensor(values or (1.0, 2.0, 3.0), requires_grad=True)
+
+
+def test_every_write_in_place_wears_a_pencil_not_the_guilty_one_alone():
+    with autogradviz.record() as trace:
+        b = leaf().exp()
+        c = b * 2
+        c.add_(1)
+        c.relu_().sum().backward()
+    assert marks(trace, "wrote") == {"add_": "v0 → v1", "relu_": "v1 → v2"}
+    assert marks(trace, "writes") == {}
+
+
+def test_running_statistics_are_no_write_in_place():
+    norm = torch.nn.BatchNorm1d(2)
+    with autogradviz.record(norm) as trace:
+        norm(torch.rand(4, 2)).sum().backward()
+    assert marks(trace, "wrote") == {}
+
+
+def test_what_was_cloned_stands_at_the_node_that_saved_it_and_the_write_at_its_own():
+    with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
+        b = leaf().exp()
+        b.mul_(2)
+        b.sum().backward()
+    assert marks(trace, "cloned") == {"exp": "result · 12 B"}
+    assert marks(trace, "wrote") == {"mul_": "v0 → v1"}
+    assert "→" not in trace.graph().svg().split("ExpBackward0")[-1].split("</g>")[0]
+
+
+def test_recomputed_nodes_count_their_recomputations():
+    with autogradviz.record() as trace:
+        loss = checkpoint(torch.sin, leaf(), use_reentrant=False).cos().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert marks(trace, "recomputes") == {"sin": 2}
+
+
+def test_contents_that_are_not_finite_are_told_where_values_were_recorded():
+    def step(a):
+        (a.sqrt() * 0).sum().backward()
+
+    with autogradviz.record(values=True) as trace:
+        step(leaf(0.0, 1.0))
+    assert marks(trace, "not_finite") == {"sqrt": "backward gave 1 NaN"}
+    with autogradviz.record() as trace:
+        step(leaf(0.0, 1.0))
+    assert marks(trace, "not_finite") == {}
+
+
+def test_small_gradient_norms_reach_the_viewer():
+    a = leaf()
+    with autogradviz.record() as trace:
+        (a * 1e-6).sum().backward()
+    (norm,) = to_payload(trace.scene)["pennants"]["norm"]
+    assert 1e-6 < norm < 2e-6
