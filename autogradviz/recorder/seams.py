@@ -27,8 +27,6 @@ _NAMES: Final = (
     "_C._storage_address",
     "_C.DisableTorchFunction",
     "_C._dynamo.eval_frame.set_code_exec_strategy",
-    "UntypedStorage._weak_ref",
-    "UntypedStorage._free_weak_ref",
     "autograd.function.FunctionCtx.save_for_backward",
     "autograd.function.FunctionCtx.mark_dirty",
     "autograd.function.FunctionCtx.mark_non_differentiable",

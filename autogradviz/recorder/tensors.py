@@ -2,8 +2,10 @@
 
 NOTE [ Which storage is this? ]
 A storage's address is reused as soon as it is freed, so an address alone would make two tensors
-one. A weak reference (``UntypedStorage._weak_ref``) keeps the small C++ header, not the bytes:
-while we hold it the address belongs to nobody else. All are given back by ``close``.
+one. PyTorch keeps a storage's Python object as long as the storage, so a weak reference to that
+object says when the storage dies, before its address can be used again. The weak references that
+PyTorch itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a
+thousand small holes between the user's tensors, which cost a backward a tenth of its memory.
 
 A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the
 object that autograd saved are the same window, and the same tensor here.
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from array import array
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -21,7 +25,6 @@ import torch
 from autogradviz.events import NO_ID, TensorSeen
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Recorder
@@ -67,6 +70,16 @@ class Window(NamedTuple):
     nbytes: int
 
 
+class _Storage(weakref.ref[torch.UntypedStorage]):
+    """What is known of a storage while it lives."""
+
+    __slots__ = ("number", "windows")
+
+    number: int
+    windows: list[tuple[Any, ...]]
+    """The keys of its tensors, at least one; the address stands first in each."""
+
+
 class TensorTable:
     """Gives every distinct tensor a number and describes it once in the log."""
 
@@ -75,8 +88,8 @@ class TensorTable:
         self._tell = recorder.teller(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._ids: dict[Any, int] = {}
-        self._storages: dict[int, int] = {}  # address → our number
-        self._weak: MutableMapping[int, int] = {}  # one reference a storage, by address
+        self._storages: dict[int, _Storage] = {}  # the living, by address
+        self._dead: deque[_Storage] = deque()  # not forgotten yet
         self._count = 0
         self._storage_count = 0
         self._windows: dict[tuple[torch.Size, torch.dtype], Window] = {}
@@ -93,6 +106,8 @@ class TensorTable:
         if kind not in _PLAIN and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return self._opaque(kind)
         try:
+            if self._dead:
+                self._bury()
             address = _storage_address(tensor)
             key = (address, tensor.storage_offset(), shape_of(tensor), tensor.dtype)
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
@@ -108,18 +123,20 @@ class TensorTable:
     def _define(self, key: tuple[Any, ...], tensor: torch.Tensor) -> int:
         address, offset, size, dtype = key
         window = self._windows.get((size, dtype)) or self._window(tensor)
+        key = (address, offset, window.size, dtype)
         storage = tensor.untyped_storage()
         with self._lock:
-            storage_id = self._storages.get(address)
-            if storage_id is None:
-                weak: Any = storage._weak_ref()  # noqa: SLF001
-                self._weak[address] = weak
-                storage_id = self._storages[address] = self._storage_count
+            known = self._storages.get(address)
+            if known is None:
+                known = self._storages[address] = _Storage(storage, self._dead.append)
+                known.number = self._storage_count
+                known.windows = [key]
                 self._storage_count += 1
-            tensor_id = self._new(storage_id)
-            self._ids[address, offset, window.size, dtype] = tensor_id
+            else:
+                known.windows.append(key)
+            tensor_id = self._ids[key] = self._new(known.number)
         self._tell(
-            self._threads.state().number, None, tensor_id, storage_id, window.shape, window.dtype,
+            self._threads.state().number, None, tensor_id, known.number, window.shape, window.dtype,
             "cpu" if tensor.is_cpu else str(tensor.device), window.nbytes, storage.nbytes(),
         )  # fmt: skip
         return tensor_id
@@ -168,14 +185,9 @@ class TensorTable:
             used: tensors that must keep their numbers while they live.
         """
         with self._lock:
-            for address, weak in list(self._weak.items()):
-                if torch.UntypedStorage._expired(weak):  # noqa: SLF001
-                    torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
-                    del self._weak[address], self._storages[address]
-            crowded = len(self._ids) > MAX_WINDOWS
-            for key, tensor_id in list(self._ids.items()):
-                dead = type(key) is tuple and type(key[0]) is int and key[0] not in self._storages
-                if dead or (crowded and tensor_id not in used):
+            self._bury()
+            if len(self._ids) > MAX_WINDOWS:
+                for key in [key for key, number in self._ids.items() if number not in used]:
                     del self._ids[key]
             self.storage_of = Sparse((each, self.storage_of[each]) for each in self._ids.values())
 
@@ -191,12 +203,24 @@ class TensorTable:
     @property
     def storages(self) -> AbstractSet[int]:
         """The numbers of the storages that may be used again."""
-        return set(self._storages.values())
+        return {storage.number for storage in list(self._storages.values())}
+
+    def _bury(self) -> None:
+        """Forget the storages that have died.
+
+        Each stays on the list until nothing knows it, so that no other thread takes a new
+        storage at its address for it.
+        """
+        with self._lock:
+            while self._dead:
+                storage = self._dead[0]
+                for window in storage.windows:
+                    self._ids.pop(window, None)
+                self._storages.pop(storage.windows[0][0], None)
+                if self._dead and self._dead[0] is storage:  # no finaliser did it meanwhile
+                    self._dead.popleft()
 
     def close(self) -> None:
-        """Give back every weak reference."""
-        for weak in self._weak.values():
-            torch.UntypedStorage._free_weak_ref(weak)  # noqa: SLF001
-        self._weak.clear()
+        """Forget everything."""
         self._storages.clear()
         self._ids.clear()

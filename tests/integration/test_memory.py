@@ -1,0 +1,138 @@
+"""Recording holds no tensor longer than PyTorch does, and takes the heap apart no further."""
+
+import weakref
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.recorder.recorder import Recorder
+
+LARGE = 100_000
+"""Bytes: the recorder's own scalars and norms are smaller, activations and gradients larger."""
+
+
+class Block(torch.nn.Module):
+    """A transformer's block."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.proj = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).unflatten(2, (-1, 32)).transpose(1, 2).chunk(3, dim=1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT(torch.nn.Module):
+    """Four blocks."""
+
+    def __init__(self, *, checkpointed):
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.blocks = torch.nn.ModuleList(Block(192) for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+        return x.square().mean()
+
+
+class Allocations:
+    """What a step took from the allocator, in order: bytes, negative where they came back."""
+
+    def __init__(self, work):
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+            self.result = work()
+        found = [
+            (event.start_ns(), event.nbytes())
+            for event in profile.profiler.kineto_results.events()
+            if event.name() == "[memory]" and abs(event.nbytes()) >= LARGE
+        ]
+        self.steps = [nbytes for _, nbytes in sorted(found, key=lambda one: one[0])]
+
+    @property
+    def total(self):
+        return sum(nbytes for nbytes in self.steps if nbytes > 0)
+
+    @property
+    def peak(self):
+        live = peak = 0
+        for nbytes in self.steps:
+            live += nbytes
+            peak = max(peak, live)
+        return peak
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("options", [{}, {"ops": False}], ids=["full", "graph only"])
+def test_a_recorded_step_holds_what_a_plain_one_holds(options, checkpointed):
+    torch.manual_seed(0)
+    model, x = GPT(checkpointed=checkpointed), torch.rand(4, 64, 192)
+
+    def plain():
+        model(x).backward()
+
+    def recorded():
+        with autogradviz.record(**options):
+            plain()
+
+    found = []
+    for work in (plain, recorded):
+        work()
+        model.zero_grad()
+        found.append(Allocations(work))
+        model.zero_grad()
+    before, watched = found
+    assert before.peak > 8 * LARGE
+    assert watched.peak == before.peak
+    assert sum(watched.steps) == sum(before.steps)
+    # Where somebody looks, the engine adds up gradients into a new tensor, once a residual.
+    assert before.total <= watched.total <= before.total * 1.08
+
+
+def test_a_dead_storage_is_forgotten_at_once():
+    recorder = Recorder()
+    recorder.start(None, 0)
+    try:
+        kept = torch.ones(3)
+        for _ in range(500):
+            torch.rand(1_000) + 1
+        kept.add_(1)
+        living = recorder.tensors.storages
+    finally:
+        recorder.stop(None)
+    assert len(living) <= 3
+
+
+def test_a_storage_lives_as_long_as_its_python_object():
+    """What the numbers of storages stand on."""
+    tensor = torch.ones(3)
+    died = []
+    reference = weakref.ref(tensor.untyped_storage(), died.append)
+    view = tensor[1:]
+    del tensor
+    assert died == []
+    assert view.untyped_storage() is reference()
+    del view
+    assert died == [reference]
+    assert reference() is None
+
+
+def test_a_storage_at_an_address_that_is_used_again_is_a_new_one():
+    with autogradviz.record() as trace:
+        addresses = set()
+        for _ in range(20):
+            tensor = torch.rand(50)
+            addresses.add(torch._C._storage_address(tensor))
+            del tensor
+    seen = trace.log.of(autogradviz.events.TensorSeen)
+    assert len(addresses) < 20
+    assert len({tensor.storage_id for tensor in seen if tensor.shape == (50,)}) == 20
