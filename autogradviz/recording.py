@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.interrupts import uninterrupted
@@ -19,6 +19,30 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.failures import Failures
+
+
+class Host(Protocol):
+    """Who records a whole program, and steps aside where the program records something itself."""
+
+    def give_way(self) -> None:
+        """Close the recording: another one is about to be opened."""
+
+    def take_back(self, trace: Trace | None, error: BaseException | None) -> None:
+        """Go on: the other one is closed.
+
+        Args:
+            trace: the other one's, None where it could not be opened.
+            error: what left it.
+        """
+
+
+_host: Host | None = None
+
+
+def be_host(host: Host | None) -> None:
+    """Give way to whatever is recorded from now on; with None to nothing any more."""
+    global _host  # noqa: PLW0603 - one recording a process
+    _host = host
 
 
 class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
@@ -42,7 +66,8 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
             used. ``trace.snapshot()`` gives what is held at any time.
         path: write the trace to this file while it is recorded, so that a killed process leaves
             it too; events are then not all held in memory. With ``keep_steps`` the last steps
-            are written there when an exception leaves the block. Never over another file. If
+            are written there when an exception leaves the block, or as soon as a loss is NaN or
+            infinite, with one warning; what is written first stays. Never over another file. If
             writing fails, training goes on, and so does the recording, with the last steps.
 
     Raises:
@@ -82,8 +107,11 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         self._path = None if path is None else Path(path).absolute()
         self._trace = Trace()
         self._recorder: Recorder | None = None
+        self._host: Host | None = None
         self._process = 0
         self._used = False
+        self.written = False
+        """Whether the last steps were written to ``path``, where ``keep_steps`` asked for them."""
 
     def __enter__(self) -> Trace:
         return self.begin(id(sys._getframe(1)))  # noqa: SLF001 - the documented way
@@ -107,10 +135,18 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
             keep_steps=self._keep_steps,
             path=self._path,
         )
-        with uninterrupted():
-            recorder.start(self._model, outermost)
-            self._used = True
-            self._recorder = recorder
+        host = _host
+        if host is not None:
+            host.give_way()
+        try:
+            with uninterrupted():
+                recorder.start(self._model, outermost)
+                self._used = True
+                self._recorder, self._host = recorder, host
+        except BaseException:
+            if host is not None:
+                host.take_back(None, None)
+            raise
         if on_step is not None:
             recorder.steps.listeners.append(on_step)
         self._process = os.getpid()
@@ -122,6 +158,13 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
     def is_open(self) -> bool:
         """Whether the recording has begun and has not been closed."""
         return self._recorder is not None
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether it can be closed here: no other dispatch mode was entered inside it."""
+        from autogradviz.recorder.installing import is_innermost
+
+        return self._recorder is not None and is_innermost(self._recorder)
 
     def __exit__(
         self,
@@ -151,19 +194,34 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         keeper = recorder.keeper
         if error is not None:
             self._trace.annotate(error)
-            if self._keep_steps is not None and self._path is not None:
-                self._write(recorder.failures)
+        self._write_last_steps(recorder, error)
         if keeper is not None and keeper.stream is not None and keeper.dropped:
             self._trace.fill_from(keeper.stream.path)
+        if self._host is not None:
+            self._host.take_back(self._trace, error)
         return recorder.failures
 
-    def _write(self, failures: Failures) -> None:
-        """Write what was kept; a failure is told beside the recorder's own."""
-        assert self._path is not None
+    def _write_last_steps(self, recorder: Recorder, error: BaseException | None) -> None:
+        """Write what was kept where that was asked for and is not done, if something went wrong.
+
+        A failure is told beside the recorder's own.
+        """
+        from autogradviz.recorder.losses import has_bad_loss, warn_of_loss
+
+        watch = None if recorder.keeper is None else recorder.keeper.watch
+        if watch is None or self._path is None:
+            return
+        self.written = watch.written
+        if self.written or (error is None and not has_bad_loss(self._trace.log)):
+            return
         try:
             self._trace.save(self._path)
-        except (OSError, AutogradvizError) as error:
-            failures.add("file", f"{type(error).__name__}: {error}")
+        except (OSError, AutogradvizError) as failure:
+            recorder.failures.add("file", f"{type(failure).__name__}: {failure}")
+            return
+        self.written = True
+        if error is None:
+            warn_of_loss("a loss", self._path)
 
 
 def _require_module(model: object) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentTypeError
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.commands.numbers import span, whole_number
 from autogradviz.commands.program import (
     WhenImported,
     outermost_frame,
@@ -19,7 +19,7 @@ from autogradviz.commands.program import (
 from autogradviz.commands.progress import Progress
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.log import require_free
-from autogradviz.recording import record
+from autogradviz.recording import be_host, record
 from autogradviz.render.text import as_text, findings, megabytes
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument(
         "--keep-steps",
-        type=_whole_number,
+        type=whole_number,
         metavar="N",
         default=KEPT,
         help=f"hold the last N training steps (default: {KEPT})",
@@ -66,7 +66,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     amount.add_argument(
         "--steps",
-        type=_span,
+        type=span,
         metavar="A:B",
         help="record steps A to B-1 only, counted from 0 by calls of optimizer.step()",
     )
@@ -80,25 +80,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--no-stacks", action="store_true", help="without lines; cheaper")
     parser.add_argument("-q", "--quiet", action="store_true", help="tell of failures only")
     parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))
-
-
-def _whole_number(text: str) -> int:
-    """Return a number of steps, from 1."""
-    if not text.isdecimal() or int(text) < 1:
-        message = f"{text!r} is not a whole number from 1"
-        raise ArgumentTypeError(message)
-    return int(text)
-
-
-def _span(text: str) -> range:
-    """Return the steps that "A:B" names; either may be left out of it."""
-    first, colon, last = text.partition(":")
-    numbers = all(part.isdecimal() or not part for part in (first, last))
-    span = range(int(first or 0), int(last or sys.maxsize)) if numbers and colon else range(0)
-    if not span:
-        message = f"{text!r} is not A:B, with A smaller than B"
-        raise ArgumentTypeError(message)
-    return span
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -162,14 +143,20 @@ class _Session:
         self._pacing = ExitStack()
         self._target: Path = options.output or _free_name(program.stem)
         self._progress = Progress(quiet=options.quiet)
-        self._recording = record(
+        self._recording = self._new_recording()
+        self._others = 0  # recordings of the program's own
+        self.waiting = WhenImported("torch", self._torch_is_there)
+
+    def _new_recording(self) -> record:
+        options = self._options
+        at_the_end = options.steps or options.within
+        return record(
             values=options.values,
             ops=not options.no_ops,
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,
-            path=self._target if options.all else None,
+            path=self._target if options.all or not at_the_end else None,
         )
-        self.waiting = WhenImported("torch", self._torch_is_there)
 
     def check(self) -> None:
         """Refuse what would fail only after hours; wait for torch.
@@ -205,9 +192,37 @@ class _Session:
             self._trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
         except AutogradvizError as error:  # the program goes on without being recorded
             _complain(str(error))
+        else:
+            be_host(self)
+
+    def give_way(self) -> None:
+        """Close the recording: the program opens one of its own.
+
+        Where it did so inside another dispatch mode, or in another thread, it cannot be closed.
+        """
+        if os.getpid() == self._process and self._recording.is_innermost:
+            self._finish(None)
+
+    def take_back(self, trace: Trace | None, error: BaseException | None) -> None:
+        """Begin anew after the program's own recording; where that failed, it is the one to tell.
+
+        What was written before stays: then nothing more is recorded.
+        """
+        if os.getpid() != self._process or self._recording.is_open:
+            return
+        self._others += trace is not None
+        if error is not None:
+            self._trace = trace
+        elif not (self._options.all or self._recording.written or self._is_past_the_end()):
+            self._recording = self._new_recording()
+            self._open()
+
+    def _is_past_the_end(self) -> bool:
+        return self._options.steps is not None and self._stepped >= self._options.steps.stop
 
     def _finish(self, error: BaseException | None) -> None:
         """Close the recording, if it is open."""
+        be_host(None)
         if not self._recording.is_open:
             return
         missed = self._recording.finish(error)
@@ -225,6 +240,10 @@ class _Session:
             why = f"only {self._stepped} steps were made" if self._stepped else "torch was not used"
             self._lines.append(f"nothing was recorded: {why}")
             return
+        if self._others:
+            self._lines.append(
+                f"stepped aside for recordings of the program's own ({self._others})"
+            )
         told = None if isinstance(error, SystemExit) else error
         self._finish(told)
         found = self._trace.diagnose()
@@ -233,7 +252,8 @@ class _Session:
         elif len(found) > 1 or (found and sys.version_info < (3, 11)):
             rest = found if sys.version_info < (3, 11) else found[1:]
             self._lines.append(f"also found\n{as_text(findings(rest))}")
-        if failed or found or self._options.all or self._options.output is not None:
+        asked = self._options.all or self._options.output is not None
+        if failed or found or asked or self._recording.written:
             self._write(self._trace)
 
     def _write(self, trace: Trace) -> None:
@@ -241,7 +261,8 @@ class _Session:
         try:
             if self._options.within is not None:
                 trace = trace.within(self._options.within)
-            if not self._options.all or trace is not self._trace:
+            already = self._options.all or self._recording.written
+            if not already or trace is not self._trace:
                 trace.save(target)
         except (OSError, AutogradvizError) as error:
             self._lines.append(f"the trace could not be written to {target}: {error}")

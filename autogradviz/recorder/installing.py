@@ -7,6 +7,8 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
 from autogradviz.errors import AlreadyRecordingError
 from autogradviz.recorder.backward import observe_backward
 from autogradviz.recorder.customs import observe_custom_functions
@@ -49,6 +51,11 @@ def release(recorder: Recorder) -> None:
     with _lock:
         if _active is recorder:
             _active = None
+
+
+def is_innermost(recorder: Recorder) -> bool:
+    """Return whether seams can be removed here: nobody entered a dispatch mode inside ours."""
+    return recorder.mode is None or _get_current_dispatch_mode() is recorder.mode
 
 
 def install_seams(recorder: Recorder) -> ExitStack:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.log import Stream, require_free
+from autogradviz.recorder.losses import LossWatch
 from autogradviz.recorder.references import References
 from autogradviz.recorder.sealing import Attendant, Sealer
 
@@ -62,15 +64,24 @@ _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
 class Keeper(Attendant):
     """Drops old events, and writes all of them to a file where one is given."""
 
-    def __init__(self, recorder: Recorder, steps: int, stream: Stream | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        steps: int,
+        *,
+        stream: Stream | None = None,
+        watch: LossWatch | None = None,
+    ) -> None:
         """Begin to keep.
 
         Args:
             recorder: whose events.
             steps: how many complete steps stay in memory, from 1.
             stream: where everything is written, or None.
+            watch: looks at each step's losses, or None.
         """
         super().__init__(recorder, BATCH)
+        self.watch = watch
         self._ends: deque[int] = deque(maxlen=steps + 1)
         self.stream = stream
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
@@ -85,6 +96,8 @@ class Keeper(Attendant):
         self.write()
         if len(self._ends) == self._ends.maxlen:
             self._drop_before(self._ends[0])
+        if self.watch is not None:
+            self.watch.look()
 
     def _amid_step(self, seq: int) -> None:
         """Write, and drop what is too much for one step."""
@@ -207,8 +220,8 @@ class Keeper(Attendant):
 def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> Attendant:
     """Return what keeps a recording: in memory all of it, where nothing else was asked for.
 
-    With ``steps`` the last ones stay in memory and nothing is written; with a path alone all is
-    written there.
+    With ``steps`` the last ones stay in memory, and are written to the path, where one is given,
+    when a loss is not finite; with a path alone all is written there.
 
     Raises:
         FileExistsAlreadyError: something stands where the trace was to be written.
@@ -216,7 +229,8 @@ def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) ->
     if path is not None:
         require_free(path)
     if steps is not None:
-        return Keeper(recorder, steps)
+        watch = None if path is None else LossWatch(recorder, Path(path).absolute())
+        return Keeper(recorder, steps, watch=watch)
     if path is None:
         return Sealer(recorder)
     keeper = Keeper(recorder, STEPS_BESIDE_FILE)

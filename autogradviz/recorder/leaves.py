@@ -16,6 +16,7 @@ import functools
 import math
 import weakref
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -93,6 +94,11 @@ class LeafTable:
                 if allowed and readable(root) and root.numel() == 1:
                     tensor_id = recorder.tensors.number(root)
                     self._losses.append((backward_id, tensor_id, "root", root.clone()))
+
+    def losses_after(self, backward_id: int) -> list[Read]:
+        """Return the losses, as they were copied, of backwards with larger numbers."""
+        newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._losses))
+        return list(newer)[::-1]
 
     def read(self) -> None:
         """Record the norms of losses, and of the gradients that leaves were left with."""

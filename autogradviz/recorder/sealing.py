@@ -22,6 +22,7 @@ from autogradviz.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from autogradviz.log import Log, Stream
+    from autogradviz.recorder.losses import LossWatch
     from autogradviz.recorder.recorder import Recorder
 
 SEAL_AFTER_STEP: Final = 32_768  # events that are rows when a step ends
@@ -36,6 +37,9 @@ class Attendant:
 
     stream: Stream | None = None
     """Where everything is written, or None."""
+
+    watch: LossWatch | None = None
+    """What writes the last steps when a loss is not finite, or None."""
 
     dropped = 0
     """Events that are no longer in memory."""

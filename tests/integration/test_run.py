@@ -245,6 +245,79 @@ def test_only_some_modules_are_written(tmp_path):
     assert "modules named 'Sequential.1'" in trace.model.notices[-1].message
 
 
+OWN = """
+import sys, torch, autogradviz
+from autogradviz.events import OpCalled
+from torch.utils.flop_counter import FlopCounterMode
+
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+
+def record():
+    with autogradviz.record(model) as trace:
+        model(torch.randn(3, 2)).exp().sum().backward()
+        if "fails" in sys.argv:
+            y = model(torch.randn(3, 2)).exp()
+            loss = y.sum()
+            y.add_(1)
+            loss.backward()
+    return trace
+
+if "in a mode" in sys.argv:
+    with FlopCounterMode(display=False) as counter:
+        try:
+            record()
+        except autogradviz.errors.AlreadyRecordingError:
+            print("refused", counter.get_total_flops())
+    model(torch.randn(3, 2))
+    print(counter.get_total_flops())
+    with FlopCounterMode(display=False) as counter:
+        model(torch.randn(3, 2))
+    print(counter.get_total_flops())
+else:
+    trace = record()
+    names = [op.op for op in trace.log.of(OpCalled)]
+    print(len(trace.diagnose()), names.count("aten.exp.default"))
+    model(torch.randn(3, 2)).log().sum()
+"""
+
+
+def test_a_script_that_records_itself_gets_its_own_recording(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    plain = start("own.py", cwd=tmp_path)
+    done = run("-q", "-o", "x.agv", "own.py", cwd=tmp_path)
+    assert done.stdout == plain.stdout == "0 1\n"
+    assert "autogradviz: stepped aside for recordings of the program's own (1)\n" in done.stderr
+    names = {op.op for op in autogradviz.load(tmp_path / "x.agv").log.of(OpCalled)}
+    assert "aten.log.default" in names
+    assert "aten.exp.default" not in names
+
+
+def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    done = run("-q", "own.py", "fails", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("was written before backward")) == (1, 1)
+    (finding,) = autogradviz.load(tmp_path / "own.agv").diagnose()
+    assert finding.slug == "saved-tensor-mutated"
+
+
+def test_inside_a_mode_of_the_scripts_a_second_recording_is_refused_as_ever(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    done = run("-q", "-o", "x.agv", "own.py", "in a mode", cwd=tmp_path)
+    assert done.stdout == "refused 0\n0\n24\n"
+    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
+
+
+def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING.replace(".sum()", ".log().sum()"))
+    done = run("-q", "train.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "the loss of step 0 is not finite; the last steps are in " in done.stderr
+    assert "autogradviz: train.agv (" in done.stderr
+    trace = autogradviz.load(tmp_path / "train.agv")
+    assert [event.step for event in trace.log.of(StepEnded)] == [0]
+    assert [finding.slug for finding in trace.diagnose()] == ["not-finite"]
+
+
 def test_the_output_is_never_another_file(tmp_path):
     (tmp_path / "trains.py").write_text("print('ran')")
     done = run("-o", "trains.py", "trains.py", cwd=tmp_path)
