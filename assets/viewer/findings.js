@@ -184,8 +184,8 @@ export function makeBanner(store) {
       "div",
       { class: "agv-banner-columns" },
       h("div", {}, ...findingSource(store.atlas, finding, 0)),
-      block("Why", why),
-      finding.fix !== "" && block("Fix", h("div", { class: "agv-clamp" }, fixOf(finding.fix))),
+      h("div", { class: "agv-block agv-banner-why" }, h("h4", { text: "Why" }), why),
+      finding.fix !== "" && block("Fix", h("div", { class: "agv-fix-clamp" }, fixOf(finding.fix))),
     ),
   );
   return banner;
