@@ -92,7 +92,7 @@
  * @typedef {object} SceneGroup
  * @property {number} index
  * @property {number} parent
- * @property {"root" | "module" | "region" | "repeat" | "page"} kind
+ * @property {"root" | "module" | "region" | "repeat" | "page" | "graph"} kind
  * @property {string} label
  * @property {string} type_name
  * @property {string} path

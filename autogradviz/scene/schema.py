@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page", "graph"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
