@@ -145,7 +145,8 @@ class Trace:
         """Return the interactive viewer for notebooks."""
         from autogradviz.render.widget import TraceWidget
 
-        return TraceWidget(self.scene)
+        picture = GraphView(self.scene).svg
+        return TraceWidget(self.scene, picture=picture, words=self.__repr__)
 
     def plot_memory(self) -> go.Figure:
         """Return saved bytes over time as a plotly figure."""
@@ -172,14 +173,13 @@ class Trace:
         return plot_saved_by_module(self.model)
 
     def _ipython_display_(self) -> None:
-        from autogradviz.render.widget import display_scene
-
-        display_scene(self.scene, GraphView(self.scene).svg(), repr(self))
+        self.widget().display_for_cell()
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
-        from autogradviz.render.widget import mimebundle
+        return self.widget().bundle_for_cell()
 
-        return mimebundle(self.scene, GraphView(self.scene).svg(), repr(self))
+    def _display_(self) -> TraceWidget:  # marimo's
+        return self.widget()
 
     def __rich__(self) -> Any:
         from autogradviz.render.text import summary

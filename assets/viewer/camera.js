@@ -39,6 +39,29 @@ export function centred(rect, width, height, scale) {
 }
 
 /**
+ * A camera that shows nothing beside a rect while it could show more of it.
+ *
+ * @param {Rect} rect
+ * @param {Camera} camera
+ * @param {number} width of the view
+ * @param {number} height
+ * @returns {Camera}
+ */
+export function keptOn(rect, { x, y, scale }, width, height) {
+  const margin = MARGIN / scale;
+  const kept = (
+    /** @type {number} */ at,
+    /** @type {number} */ from,
+    /** @type {number} */ room,
+  ) => (room < 0 ? at : clamp(at, from, from + room));
+  return {
+    x: kept(x, rect.x - margin, rect.w + 2 * margin - width / scale),
+    y: kept(y, rect.y - margin, rect.h + 2 * margin - height / scale),
+    scale,
+  };
+}
+
+/**
  * Zoom, and keep what is under the pointer there.
  *
  * @param {Camera} camera

@@ -54,8 +54,9 @@ export function ticks(low, high, count) {
  * @param {number} y of the words' middle
  * @param {{top: number, bottom: number} | null} grid where lines go, if any
  * @param {import("./clock.js").Clock} [clock]
+ * @param {number | null} [taken] a time whose place something else stands at
  */
-export function paintTimes(pen, x, [start, end], y, grid, clock) {
+export function paintTimes(pen, x, [start, end], y, grid, clock, taken = null) {
   const { ctx, palette, family } = pen;
   ctx.font = `9.5px ${family}`;
   ctx.textBaseline = "middle";
@@ -75,6 +76,7 @@ export function paintTimes(pen, x, [start, end], y, grid, clock) {
       ctx.lineTo(at, grid.bottom);
       ctx.stroke();
     }
+    if (taken !== null && Math.abs(x(taken) - at) < 28) continue;
     ctx.textAlign = at - x(start) < 16 ? "left" : x(end) - at < 20 ? "right" : "center";
     ctx.fillStyle = palette.text2;
     ctx.fillText(time ? formatDuration(time) : "0 ms", at, y);

@@ -2,20 +2,14 @@
 /** Each region's forward beside its recomputation, op by op. */
 
 import { WORDS, diffRow, differs, folded, foldedRow } from "./diff.js";
-import { facts, h, section } from "./dom.js";
-import { formatPlace, plural } from "./format.js";
+import { h } from "./dom.js";
+import { formatPlace } from "./format.js";
 import { icon } from "./icons.js";
-import { surroundings } from "./surroundings.js";
+import { aboutRegion, besideRuns, findingOf } from "./region_parts.js";
 
 /** @typedef {import("./types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("./types.js").SceneRegion} Region */
 /** @typedef {import("./store.js").Store} Store */
-
-const OUTCOMES = /** @type {Record<string, string>} */ ({
-  completed: "completed",
-  early_stop: "stopped early: backward had all it needed",
-  error: "ended in an error",
-});
 
 export class Checkpoint {
   /** @param {Store} store */
@@ -28,12 +22,15 @@ export class Checkpoint {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Checkpoint regions" },
     });
+    this.about = h("div", { class: "agv-side-more" });
     this.main = h("div", { class: "agv-main" });
+    this.beside = h("aside", { class: "agv-beside", attrs: { "aria-label": "Differences" } });
     this.element = h(
       "div",
-      { class: "agv-split" },
-      h("aside", { class: "agv-side" }, this.list),
+      { class: "agv-split agv-split-three" },
+      h("aside", { class: "agv-side" }, this.list, this.about),
       this.main,
+      this.beside,
     );
     this.list.addEventListener("keydown", (event) => this.#press(event));
     store.subscribe((change) => {
@@ -51,6 +48,8 @@ export class Checkpoint {
     const chosen = scene.regions[region];
     this.at = -1;
     this.differences = [];
+    this.beside.hidden = !chosen;
+    this.about.hidden = !chosen;
     if (!chosen) {
       this.main.replaceChildren(
         h("p", {
@@ -61,13 +60,13 @@ export class Checkpoint {
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
-    const changes = scene.changes.filter((change) => change.region === region);
-    this.main.replaceChildren(
-      this.#head(chosen, rows),
-      this.#diff(rows),
-      ...surroundings(changes),
-      aboutRegion(chosen),
-    );
+    const banner = findingOf(this.store, chosen);
+    const parts = [banner, this.#head(chosen, rows), this.#diff(rows)];
+    this.main.replaceChildren(...parts.filter((part) => part !== null));
+    this.about.replaceChildren(...aboutRegion(chosen));
+    const beside = besideRuns(this.store, chosen);
+    this.beside.replaceChildren(...beside);
+    this.beside.hidden = !beside.length;
     this.main.scrollTop = 0;
   }
 
@@ -176,26 +175,4 @@ export class Checkpoint {
     this.differences[this.at].classList.add("agv-current");
     this.differences[this.at].scrollIntoView({ block: "center" });
   }
-}
-
-/**
- * @param {Region} region
- * @returns {HTMLElement}
- */
-function aboutRegion(region) {
-  const place = formatPlace(region.filename, region.lineno);
-  return section(
-    "Region",
-    "",
-    facts([
-      ["function", h("code", { text: region.function })],
-      ["entered", place && h("code", { text: place })],
-      ["variant", region.reentrant ? "reentrant" : "non-reentrant"],
-      ["early stop", region.early_stop ? "on" : "off"],
-      ["options", region.options && h("code", { text: region.options })],
-      ["saves", plural(region.saved, "tensor")],
-      ["recomputed", `${region.recomputes}×`],
-      ["last one", OUTCOMES[region.outcome] ?? region.outcome],
-    ]),
-  );
 }

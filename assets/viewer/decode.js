@@ -19,6 +19,7 @@ const TABLES = /** @type {const} */ ([
   "moments",
   "modules",
   "changes",
+  "saved_diffs",
 ]);
 
 /** @typedef {import("./types.js").Scene} Scene */

@@ -2,7 +2,7 @@
 /** Parts that several kinds of details share. */
 
 import { button, h } from "./dom.js";
-import { explanation } from "./excerpt.js";
+import { fixOf } from "./excerpt.js";
 import { icon } from "./icons.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -53,8 +53,7 @@ export function findingParts(store, findings) {
       "div",
       { class: "agv-card" },
       h("div", { class: "agv-card-title", text: finding.title }),
-      explanation(finding.explanation),
-      finding.fix && h("pre", { class: "agv-fix", text: finding.fix }),
+      finding.fix && fixOf(finding.fix),
       button("Show this finding", "agv-link", show, "Show finding"),
     );
     return h("section", { class: "agv-section" }, card);

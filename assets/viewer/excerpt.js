@@ -82,6 +82,21 @@ export function explanation(text) {
 }
 
 /**
+ * What to write instead; where it is no code but remarks alone, in plain words.
+ *
+ * @param {string} fix
+ * @returns {HTMLElement}
+ */
+export function fixOf(fix) {
+  const lines = fix.split("\n");
+  if (!lines.every((line) => /^\s*(#|$)/.test(line))) {
+    return h("pre", { class: "agv-fix", text: fix });
+  }
+  const words = lines.map((line) => line.replace(/^\s*#\s?/, "")).join(" ");
+  return h("p", { class: "agv-text agv-fix-words", text: words });
+}
+
+/**
  * @param {string[]} lines
  * @returns {number}
  */

@@ -2,7 +2,7 @@
 /** What is wrong, which line made it so, and what to write instead. */
 
 import { button, h } from "./dom.js";
-import { explanation, findingSource } from "./excerpt.js";
+import { explanation, findingSource, fixOf } from "./excerpt.js";
 import { formatPlace } from "./format.js";
 import { icon } from "./icons.js";
 
@@ -128,7 +128,7 @@ function findingCard(store, finding) {
     ),
     source.length > 0 && block("Where", ...source),
     block("Why", explanation(finding.explanation)),
-    finding.fix !== "" && block("Fix", h("pre", { class: "agv-fix", text: finding.fix })),
+    finding.fix !== "" && block("Fix", fixOf(finding.fix)),
     h(
       "div",
       { class: "agv-buttons" },
@@ -184,12 +184,8 @@ export function makeBanner(store) {
       "div",
       { class: "agv-banner-columns" },
       h("div", {}, ...findingSource(store.atlas, finding, 0)),
-      h(
-        "div",
-        {},
-        finding.fix !== "" && block("Fix", h("pre", { class: "agv-fix", text: finding.fix })),
-        why,
-      ),
+      h("div", { class: "agv-block agv-banner-why" }, h("h4", { text: "Why" }), why),
+      finding.fix !== "" && block("Fix", h("div", { class: "agv-fix-clamp" }, fixOf(finding.fix))),
     ),
   );
   return banner;

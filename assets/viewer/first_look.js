@@ -2,7 +2,7 @@
 /** Where the graph opens. */
 
 import { visibleFor } from "./atlas.js";
-import { centred, clamp, fitTo } from "./camera.js";
+import { centred, clamp, fitTo, keptOn } from "./camera.js";
 import { axisOf, boxOf, rectOf } from "./walk.js";
 
 /** Opening on a smaller scale would show words that nobody can read. */
@@ -24,9 +24,9 @@ export function firstCamera({ placement, store, width, height }) {
   const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
   const box = boxOf(placement, item);
   const scale = clamp((width - 48) / placement.width, COMFORTABLE, 1);
-  if (box) return centred(rectOf(box), width, height, scale);
+  if (box) return keptOn(all, centred(rectOf(box), width, height, scale), width, height);
   const camera = centred(all, width, height, scale);
   camera.x = axisOf(placement) - width / 2 / scale;
   if (all.h * scale > height) camera.y = -24 / scale;
-  return camera;
+  return keptOn(all, camera, width, height);
 }

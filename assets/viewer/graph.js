@@ -1,6 +1,7 @@
 // @ts-check
 /** The graph's canvas: what is placed where, and what part of it is in view. */
 
+import { Crumbs } from "./crumbs.js";
 import { Arranger, NOTHING } from "./arranger.js";
 import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
 import { tintsOf } from "./colours.js";
@@ -52,12 +53,14 @@ export class Graph {
     this.tooltip = h("div", { class: "agv-tooltip agv-float", attrs: { role: "tooltip" } });
     this.tooltip.hidden = true;
     this.minimap = new Minimap((x, y) => this.#lookAt(x, y));
+    this.crumbs = new Crumbs(store, (group) => this.lookAtGroup(group));
     this.element = h(
       "div",
       { class: "agv-graph" },
       this.canvas,
       this.minimap.element,
       ...makeTools(this, store),
+      this.crumbs.element,
       this.arranger.element,
       this.tooltip,
       this.announcer,
@@ -157,6 +160,7 @@ export class Graph {
     paint(pen, this.look(clamp(part, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
     this.minimap.mark(view, placement, pen.palette);
+    this.crumbs.mark(placement, view);
     if (this.shifts.size) this.schedule();
   }
 

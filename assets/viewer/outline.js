@@ -132,7 +132,7 @@ export class Outline {
       h("span", { class: "agv-twist" }, group && index > 0 && icon(open ? "down" : "right")),
       h("span", {
         class: "agv-row-label",
-        text: group ? group.label : node?.op || node?.name || "",
+        text: group ? this.#nameOf(group) : node?.op || node?.name || "",
         title: group ? group.path : (node?.name ?? ""),
       }),
       node && h("span", { class: "agv-row-module", text: this.#whereWithin(node) }),
@@ -148,6 +148,14 @@ export class Outline {
     element.style.top = `${at * ROW_HEIGHT}px`;
     element.style.paddingLeft = `${6 + 12 * (row.level - 1)}px`;
     return element;
+  }
+
+  /**
+   * @param {import("./types.js").SceneGroup} group
+   * @returns {string} the recording's own, of a root without a module
+   */
+  #nameOf({ index, label }) {
+    return label || (index ? "" : this.store.scene.summary.title);
   }
 
   /**

@@ -163,7 +163,8 @@ export class Scrubber {
     const { pen, width, height } = drawing;
     const { end } = this.store.atlas;
     const x = (/** @type {number} */ time) => SIDE + (time / end) * (width - SIDE - this.right);
-    paintTimes(pen, x, [0, end], 8, { top: 15, bottom: height - 3 });
+    const grid = { top: 15, bottom: height - 3 };
+    paintTimes(pen, x, [0, end], 8, grid, undefined, this.failedAt);
     paintBands(pen, x, this.store.scene);
     paintCurve(pen, x, height, this.store);
     if (this.store.scene.summary.torn) {

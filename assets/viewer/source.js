@@ -105,9 +105,11 @@ function lineOf(store, number, text, cost, most) {
       "span",
       { class: "agv-source-tag" },
       bar,
-      cost.nbytes > 0 && h("span", { class: "agv-saved", text: formatBytes(cost.nbytes) }),
-      cost.time > 0 &&
-        h("span", { title: "forward and backward", text: formatDuration(cost.time) }),
+      h("span", { class: "agv-saved", text: cost.nbytes ? formatBytes(cost.nbytes) : "" }),
+      h("span", {
+        title: "forward and backward",
+        text: cost.time ? formatDuration(cost.time) : "",
+      }),
       button(`Show line ${number} in the graph`, "agv-link", go, plural(cost.nodes.length, "node")),
     ),
   );

@@ -92,7 +92,7 @@
  * @typedef {object} SceneGroup
  * @property {number} index
  * @property {number} parent
- * @property {"root" | "module" | "region" | "repeat" | "page"} kind
+ * @property {"root" | "module" | "region" | "repeat" | "page" | "graph"} kind
  * @property {string} label
  * @property {string} type_name
  * @property {string} path
@@ -224,6 +224,15 @@
  */
 
 /**
+ * @typedef {object} SceneSavedDiff
+ * @property {number} region
+ * @property {number} position
+ * @property {string} slot
+ * @property {string} before
+ * @property {string} after
+ */
+
+/**
  * @typedef {object} SceneModule
  * @property {string} path
  * @property {string} type_name
@@ -276,6 +285,7 @@
  * @property {SceneMoment[]} moments
  * @property {SceneModule[]} modules
  * @property {SceneChange[]} changes
+ * @property {SceneSavedDiff[]} saved_diffs
  */
 
 /**

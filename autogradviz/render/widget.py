@@ -17,6 +17,8 @@ from autogradviz.scene.find import find_group, find_item
 from autogradviz.scene.payload import to_payload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autogradviz.scene.schema import Scene
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
@@ -66,11 +68,27 @@ class TraceWidget(anywidget.AnyWidget):
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
     """In pixels."""
 
-    def __init__(self, scene: Scene, **traits: Any) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        *,
+        picture: Callable[[], str] | None = None,
+        words: Callable[[], str] | None = None,
+        **traits: Any,
+    ) -> None:
+        """Make a widget.
+
+        Args:
+            scene: what to show.
+            picture: gives the same as SVG, for where the widget cannot live.
+            words: gives the same as text, for terminals and for hosts without pictures.
+            traits: values of the widget's traits.
+        """
         # A box shares its width out by what its children ask for: all of it, each.
         traits.setdefault("layout", {"width": "100%"})
-        super().__init__(payload=pack(scene), **traits)
-        self._scene = scene
+        still = uuid.uuid4().hex if picture else ""
+        super().__init__(payload=pack(scene), still=still, **traits)
+        self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:
         """Select something and bring it into view.
@@ -97,34 +115,47 @@ class TraceWidget(anywidget.AnyWidget):
         looks = self.focused.get("looks", 0) + 1
         self.focused = {"group": find_group(self._scene, module), "module": module, "looks": looks}
 
+    def _ipython_display_(self) -> None:
+        """Display the widget, and behind it a picture for wherever the widget cannot live.
+
+        A notebook that is opened again without its kernel knows the widget by name only, and would
+        say so in place of any other form of the same output; the picture is therefore an output
+        of its own. While the widget lives it is hidden; where it does not, the widget's error is.
+        """
+        from IPython.display import display
+
+        bundle, metadata = self._bundle()
+        display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        if self._picture is not None:
+            svg = self._picture()
+            picture = {"text/html": _still_html(self.still, svg), "image/svg+xml": svg}
+            display(picture, raw=True)  # type: ignore[no-untyped-call]
+
+    def display_for_cell(self) -> None:
+        """Display the widget for as long as its cell is not run again."""
+        close_earlier(self)
+        self._ipython_display_()
+
+    def bundle_for_cell(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return widget and picture as one output in several forms, and its metadata.
+
+        For hosts that ask for ``_repr_mimebundle_``; IPython is given two outputs.
+        """
+        close_earlier(self)
+        bundle, metadata = self._bundle()
+        return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
+
+    def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        shown = self._repr_mimebundle_()
+        assert shown is not None, "the widget has no view"
+        bundle, metadata = shown
+        return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
+
 
 def pack(scene: Scene) -> bytes:
     """Return a scene as the browser reads it: JSON, deflated in zlib's format."""
     text = json.dumps(to_payload(scene), separators=(",", ":"))
     return zlib.compress(text.encode(), level=6)
-
-
-def display_scene(scene: Scene, svg: str, text: str = "") -> None:
-    """Display the widget, and behind it a picture that shows wherever the widget cannot live.
-
-    A notebook that is opened again without its kernel knows the widget by name only, and would
-    say so in place of any other form of the same output; the picture is therefore an output of
-    its own. While the widget lives it is hidden; where it does not, the widget's error is.
-
-    Args:
-        scene: what to show.
-        svg: the same as a picture; none where empty.
-        text: the same in words, for terminals and for hosts without pictures.
-    """
-    from IPython.display import display
-
-    widget = TraceWidget(scene, still=uuid.uuid4().hex if svg else "")
-    close_earlier(widget)
-    bundle, metadata = _bundle(widget, text)
-    display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
-    if svg:
-        picture = {"text/html": _still_html(widget.still, svg), "image/svg+xml": svg}
-        display(picture, raw=True)  # type: ignore[no-untyped-call]
 
 
 def _still_html(name: str, svg: str) -> str:
@@ -134,29 +165,3 @@ def _still_html(name: str, svg: str) -> str:
         f'<img src="data:image/svg+xml;base64,{data}" alt="The autograd graph as a picture"'
         ' style="max-width: 100%"></div>'
     )
-
-
-def mimebundle(scene: Scene, svg: str, text: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the widget and the picture as one output in several forms.
-
-    For hosts that ask for it; IPython is given two outputs, see ``display_scene``.
-
-    Args:
-        scene: what to show.
-        svg: the same as a picture.
-        text: the same in words, for terminals and for hosts without pictures.
-
-    Returns:
-        The bundle and its metadata, as ``_repr_mimebundle_`` returns them.
-    """
-    widget = TraceWidget(scene)
-    close_earlier(widget)
-    bundle, metadata = _bundle(widget, text)
-    return {**bundle, "image/svg+xml": svg}, metadata
-
-
-def _bundle(widget: TraceWidget, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    shown = widget._repr_mimebundle_()
-    assert shown is not None, "the widget has no view"
-    bundle, metadata = shown
-    return {**bundle, "text/plain": text} if text else bundle, metadata

@@ -20,6 +20,7 @@ from autogradviz.scene.facts import (
 from autogradviz.scene.fold import FoldedGraph, fold_graph
 from autogradviz.scene.groups import draw_groups
 from autogradviz.scene.levels import find_alone, lay_out_levels, list_levels, seat_nodes
+from autogradviz.scene.saved_diffs import draw_saved_diffs
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.tensors import draw_storages
 from autogradviz.scene.tree import build_tree
@@ -75,6 +76,7 @@ def build_scene(
         moments=moments,
         modules=draw_modules(model),
         changes=draw_changes(model),
+        saved_diffs=draw_saved_diffs(model),
     )
 
 

@@ -61,6 +61,8 @@ def _scene_group(
 ) -> SceneGroup:
     tree, region = level.tree, level.tree.region
     label, type_name = _names(tree, types)
+    if tree.kind == "graph":
+        type_name = nodes[level.nodes[-1]].op
     return SceneGroup(
         index=index,
         parent=level.parent,
@@ -92,12 +94,16 @@ def _names(tree: Tree, types: dict[str, str]) -> tuple[str, str]:
     type_name = types.get(tree.path, "")
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
-    if tree.kind == "page":
+    if tree.kind in {"page", "graph"}:
         return tree.label, ""
     if tree.kind == "repeat":
-        first, last = tree.groups[0].path, tree.groups[-1].path
-        return elide(f"{last_part(first)} – {last_part(last)}", MAX_LABEL), type_name
+        first, last = (each.label or last_part(each.path) for each in _ends(tree.groups))
+        return elide(f"{first} – {last}", MAX_LABEL), type_name
     return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
+
+
+def _ends(trees: list[Tree]) -> tuple[Tree, Tree]:
+    return trees[0], trees[-1]
 
 
 def _all_checkpointed(tree: Tree) -> bool:
@@ -178,11 +184,16 @@ def _opened(levels: list[Level], nodes: list[SceneNode], depth: int | None) -> s
     while waiting:
         index = heapq.heappop(waiting)[1]
         more = _opening_adds(levels[index])
-        if levels[index].tree.kind != "repeat" and visible + more <= MAX_VISIBLE:
+        if not _stays_folded(levels[index].tree) and visible + more <= MAX_VISIBLE:
             visible += more
             opened.add(index)
             _push_closed(waiting, levels, index, opened)
     return opened
+
+
+def _stays_folded(tree: Tree) -> bool:
+    """Return whether a group says enough while it is closed: blocks do, whole graphs do not."""
+    return tree.kind == "repeat" and tree.groups[0].kind != "graph"
 
 
 def _opening_adds(level: Level) -> int:

@@ -28,7 +28,7 @@ class Level:
     tree: Tree
     parent: int
     depth: int
-    module_depth: int  # runs and pages do not count
+    module_depth: int  # runs, pages and graphs do not count
     children: list[int]
     nodes: list[int]  # its own and those of the groups in it
 
@@ -43,7 +43,7 @@ def list_levels(tree: Tree) -> list[Level]:
 def _add(tree: Tree, parent: int, levels: list[Level]) -> int:
     index = len(levels)
     depth = levels[parent].depth + 1 if index else 0
-    counts = tree.kind not in {"repeat", "page"}
+    counts = tree.kind not in {"repeat", "page", "graph"}
     module_depth = levels[parent].module_depth + counts if index else 0
     level = Level(tree, parent, depth, module_depth, [], sorted(tree.all_nodes()))
     levels.append(level)

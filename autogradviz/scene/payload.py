@@ -32,6 +32,7 @@ from autogradviz.scene.schema import (
     SceneMoment,
     SceneNode,
     SceneRegion,
+    SceneSavedDiff,
     SceneSpan,
     SceneStorage,
 )
@@ -58,6 +59,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "moments": SceneMoment,
     "modules": SceneModule,
     "changes": SceneChange,
+    "saved_diffs": SceneSavedDiff,
 }
 
 

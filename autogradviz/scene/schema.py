@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page", "graph"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
@@ -304,6 +304,17 @@ class SceneChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSavedDiff:
+    """A tensor that a region's recomputation saved otherwise than its forward."""
+
+    region: int  # index into regions
+    position: int  # among what the region saved, from 0
+    slot: str  # "bmm.mat2"
+    before: str  # "float32 32×24×64", or "not saved"
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneModule:
     """One module: what it took and keeps, and what checkpointing it frees and costs."""
 
@@ -368,3 +379,4 @@ class Scene:
     moments: tuple[SceneMoment, ...] = ()
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()
+    saved_diffs: tuple[SceneSavedDiff, ...] = ()

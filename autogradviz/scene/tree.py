@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from autogradviz.scene.separate import number_graphs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -18,7 +20,10 @@ PAGE: Final = 1_000
 """Boxes in one group at most; where there are more, they come in pages."""
 
 Part: TypeAlias = "str | int"
-"""One step of a way into groups: part of a module's name, or a region's id."""
+"""One step of a way into groups: part of a module's name, or a region's id.
+
+A way into one of several separate graphs begins with its number, negative.
+"""
 
 
 @dataclass(slots=True)
@@ -31,7 +36,7 @@ class Tree:
     nodes: list[int] = field(default_factory=list)  # in creation order
     groups: list[Tree] = field(default_factory=list)
     by_part: dict[Part, Tree] = field(default_factory=dict)
-    label: str = ""  # of a page, "1–1,000 of 5,009"
+    label: str = ""  # of a page, "1–1,000 of 5,009"; of a graph, "graph 2"
 
     def all_nodes(self) -> list[int]:
         """Return the nodes in this group and in the groups in it."""
@@ -54,7 +59,8 @@ def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[
         stays_apart: nodes whose blocks are left out of runs.
     """
     ways: list[list[Part]] = [
-        list(node.module.split(".")) if node.module else [] for node in folded.nodes
+        [*([-number] if number else []), *(node.module.split(".") if node.module else [])]
+        for node, number in zip(folded.nodes, number_graphs(folded), strict=True)
     ]
     whole = _mark_regions(folded, regions, ways)
     root = Tree("root", "")
@@ -97,11 +103,12 @@ def _mark_regions(
         if not nodes:
             continue
         common = _common_way([modules[i] for i in nodes])
-        if common and sizes[common] == len(nodes):
+        named = common and isinstance(common[-1], str)
+        if named and sizes[common] == len(nodes):
             whole.setdefault(common, region)
             continue
         for i in nodes:
-            before = sum(isinstance(part, int) for part in ways[i])
+            before = sum(isinstance(part, int) and part >= 0 for part in ways[i])
             ways[i].insert(len(common) + before, region.region_id)
     return whole
 
@@ -129,10 +136,12 @@ def _grow(
     tree = root
     modules: tuple[Part, ...] = ()
     for part in way:
-        modules += (part,) if isinstance(part, str) else ()
+        modules += (part,) if isinstance(part, str) or part < 0 else ()
         child = tree.by_part.get(part)
         if child is None:
-            if isinstance(part, int):
+            if isinstance(part, int) and part < 0:
+                child = Tree("graph", "", label=f"graph {-part}")
+            elif isinstance(part, int):
                 region = next(r for r in regions if r.region_id == part)
                 child = Tree("region", tree.path, region)
             else:
@@ -189,7 +198,7 @@ def _join_runs(tree: Tree, folded: FoldedGraph, stays_apart: set[int]) -> None:
     """Put numbered neighbours of one structure into a group of their own."""
     for group in tree.groups:
         _join_runs(group, folded, stays_apart)
-    numbered = [g for g in tree.groups if g.kind == "module" and g.path.split(".")[-1].isdigit()]
+    numbered = [g for g in tree.groups if g.kind == "graph" or _is_numbered(g)]
     if len(numbered) < MIN_RUN:
         return
     shapes = _Shapes(folded)
@@ -208,6 +217,10 @@ def _join_runs(tree: Tree, folded: FoldedGraph, stays_apart: set[int]) -> None:
             run.append(group)
         last = None if apart else shape
     tree.groups = joined + _as_group(run)
+
+
+def _is_numbered(group: Tree) -> bool:
+    return group.kind == "module" and group.path.split(".")[-1].isdigit()
 
 
 def _touch(before: Tree, after: Tree, nodes: list[int]) -> bool:

@@ -82,7 +82,7 @@ class Stage:
 def point_of(page, scene, kind, ref, opened):
     """Say where on a page a group's chevron or a node's middle is."""
     box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)
-    canvas = page.locator(".agv-canvas")
+    canvas = page.locator(".agv-canvas").first
     x, y, scale = map(float, canvas.get_attribute("data-camera").split())
     corner = canvas.bounding_box()
     inside_x = box.width / 2 if kind == "node" else 16

@@ -24,7 +24,11 @@ SETUP = """
 import sys
 sys.path.insert(0, {here!r})
 import recordings
+from autogradviz.render.svg import render_svg
 from autogradviz.render.widget import TraceWidget
+def make_widget():
+    scene = recordings.plain()
+    return TraceWidget(scene, picture=lambda: render_svg(scene), words=lambda: "in words")
 """
 
 SHOW = """
@@ -32,13 +36,15 @@ widget = TraceWidget(recordings.{scene}(), height=560)
 widget
 """
 
+SHOW_HELD = """
+held = make_widget()
+held
+"""
+
 SHOW_TRACE = """
 class Shown:
     def _ipython_display_(self):
-        from autogradviz.render.svg import render_svg
-        from autogradviz.render.widget import display_scene
-        scene = recordings.plain()
-        display_scene(scene, render_svg(scene), "in words")
+        make_widget().display_for_cell()
 Shown()
 """
 
@@ -302,10 +308,11 @@ def test_a_cell_that_runs_again_leaves_one_widget(run):
     wait_for_python(page, code, "1")
 
 
+@pytest.mark.parametrize("cell", [SHOW_TRACE, SHOW_HELD], ids=["trace", "widget"])
 def test_a_notebook_opened_again_without_its_kernel_shows_the_picture(
-    run, server, browser, picture
+    run, server, browser, picture, cell
 ):
-    page = run("bundle.ipynb", SHOW_TRACE)
+    page = run("bundle.ipynb", cell)
     page.wait_for_selector(".agv-canvas[data-camera]")
     assert page.is_hidden("[data-agv-still] img")
     save(page)

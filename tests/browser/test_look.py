@@ -245,3 +245,32 @@ def test_hostile_names_stay_text_in_an_exported_picture(open_page, tmp_path):
     kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
     assert kinds <= {"svg", "path", "text", "clipPath"}
     assert any(text[:6] in HOSTILE for text in tree.getroot().itertext() if text[:2] == "</")
+
+
+def test_where_a_header_is_out_of_view_the_groups_around_are_named(open_page, picture):
+    scene = recordings.plain()
+    blocks = next(group for group in scene.groups if group.path == "blocks")
+    repeat = next(group for group in scene.groups if group.repeat == 3)
+    stage = Stage(open_page(), scene)
+    crumbs = stage.page.locator(".agv-crumbs")
+    assert crumbs.is_hidden()
+    stage.page.evaluate("(group) => change('focused', { group })", repeat.index)
+    stage.settle()
+    zoom = stage.page.locator("button[aria-label='Zoom in']")
+    for _ in range(6):
+        zoom.click()
+    stage.settle()
+    crumbs.wait_for()
+    assert crumbs.inner_text().split()[0] == blocks.label
+    stage.page.screenshot(path=picture("crumbs-light"))
+    crumbs.get_by_text(blocks.label, exact=True).click()
+    stage.settle()
+    assert crumbs.is_hidden()
+    assert stage.selected()["id"] == blocks.index
+
+
+def test_a_fix_that_is_no_code_reads_as_words(open_page):
+    scene = recordings.diverging()
+    stage = Stage(open_page(), scene)
+    fix = stage.page.locator(".agv-banner .agv-fix-words, .agv-banner .agv-fix")
+    assert "#" not in fix.first.inner_text()

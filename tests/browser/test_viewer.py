@@ -195,8 +195,8 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         assert stage.page.text_content(".agv-current") == first
         stage.page.keyboard.press("n")
         assert differing[1].recompute_op in stage.page.text_content(".agv-current")
-        changed = stage.page.locator(".agv-main section", has_text="What surrounded the two runs")
-        names = changed.locator("td:first-child").all_text_contents()
+        changed = stage.page.locator(".agv-beside section", has_text="What surrounded")
+        names = changed.locator(".agv-change-name").all_text_contents()
         assert names == [f"≠ {change.name}" for change in scene.changes]
         assert "≠ self.seen" in names
         assert "this region's forward" in changed.text_content()

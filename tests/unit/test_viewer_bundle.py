@@ -60,3 +60,29 @@ def test_the_bundle_is_small_and_asks_for_nothing():
 
 def test_one_bundle_is_a_module_and_a_plain_script():
     assert read_script().rstrip() == read_global_script() + EXPORT
+
+
+ALONE = """
+const { readFileSync } = require("node:fs");
+const { createContext, runInContext } = require("node:vm");
+const bare = createContext({}); // no document, no window, no require, no Jupyter
+runInContext(readFileSync(0, "utf8"), bare);
+console.log(runInContext("typeof autogradviz.default.render", bare));
+"""
+
+
+def test_the_module_needs_nothing_of_its_host_to_be_loaded(node):
+    """Colab, VS Code and marimo bring another page each, and no Jupyter around it."""
+    done = subprocess.run(
+        [node, "-e", ALONE], input=read_global_script(), capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "function", done.stderr
+    words = (
+        "require(",
+        "requirejs",
+        "define.amd",
+        "jupyterapp",
+        "google.colab",
+        "acquireVsCodeApi",
+    )
+    assert [word for word in words if word in read_script()] == []

@@ -13,7 +13,7 @@ from make_scene import scene_of, tower
 from small_scene import small_scene
 from traitlets import TraitError
 
-from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget, mimebundle
+from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget
 from autogradviz.scene.payload import to_payload
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -49,10 +49,22 @@ def test_the_height_is_a_number_of_pixels_that_shows_something():
 
 
 def test_the_bundle_holds_widget_picture_and_words():
-    bundle, metadata = mimebundle(small_scene(), "<svg/>", "in words")
+    widget = TraceWidget(small_scene(), picture=lambda: "<svg/>", words=lambda: "in words")
+    bundle, metadata = widget.bundle_for_cell()
     assert list(bundle) == ["text/plain", WIDGET, "image/svg+xml"]
     assert (bundle["text/plain"], bundle["image/svg+xml"]) == ("in words", "<svg/>")
     assert metadata == {}
+
+
+def test_a_widget_shown_by_hand_has_the_picture_behind_it(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
+    TraceWidget(small_scene())._ipython_display_()
+    widget = TraceWidget(small_scene(), picture=lambda: "<svg/>")
+    widget._ipython_display_()
+    assert [WIDGET in bundle for bundle in shown] == [True, True, False]
+    assert shown[2]["image/svg+xml"] == "<svg/>"
+    assert widget.still in shown[2]["text/html"]
 
 
 def tower_widget():
@@ -123,7 +135,7 @@ def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
     before = set(_instances)
 
     def show():
-        mimebundle(small_scene(), "<svg/>")
+        TraceWidget(small_scene(), picture=lambda: "<svg/>").bundle_for_cell()
 
     def alive():
         made = set(_instances) - before

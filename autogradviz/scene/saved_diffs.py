@@ -1,0 +1,60 @@
+"""What a recomputation saved otherwise than the forward that it repeats."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.scene.schema import SceneSavedDiff
+from autogradviz.scene.words import format_shape, plain_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.model import Model
+    from autogradviz.model.types import Region, SavedTensor
+
+MOST: Final = 200
+"""Rows a region."""
+
+
+def draw_saved_diffs(model: Model) -> tuple[SceneSavedDiff, ...]:
+    """Return what each region's last recomputation saved otherwise, by position."""
+    return tuple(row for i, region in enumerate(model.regions) for row in _of(model, i, region))
+
+
+def _of(model: Model, index: int, region: Region) -> Iterator[SceneSavedDiff]:
+    if not region.recomputations:
+        return
+    again = region.recomputations[-1]
+    if not again.saved:
+        return
+    count = 0
+    for position, (first, second) in enumerate(zip_longest(region.saved, again.saved)):
+        missing = second is None and again.outcome == "early_stop"  # backward needed no more
+        before, after = _metadata(first), _metadata(second)
+        if missing or before == after or count == MOST:
+            continue
+        count += 1
+        yield SceneSavedDiff(
+            region=index,
+            position=position,
+            slot=_name(model, first or second),
+            before=before,
+            after=after,
+        )
+
+
+def _metadata(saved: SavedTensor | None) -> str:
+    if saved is None:
+        return "not saved"
+    tensor = saved.tensor
+    device = "" if tensor.device == "cpu" else f" {tensor.device}"
+    return f"{tensor.dtype} {format_shape(tensor.shape)}{device}"
+
+
+def _name(model: Model, saved: SavedTensor | None) -> str:
+    assert saved is not None, "one of both saved"
+    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    owner = plain_op(saved.op.name) if saved.op else node.name if node else ""
+    return ".".join(part for part in (owner, saved.slot or "") if part)

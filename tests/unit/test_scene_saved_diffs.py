@@ -1,0 +1,42 @@
+"""What a recomputation saved otherwise."""
+
+from __future__ import annotations
+
+import make_log as m
+
+from autogradviz.model import Model
+from autogradviz.scene.saved_diffs import draw_saved_diffs
+
+
+def region(*, outcome, again):
+    """Return the rows of a region that saved 4×8 thrice, and then what ``again`` says."""
+    facts = [m.began(), m.tensor(1, (4, 8)), m.entered(1)]
+    facts += [
+        m.saved(10 + i, 1, region=1, by="checkpoint", position=i, slot="self") for i in range(3)
+    ]
+    facts += [m.exited(1), m.backward(), m.recompute(1, 1)]
+    for i, shape in enumerate(again):
+        facts.append(m.tensor(2 + i, shape))
+        saved = m.saved(20 + i, 2 + i, region=1, recompute=1, by="recompute", position=i)
+        facts.append(saved)
+    facts.append(m.recomputed(1, outcome=outcome))
+    return [
+        (row.region, row.position, row.before, row.after)
+        for row in draw_saved_diffs(Model(m.make_log(*facts)))
+    ]
+
+
+def test_other_shapes_stand_beside_each_other_by_position():
+    rows = region(outcome="error", again=[(4, 8), (4, 16), (4, 8)])
+    assert rows == [(0, 1, "float32 4×8", "float32 4×16")]
+
+
+def test_what_only_one_run_saved_is_told():
+    rows = region(outcome="completed", again=[(4, 8), (4, 8)])
+    assert rows == [(0, 2, "float32 4×8", "not saved")]
+    rows = region(outcome="error", again=[(4, 8)] * 4)
+    assert rows == [(0, 3, "not saved", "float32 4×8")]
+
+
+def test_what_an_early_stop_left_out_is_no_difference():
+    assert region(outcome="early_stop", again=[(4, 8), (4, 8)]) == []
