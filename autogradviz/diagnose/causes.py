@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
@@ -18,6 +18,9 @@ from autogradviz.events import FrameSeen, StateChanged
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Recomputation, Region, SourceLocation
+
+
+_ARRAY: Final = re.compile(r"\S+ \S+ [0-9a-f]{8}")  # a NumPy array, by its content
 
 
 def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
@@ -116,8 +119,15 @@ def _slug(change: StateChanged) -> str:
     return kinds.get(change.state_kind, "checkpoint-state-changed")
 
 
+def _shown_name(change: StateChanged) -> str:
+    name = change.state_name
+    return name if name.startswith("os.environ[") else base_name(name)
+
+
 def _title(change: StateChanged) -> str:
-    name = base_name(change.state_name)
+    name = _shown_name(change)
+    if _ARRAY.fullmatch(change.before) and _ARRAY.fullmatch(change.after):
+        return f"{name} held other values in recomputation"
     if change.before.startswith("state "):
         return f"{name} was in another state in recomputation"
     if _moved_only(change):
@@ -188,7 +198,7 @@ def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) 
 
 
 def _fix(change: StateChanged) -> str:
-    tail = base_name(change.state_name)
+    tail = _shown_name(change)
     if change.state_kind == "random":
         return (
             "# draw with torch (checkpoint restores its random state), or draw before the region\n"

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose import source
+from autogradviz.diagnose.aliases import parameters, passed_as
 from autogradviz.diagnose.between import CALLED, Between
 from autogradviz.diagnose.contexts import SETTERS, find_context
 from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
@@ -86,16 +87,20 @@ def find_writer(
             -write.lineno,
         )
 
+    given = _given(evidence, region, change)
     candidates = [
         (filename, write)
         for filename in evidence.user_files
-        for write in writes(filename, attribute_name(change))
-        if write.function.rpartition(".")[2] != "__init__"
+        for name in dict.fromkeys((attribute_name(change), *given))
+        for write in writes(filename, name)
+        if write.function.rpartition(".")[2] != "__init__" and not (given and write.rebinds)
     ]
     swapped = None if in_forward else _swapped(evidence, between, change)
     # ``scale = ...`` does not write ``config.scale``, unless nothing else does.
     attribute = "." in base_name(change.state_name)
-    candidates = [c for c in candidates if c[1].attribute == attribute] or candidates
+    candidates = [
+        c for c in candidates if given or c[1].attribute == attribute or c[1].alias
+    ] or candidates
     if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
         return swapped
     filename, write = max(candidates, key=score)
@@ -103,6 +108,21 @@ def find_writer(
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _given(evidence: Evidence, region: Region, change: Change) -> tuple[str, ...]:
+    """Return what the caller knows an argument of the region by, () where it is none.
+
+    Its name cannot be given to something else from outside: only what it stands for is written.
+    """
+    name, place = base_name(change.state_name), region.location
+    for filename in evidence.user_files if place is not None else ():
+        for function, named in parameters(filename):
+            if function == region.function and name in named:
+                assert place is not None
+                passed = passed_as(place.filename, place.lineno, named.index(name), name)
+                return (name, passed) if passed else (name,)
+    return ()
 
 
 def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:

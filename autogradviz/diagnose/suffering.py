@@ -31,7 +31,7 @@ def came_back_changed(region: Region) -> SavedTensor | None:
         (
             saved
             for saved in region.saved
-            for unpack in saved.unpacks[:1]
+            for unpack in saved.unpacks
             if None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
         ),
@@ -41,9 +41,21 @@ def came_back_changed(region: Region) -> SavedTensor | None:
 
 def values_agree(region: Region, again: Recomputation) -> bool:
     """Return whether contents were recorded, and show that both runs computed the same."""
-    recorded = any(op.output_hashes for op in region.ops)
-    parted = any(_parts(pair) for pair in again.pairs)
-    return recorded and not parted and came_back_changed(region) is None
+    return contents_known(region) and not _any_parts(again) and came_back_changed(region) is None
+
+
+def may_agree(region: Region, again: Recomputation) -> bool:
+    """Return whether both runs called the same, and nobody looked at what they computed."""
+    return not contents_known(region) and not _any_parts(again)
+
+
+def contents_known(region: Region) -> bool:
+    """Return whether the contents of a region's tensors were recorded."""
+    return any(op.output_hashes for op in region.ops)
+
+
+def _any_parts(again: Recomputation) -> bool:
+    return any(_parts(pair) for pair in again.pairs)
 
 
 def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
