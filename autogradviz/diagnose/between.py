@@ -74,7 +74,9 @@ class Between:
         spans: dict[Place, list[tuple[int, int]]] = {}
         for place in (*first, *last):
             after, before = first.get(place, 0), last.get(place, _LAST)
-            if after < before:
+            if after == before:  # both runs lie in one call on that line
+                spans[place] = []
+            elif after < before:
                 spans[place] = [(after, before)]
             else:  # a loop came round
                 spans[place] = [(after, _LAST), (0, before)]

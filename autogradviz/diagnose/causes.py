@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
-from autogradviz.diagnose.culprits import attribute_name, base_name, find_culprit, find_draw
+from autogradviz.diagnose.culprits import find_culprit, find_draw
 from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
-from autogradviz.diagnose.wording import short
+from autogradviz.diagnose.wording import attribute_name, base_name, short
 from autogradviz.events import FrameSeen, StateChanged
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def _slug(change: StateChanged) -> str:
 
 
 def _shown_name(change: StateChanged) -> str:
-    name = change.state_name
-    return name if name.startswith("os.environ[") else base_name(name)
+    named_item = change.state_name.endswith("']")  # config['mode'] says more than config
+    return change.state_name if named_item else base_name(change.state_name)
 
 
 def _title(change: StateChanged) -> str:
@@ -183,13 +183,13 @@ def _moved_only(change: StateChanged) -> bool:
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
     """Return how near to the parting line a name is used; contexts need no name to matter."""
     nearest = len(mentioned) + 2
-    if change.state_kind == "context" or attribute_name(change) == "training":
+    if change.state_kind == "context" or attribute_name(change.state_name) == "training":
         return nearest
-    names = {attribute_name(change), *re.findall(r"\w+", base_name(change.state_name))}
+    names = {attribute_name(change.state_name), *re.findall(r"\w+", base_name(change.state_name))}
     names -= {"self", "state"}
     if change.state_kind == "random":
         names = {"random", "rng"}
-    elif attribute_name(change).endswith("_hooks"):
+    elif attribute_name(change.state_name).endswith("_hooks"):
         return nearest
     for distance, used in enumerate(mentioned):
         if names & used:

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose import source
-from autogradviz.diagnose.aliases import parameters, passed_as
 from autogradviz.diagnose.between import CALLED, Between
+from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
+from autogradviz.diagnose.wording import attribute_name
 from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
 
 if TYPE_CHECKING:
@@ -36,16 +37,6 @@ _CASTS: Final = (".to", ".float", ".cpu", ".type", "._apply")
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
-def base_name(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"(\[[^\]]*\])+$", "", name)
-
-
-def attribute_name(change: Change) -> str:
-    """Return "keys" of "cache.keys[1]"."""
-    return base_name(change.state_name).rpartition(".")[2]
-
-
 def find_culprit(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
@@ -67,15 +58,15 @@ def find_writer(
     """Return the statement that writes what changed, by name, direction and place."""
     if _only_requires_grad(change):
         return _toggle(evidence)
-    if attribute_name(change).endswith("_hooks"):
+    if attribute_name(change.state_name).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
     if re.fullmatch(r"\d+ cached", change.before) and in_forward:
-        return _made(evidence, attribute_name(change))
+        return _made(evidence, attribute_name(change.state_name))
     between = Between(evidence, region, again)
     wanted = _direction(change)
-    key = re.search(r"\[(.*)\]$", change.state_name)
+    key = item_key(change.state_name)
 
-    def score(candidate: tuple[str, Write]) -> tuple[int, int, int, int]:
+    def score(candidate: Candidate) -> tuple[int, int, bool, int, int]:
         filename, write = candidate
         inside = between.inside(filename, write.function)
         outside = between.outside(filename, write.function, write.lineno)
@@ -83,24 +74,13 @@ def find_writer(
         return (
             inside if in_forward else outside,
             2 * fits + (write.direction == "changed"),
-            int(key is not None and key[1] == write.key),
+            not write.by_key,
+            int(key is not None and key == write.key),
             -write.lineno,
         )
 
-    given = _given(evidence, region, change)
-    candidates = [
-        (filename, write)
-        for filename in evidence.user_files
-        for name in dict.fromkeys((attribute_name(change), *given))
-        for write in writes(filename, name)
-        if write.function.rpartition(".")[2] != "__init__" and not (given and write.rebinds)
-    ]
+    candidates = find_candidates(evidence, region, change.state_name)
     swapped = None if in_forward else _swapped(evidence, between, change)
-    # ``scale = ...`` does not write ``config.scale``, unless nothing else does.
-    attribute = "." in base_name(change.state_name)
-    candidates = [
-        c for c in candidates if given or c[1].attribute == attribute or c[1].alias
-    ] or candidates
     if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
         return swapped
     filename, write = max(candidates, key=score)
@@ -108,21 +88,6 @@ def find_writer(
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
-
-
-def _given(evidence: Evidence, region: Region, change: Change) -> tuple[str, ...]:
-    """Return what the caller knows an argument of the region by, () where it is none.
-
-    Its name cannot be given to something else from outside: only what it stands for is written.
-    """
-    name, place = base_name(change.state_name), region.location
-    for filename in evidence.user_files if place is not None else ():
-        for function, named in parameters(filename):
-            if function == region.function and name in named:
-                assert place is not None
-                passed = passed_as(place.filename, place.lineno, named.index(name), name)
-                return (name, passed) if passed else (name,)
-    return ()
 
 
 def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:
@@ -154,7 +119,7 @@ def _entered(
     """Return the ``with`` where the write is that of a context manager, else the write."""
     filename, write = found
     method = write.function.rpartition(".")[2]
-    generator = source.is_generator(filename, write.function)
+    generator = source.is_context_manager(filename, write.function)
     here = source.location(filename, write.lineno, write.function)
     if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
         owner = method if generator else write.function.split(".")[0]
@@ -204,7 +169,7 @@ def _use(
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.uses(filename, attribute_name(change))
+        for lineno, function in source.uses(filename, attribute_name(change.state_name))
     ]
     if change.in_forward:
         between = Between(evidence, region, again)

@@ -26,7 +26,13 @@ def first_other(again: Recomputation) -> OpPair | None:
 
 
 def came_back_changed(region: Region) -> SavedTensor | None:
-    """Return the first saved tensor of a region that backward was given with other content."""
+    """Return the first saved tensor of a region that backward was given with other content.
+
+    The noise of a randomised ReLU is saved before it is drawn, and drawn before its node runs,
+    unless early stop ends a recomputation at that save.
+    """
+    stopped = any(again.outcome == "early_stop" for again in region.recomputations)
+    last = region.saved[-1].op if region.saved else None
     return next(
         (
             saved
@@ -34,6 +40,7 @@ def came_back_changed(region: Region) -> SavedTensor | None:
             for unpack in saved.unpacks
             if None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
+            and (saved.slot != "noise" or (stopped and saved.op is last))
         ),
         None,
     )

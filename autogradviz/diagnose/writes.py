@@ -40,6 +40,7 @@ class Write:
     key: str | None = None  # of an item, as source: "'flag'"
     attribute: bool = False  # of an object, not a variable
     alias: bool = False  # through another name
+    by_key: bool = False  # an item of something whose name is not known
     rebinds: bool = False  # gives the name to something else: ``name = ...``
 
 
@@ -72,6 +73,42 @@ def _through_aliases(filename: str, name: str) -> Iterator[Write]:
                     if isinstance(node, ast.Call) or isinstance(target, ast.Subscript):
                         line = getattr(node, "lineno", 0)
                         yield Write(line, function, direction, _key(target), alias=True)
+
+
+def item_writes(filename: str, key: str) -> list[Write]:
+    """Return the statements that write an item of that key, of whatever: ``self["mode"] = ...``.
+
+    Args:
+        filename: where to look.
+        key: the key as source; only strings are looked for, numbers say too little.
+    """
+    if key[:1] not in {"'", '"'}:
+        return []
+    return [
+        Write(getattr(node, "lineno", 0), function, direction, key, by_key=True)
+        for function, owner in functions(filename)
+        for node in own_nodes(owner)
+        if (direction := _writes_item(node, ast.literal_eval(key))) is not None
+    ]
+
+
+def _writes_item(node: ast.AST, key: str) -> Direction | None:
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        written = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in targets)
+        return "grew" if written else None
+    if isinstance(node, ast.Delete):
+        gone = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in node.targets)
+        return "shrank" if gone else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    if node.func.attr == "update":
+        given = [part for part in node.args if isinstance(part, ast.Dict)]
+        words = any(word.arg == key for word in node.keywords)
+        keys = any(_says(each, key) for part in given for each in part.keys if each is not None)
+        return "grew" if words or keys else None
+    named = bool(node.args) and _says(node.args[0], key)
+    return {"pop": "shrank", "setdefault": "grew"}.get(node.func.attr) if named else None  # type: ignore[return-value]
 
 
 def _key(target: ast.AST) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import os
 import sys
 import threading
@@ -264,6 +265,9 @@ def describe(
     """
     snapshot = Snapshot(numbers)
     names: tuple[str, ...] = ()
+    while isinstance(function, functools.partial):
+        arguments, named = (*function.args, *arguments), {**function.keywords, **named}
+        function = function.func
     target = function
     if isinstance(function, torch.nn.Module):
         snapshot.add("self", function)
@@ -271,6 +275,9 @@ def describe(
     elif isinstance(function, types.MethodType):
         snapshot.add("self", function.__self__)
         target = function.__func__
+    elif not isinstance(function, types.FunctionType):  # an object that can be called
+        snapshot.add("self", function)
+        target = vars(type(function)).get("__call__")
     if isinstance(target, types.FunctionType):
         code = target.__code__
         names = code.co_varnames[: code.co_argcount]

@@ -145,7 +145,6 @@ class _Drawing:
             not_finite=marks.not_finite,
         )
 
-
     def _pennants(self, index: int, path: str) -> list[Pennant]:
         """Return a node's parameters, the largest first.
 
