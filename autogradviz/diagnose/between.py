@@ -48,6 +48,10 @@ class Between:
         passed = (filename, function) in self._spans or self.inside(filename, function)
         return int(bool(function) and not passed)
 
+    def before(self, filename: str, function: str, lineno: int) -> bool:
+        """Return whether a line stands before the call of the region, in a function around it."""
+        return lineno < self._first.get((filename, function), 0)
+
     @cached_property
     def executed(self) -> set[Place]:
         """The functions that the region's forward ran operators in."""

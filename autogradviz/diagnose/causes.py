@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
-from autogradviz.diagnose.culprits import find_culprit, find_draw
+from autogradviz.diagnose.culprits import find_culprit, find_draw, other_thread
 from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.wording import attribute_name, base_name, short
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from autogradviz.model import Recomputation, Region, SourceLocation
 
 
+_FOR_THREADS: Final = (
+    "# set it inside the checkpointed function, or let backward run as the forward did:\n"
+    "context = contextvars.copy_context()\n"
+    "pool.submit(context.run, loss.backward)"
+)
 _ARRAY: Final = re.compile(r"\S+ \S+ [0-9a-f]{8}")  # a NumPy array, by its content
 
 
@@ -94,11 +99,11 @@ def _cause_of(
         lines=(
             f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
             f"forward began and {best.after} when recomputation began.",
-            _who(best, culprit),
+            _who(evidence, best, culprit),
             *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
             *_threads(evidence, best),
         ),
-        fix=_fix(best),
+        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best),
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
@@ -106,11 +111,12 @@ def _cause_of(
 
 def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
     """Say where the recomputation ran in another thread than the forward."""
+    moved = other_thread(evidence, best)
+    if moved is None:
+        return []
     return [
-        f"  The forward ran in thread {change.before}, the recomputation in {change.after}: "
+        f"  The forward ran in thread {moved.before}, the recomputation in {moved.after}: "
         "thread-locals and context variables are not shared."
-        for change in evidence.model.log.of(StateChanged)
-        if change.recompute_id == best.recompute_id and change.state_kind == "thread"
     ]
 
 
@@ -135,8 +141,10 @@ def _title(change: StateChanged) -> str:
     return f"{name} was {change.before} in forward, {change.after} in recomputation"
 
 
-def _who(change: StateChanged, culprit: SourceLocation | None) -> str:
+def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | None) -> str:
     when = "The region's own forward" if change.in_forward else "Something after the forward"
+    if culprit is not None and change.stack_id is None and other_thread(evidence, change):
+        return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
     if culprit is None:
         return f"{when} changed it; the line was not found."
     return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"

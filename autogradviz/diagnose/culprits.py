@@ -11,12 +11,13 @@ from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
 from autogradviz.diagnose.wording import attribute_name
 from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
+from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.events import EffectRepeated, StateChanged
+    from autogradviz.events import EffectRepeated
     from autogradviz.model import Recomputation, Region, SourceLocation
 
 Change: TypeAlias = "StateChanged | EffectRepeated"
@@ -49,7 +50,8 @@ def find_culprit(
         return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
     if change.before.startswith("state "):
         return _use(evidence, region, again, change)
-    return find_writer(evidence, region, again, change, in_forward=change.in_forward)
+    bound = _set_before(evidence, region, again, change) if other_thread(evidence, change) else None
+    return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
 
 
 def find_writer(
@@ -88,6 +90,29 @@ def find_writer(
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _set_before(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change
+) -> SourceLocation | None:
+    """Return where what belongs to one thread was set: in the other it was not changed."""
+    between = Between(evidence, region, again)
+    for filename, write in find_candidates(evidence, region, change.state_name):
+        if between.before(filename, write.function, write.lineno):
+            return source.location(filename, write.lineno, write.function)
+    return None
+
+
+def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
+    """Return what the threads of the two runs were, None where it was one."""
+    return next(
+        (
+            event
+            for event in evidence.model.log.of(StateChanged)
+            if event.recompute_id == change.recompute_id and event.state_kind == "thread"
+        ),
+        None,
+    )
 
 
 def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:
