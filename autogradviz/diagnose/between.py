@@ -48,6 +48,10 @@ class Between:
         passed = (filename, function) in self._spans or self.inside(filename, function)
         return int(bool(function) and not passed)
 
+    def before(self, filename: str, function: str, lineno: int) -> bool:
+        """Return whether a line stands before the call of the region, in a function around it."""
+        return lineno < self._first.get((filename, function), 0)
+
     @cached_property
     def executed(self) -> set[Place]:
         """The functions that the region's forward ran operators in."""
@@ -74,7 +78,9 @@ class Between:
         spans: dict[Place, list[tuple[int, int]]] = {}
         for place in (*first, *last):
             after, before = first.get(place, 0), last.get(place, _LAST)
-            if after < before:
+            if after == before:  # both runs lie in one call on that line
+                spans[place] = []
+            elif after < before:
                 spans[place] = [(after, before)]
             else:  # a loop came round
                 spans[place] = [(after, _LAST), (0, before)]

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
-from autogradviz.diagnose.culprits import attribute_name, base_name, find_culprit, find_draw
+from autogradviz.diagnose.culprits import find_culprit, find_draw, other_thread
 from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
-from autogradviz.diagnose.wording import short
+from autogradviz.diagnose.wording import attribute_name, base_name, short
 from autogradviz.events import FrameSeen, StateChanged
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Recomputation, Region, SourceLocation
+
+
+_FOR_THREADS: Final = (
+    "# set it inside the checkpointed function, or let backward run as the forward did:\n"
+    "context = contextvars.copy_context()\n"
+    "pool.submit(context.run, loss.backward)"
+)
+_ARRAY: Final = re.compile(r"\S+ \S+ [0-9a-f]{8}")  # a NumPy array, by its content
 
 
 def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
@@ -91,11 +99,11 @@ def _cause_of(
         lines=(
             f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
             f"forward began and {best.after} when recomputation began.",
-            _who(best, culprit),
+            _who(evidence, best, culprit),
             *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
             *_threads(evidence, best),
         ),
-        fix=_fix(best),
+        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best),
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
@@ -103,11 +111,12 @@ def _cause_of(
 
 def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
     """Say where the recomputation ran in another thread than the forward."""
+    moved = other_thread(evidence, best)
+    if moved is None:
+        return []
     return [
-        f"  The forward ran in thread {change.before}, the recomputation in {change.after}: "
+        f"  The forward ran in thread {moved.before}, the recomputation in {moved.after}: "
         "thread-locals and context variables are not shared."
-        for change in evidence.model.log.of(StateChanged)
-        if change.recompute_id == best.recompute_id and change.state_kind == "thread"
     ]
 
 
@@ -116,8 +125,15 @@ def _slug(change: StateChanged) -> str:
     return kinds.get(change.state_kind, "checkpoint-state-changed")
 
 
+def _shown_name(change: StateChanged) -> str:
+    named_item = change.state_name.endswith("']")  # config['mode'] says more than config
+    return change.state_name if named_item else base_name(change.state_name)
+
+
 def _title(change: StateChanged) -> str:
-    name = base_name(change.state_name)
+    name = _shown_name(change)
+    if _ARRAY.fullmatch(change.before) and _ARRAY.fullmatch(change.after):
+        return f"{name} held other values in recomputation"
     if change.before.startswith("state "):
         return f"{name} was in another state in recomputation"
     if _moved_only(change):
@@ -125,8 +141,10 @@ def _title(change: StateChanged) -> str:
     return f"{name} was {change.before} in forward, {change.after} in recomputation"
 
 
-def _who(change: StateChanged, culprit: SourceLocation | None) -> str:
+def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | None) -> str:
     when = "The region's own forward" if change.in_forward else "Something after the forward"
+    if culprit is not None and change.stack_id is None and other_thread(evidence, change):
+        return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
     if culprit is None:
         return f"{when} changed it; the line was not found."
     return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
@@ -173,13 +191,13 @@ def _moved_only(change: StateChanged) -> bool:
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
     """Return how near to the parting line a name is used; contexts need no name to matter."""
     nearest = len(mentioned) + 2
-    if change.state_kind == "context" or attribute_name(change) == "training":
+    if change.state_kind == "context" or attribute_name(change.state_name) == "training":
         return nearest
-    names = {attribute_name(change), *re.findall(r"\w+", base_name(change.state_name))}
+    names = {attribute_name(change.state_name), *re.findall(r"\w+", base_name(change.state_name))}
     names -= {"self", "state"}
     if change.state_kind == "random":
         names = {"random", "rng"}
-    elif attribute_name(change).endswith("_hooks"):
+    elif attribute_name(change.state_name).endswith("_hooks"):
         return nearest
     for distance, used in enumerate(mentioned):
         if names & used:
@@ -188,7 +206,7 @@ def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) 
 
 
 def _fix(change: StateChanged) -> str:
-    tail = base_name(change.state_name)
+    tail = _shown_name(change)
     if change.state_kind == "random":
         return (
             "# draw with torch (checkpoint restores its random state), or draw before the region\n"

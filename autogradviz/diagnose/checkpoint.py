@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.causes import find_cause
@@ -180,11 +181,7 @@ def _victim(
     again: Recomputation,
     differing: list[tuple[SavedTensor | None, SavedTensor | None]],
 ) -> SourceLocation | None:
-    parted = {
-        pair.forward.seq
-        for pair in again.pairs
-        if pair.forward is not None and pair.status in {"removed", "changed"}
-    }
+    parted = set(_parted(again))
     alone = (saved for saved in region.saved if saved.op is not None and saved.op.seq in parted)
     listed = (first or second for first, second in differing)
     for saved in (*alone, *listed):
@@ -192,6 +189,19 @@ def _victim(
             return saved.location
     last = (again.saved or region.saved)[-1:]
     return last[0].location if last else None
+
+
+def _parted(again: Recomputation) -> Iterator[int]:
+    """Yield the forward's operators that recomputation did not call, or called otherwise.
+
+    Where others ran just before early stop ended it, those that it left out were replaced.
+    """
+    replaced = False
+    for before, pair in pairwise((None, *again.pairs)):
+        assert pair is not None
+        replaced |= pair.status == "not_rerun" and before is not None and before.status == "added"
+        if pair.forward is not None and (pair.status in {"removed", "changed"} or replaced):
+            yield pair.forward.seq
 
 
 def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:

@@ -24,6 +24,7 @@ SETTERS: Final = {
     "reduced precision": ("reduced_precision",),
     "oneDNN": ("mkldnn",),
     "cuDNN": ("cudnn",),
+    "cached parametrizations": ("cached",),
     "module hooks": ("register_module", ".remove"),
 }  # fmt: skip
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import CALLED, Between
+from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
+from autogradviz.diagnose.wording import attribute_name
 from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
+from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.events import EffectRepeated, StateChanged
+    from autogradviz.events import EffectRepeated
     from autogradviz.model import Recomputation, Region, SourceLocation
 
 Change: TypeAlias = "StateChanged | EffectRepeated"
@@ -35,16 +38,6 @@ _CASTS: Final = (".to", ".float", ".cpu", ".type", "._apply")
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
-def base_name(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"(\[[^\]]*\])+$", "", name)
-
-
-def attribute_name(change: Change) -> str:
-    """Return "keys" of "cache.keys[1]"."""
-    return base_name(change.state_name).rpartition(".")[2]
-
-
 def find_culprit(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
@@ -57,7 +50,8 @@ def find_culprit(
         return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
     if change.before.startswith("state "):
         return _use(evidence, region, again, change)
-    return find_writer(evidence, region, again, change, in_forward=change.in_forward)
+    bound = _set_before(evidence, region, again, change) if other_thread(evidence, change) else None
+    return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
 
 
 def find_writer(
@@ -66,15 +60,15 @@ def find_writer(
     """Return the statement that writes what changed, by name, direction and place."""
     if _only_requires_grad(change):
         return _toggle(evidence)
-    if attribute_name(change).endswith("_hooks"):
+    if attribute_name(change.state_name).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
     if re.fullmatch(r"\d+ cached", change.before) and in_forward:
-        return _made(evidence, attribute_name(change))
+        return _made(evidence, attribute_name(change.state_name))
     between = Between(evidence, region, again)
     wanted = _direction(change)
-    key = re.search(r"\[(.*)\]$", change.state_name)
+    key = item_key(change.state_name)
 
-    def score(candidate: tuple[str, Write]) -> tuple[int, int, int, int]:
+    def score(candidate: Candidate) -> tuple[int, int, bool, int, int]:
         filename, write = candidate
         inside = between.inside(filename, write.function)
         outside = between.outside(filename, write.function, write.lineno)
@@ -82,20 +76,13 @@ def find_writer(
         return (
             inside if in_forward else outside,
             2 * fits + (write.direction == "changed"),
-            int(key is not None and key[1] == write.key),
+            not write.by_key,
+            int(key is not None and key == write.key),
             -write.lineno,
         )
 
-    candidates = [
-        (filename, write)
-        for filename in evidence.user_files
-        for write in writes(filename, attribute_name(change))
-        if write.function.rpartition(".")[2] != "__init__"
-    ]
+    candidates = find_candidates(evidence, region, change.state_name)
     swapped = None if in_forward else _swapped(evidence, between, change)
-    # ``scale = ...`` does not write ``config.scale``, unless nothing else does.
-    attribute = "." in base_name(change.state_name)
-    candidates = [c for c in candidates if c[1].attribute == attribute] or candidates
     if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
         return swapped
     filename, write = max(candidates, key=score)
@@ -103,6 +90,29 @@ def find_writer(
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _set_before(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change
+) -> SourceLocation | None:
+    """Return where what belongs to one thread was set: in the other it was not changed."""
+    between = Between(evidence, region, again)
+    for filename, write in find_candidates(evidence, region, change.state_name):
+        if between.before(filename, write.function, write.lineno):
+            return source.location(filename, write.lineno, write.function)
+    return None
+
+
+def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
+    """Return what the threads of the two runs were, None where it was one."""
+    return next(
+        (
+            event
+            for event in evidence.model.log.of(StateChanged)
+            if event.recompute_id == change.recompute_id and event.state_kind == "thread"
+        ),
+        None,
+    )
 
 
 def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:
@@ -134,7 +144,7 @@ def _entered(
     """Return the ``with`` where the write is that of a context manager, else the write."""
     filename, write = found
     method = write.function.rpartition(".")[2]
-    generator = source.is_generator(filename, write.function)
+    generator = source.is_context_manager(filename, write.function)
     here = source.location(filename, write.lineno, write.function)
     if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
         owner = method if generator else write.function.split(".")[0]
@@ -184,7 +194,7 @@ def _use(
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.uses(filename, attribute_name(change))
+        for lineno, function in source.uses(filename, attribute_name(change.state_name))
     ]
     if change.in_forward:
         between = Between(evidence, region, again)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.culprits import base_name, find_writer
+from autogradviz.diagnose.culprits import find_writer
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.wording import fit, quoted, short, where
+from autogradviz.diagnose.wording import base_name, fit, quoted, short, where
 from autogradviz.events import EffectRepeated
 
 if TYPE_CHECKING:

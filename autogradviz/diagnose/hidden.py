@@ -20,7 +20,7 @@ def find_hidden_writes(evidence: Evidence) -> Iterator[Finding]:
         return
     for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
-            for unpack in saved.unpacks[:1]:
+            for unpack in saved.unpacks:
                 if saved.packed_by == "user" and _changed(unpack):
                     write = _first_write(evidence, saved, unpack)
                     if write is not None:

@@ -55,11 +55,20 @@ def _shared_names(filename: str) -> set[str]:
         for function, owner in source.functions(filename)
         if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
+    returned = _returned(filename)
     for _ in range(_ROUNDS):
         before = len(names)
         for _, node in _statements(filename):
-            if isinstance(node, ast.Assign) and _shares(node.value, names):
-                names |= {name for target in node.targets if (name := _name(target))}
+            if isinstance(node, ast.Assign):
+                if _shares(node.value, names):
+                    names |= {name for target in node.targets if (name := _name(target))}
+                names |= {
+                    name
+                    for target in node.targets
+                    for part, value in _paired(target, node.value, returned)
+                    if _name(part) in names
+                    for name in _held(value)
+                }
             elif isinstance(node, ast.withitem) and _shares(node.context_expr, names):
                 names |= {_name(node.optional_vars)} - {""}
             elif isinstance(node, ast.Call):
@@ -70,6 +79,38 @@ def _shared_names(filename: str) -> set[str]:
         if len(names) == before:
             break
     return names
+
+
+def _returned(filename: str) -> dict[str, list[ast.expr]]:
+    """Return what each function may return, by its last name; calls are followed no further."""
+    found: dict[str, list[ast.expr]] = {}
+    for function, node in _statements(filename):
+        if isinstance(node, ast.Return) and node.value is not None:
+            found.setdefault(function.rpartition(".")[2], []).append(node.value)
+    return found
+
+
+def _paired(
+    target: ast.expr, value: ast.expr, returned: dict[str, list[ast.expr]], depth: int = 0
+) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what is assigned to what, through tuples and the functions that are called."""
+    if isinstance(value, ast.Call) and depth < _ROUNDS:
+        for inner in returned.get(_name(value.func), ()):
+            yield from _paired(target, inner, returned, depth + 1)
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for part, given in zip(target.elts, value.elts, strict=False):
+            yield from _paired(part, given, returned, depth)
+    else:
+        yield target, value
+
+
+def _held(value: ast.expr) -> set[str]:
+    """Return the names that an expression may stand for."""
+    if isinstance(value, ast.IfExp):
+        return _held(value.body) | _held(value.orelse)
+    if isinstance(value, ast.Subscript):
+        return _held(value.value)
+    return {_name(value)} - {""}
 
 
 def _taken(node: ast.Call) -> set[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import random_cause
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.suffering import harmed, values_agree
+from autogradviz.diagnose.suffering import harmed, may_agree, values_agree
 from autogradviz.diagnose.wording import fit, quoted, short, where
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
         for again in region.recomputations[:1]:
             cause = random_cause(evidence, region, again)
             if cause is not None and not values_agree(region, again):
+                # Drawn in Python: whether the number reached a tensor shows only in contents.
+                unsure = cause.slug == "checkpoint-random-state" and may_agree(region, again)
                 yield Finding(
                     slug=cause.slug,
                     title=f"{cause.title}{where(region.module)}",
@@ -84,14 +86,15 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
                     explanation=fit(
                         [
                             f"The checkpointed region {region.function}{where(region.module)} "
-                            f"({short(region.location)}) computed other values when it was "
-                            "recomputed, and its gradients belong to those.",
+                            f"({short(region.location)}) drew other random numbers when it was "
+                            "recomputed; its gradients belong to those.",
                             *cause.lines,
-                            "Shapes are the same, so checkpoint did not notice.",
+                            "Shapes are the same, so checkpoint did not notice."
+                            + (" record(values=True) tells whether values differ." * unsure),
                         ]
                     ),
                     fix=cause.fix,
-                    confidence=cause.confidence,
+                    confidence="hint" if unsure else cause.confidence,
                     events=(*cause.events, again.started_seq),
                     region_id=region.region_id,
                 )

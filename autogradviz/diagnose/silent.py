@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op, SavedTensor, Unpack
+    from autogradviz.model import Node, Op, SavedTensor, Tensor, Unpack
 
 # Which of a node's gradients needs a slot: where that gradient was not computed, the slot was
 # not read. By node name without its number, then slot.
@@ -39,7 +39,7 @@ def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
         for saved in node.saved:
             if (saved.slot or "").startswith("running_"):
                 continue  # BatchNorm updates them in its own forward, and does not read them
-            for unpack in saved.unpacks[:1]:
+            for unpack in saved.unpacks:
                 write = _bypassing_write(evidence, saved, unpack)
                 changed = _changed(unpack)
                 if changed is None:
@@ -63,10 +63,24 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
     if unpack.seen_version != unpack.version:
         return None
     storage_id = saved.tensor.storage_id
-    for op in evidence.writers.get(storage_id, ()) if storage_id is not None else ():
-        if saved.saved_seq < op.seq < unpack.seq and op.written:
-            return op
-    return None
+    writes = [
+        op
+        for op in (evidence.writers.get(storage_id, ()) if storage_id is not None else ())
+        if saved.saved_seq < op.seq < unpack.seq and op.written
+    ]
+    sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
+    return next(iter(sure or (writes if _changed(unpack) else ())), None)
+
+
+def _covers(written: Tensor, kept: Tensor) -> bool:
+    """Return whether a write to one window is surely one to another of the same storage.
+
+    Two parts of a storage need not overlap: the gates of an LSTM cell share one.
+    """
+    if written.storage_id != kept.storage_id:
+        return False
+    whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
+    return whole or written.tensor_id == kept.tensor_id
 
 
 def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
@@ -123,6 +137,9 @@ def _describe(
         fix=(
             "# call step() only after every backward() that uses these weights"
             if fused or (write is not None and evidence.in_optimizer(write))
+            else "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
+            "# or do that write after backward()"
+            if write is None
             else "with torch.no_grad():\n    tensor.clamp_(...)  # not tensor.data: then PyTorch "
             "can tell\n# and move the write after backward()"
         ),

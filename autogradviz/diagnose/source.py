@@ -116,13 +116,13 @@ def called_names(filename: str, function: str, first: int, last: int) -> frozens
     return frozenset(found)
 
 
-def is_generator(filename: str, function: str) -> bool:
-    """Return whether a function yields, as those of ``contextlib.contextmanager`` do."""
+def is_context_manager(filename: str, function: str) -> bool:
+    """Return whether a function is a generator that ``contextlib.contextmanager`` decorates."""
     return any(
-        isinstance(node, ast.Yield)
+        "contextmanager" in ast.unparse(decorator)
         for name, owner in functions(filename)
-        if name == function and name
-        for node in own_nodes(owner)
+        if name == function
+        for decorator in getattr(owner, "decorator_list", ())
     )
 
 

@@ -26,14 +26,21 @@ def first_other(again: Recomputation) -> OpPair | None:
 
 
 def came_back_changed(region: Region) -> SavedTensor | None:
-    """Return the first saved tensor of a region that backward was given with other content."""
+    """Return the first saved tensor of a region that backward was given with other content.
+
+    The noise of a randomised ReLU is saved before it is drawn, and drawn before its node runs,
+    unless early stop ends a recomputation at that save.
+    """
+    stopped = any(again.outcome == "early_stop" for again in region.recomputations)
+    last = region.saved[-1].op if region.saved else None
     return next(
         (
             saved
             for saved in region.saved
-            for unpack in saved.unpacks[:1]
+            for unpack in saved.unpacks
             if None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
+            and (saved.slot != "noise" or (stopped and saved.op is last))
         ),
         None,
     )
@@ -41,9 +48,21 @@ def came_back_changed(region: Region) -> SavedTensor | None:
 
 def values_agree(region: Region, again: Recomputation) -> bool:
     """Return whether contents were recorded, and show that both runs computed the same."""
-    recorded = any(op.output_hashes for op in region.ops)
-    parted = any(_parts(pair) for pair in again.pairs)
-    return recorded and not parted and came_back_changed(region) is None
+    return contents_known(region) and not _any_parts(again) and came_back_changed(region) is None
+
+
+def may_agree(region: Region, again: Recomputation) -> bool:
+    """Return whether both runs called the same, and nobody looked at what they computed."""
+    return not contents_known(region) and not _any_parts(again)
+
+
+def contents_known(region: Region) -> bool:
+    """Return whether the contents of a region's tensors were recorded."""
+    return any(op.output_hashes for op in region.ops)
+
+
+def _any_parts(again: Recomputation) -> bool:
+    return any(_parts(pair) for pair in again.pairs)
 
 
 def harmed(region: Region, again: Recomputation) -> SourceLocation | None:

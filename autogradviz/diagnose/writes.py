@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz.diagnose.aliases import aliases
 from autogradviz.diagnose.source import functions, is_named, names_in, own_nodes
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ _METHODS: Final[dict[str, Direction]] = {
     **dict.fromkeys(("sort", "reverse", "rotate", "fill", "set", "reset", "send"), "changed"),
 }
 
+_REGISTERS: Final = frozenset(
+    {"register_buffer", "register_parameter", "register_module", "add_module", "__setattr__"}
+)
+"""What is given the name of a module's attribute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -33,6 +39,9 @@ class Write:
     direction: Direction
     key: str | None = None  # of an item, as source: "'flag'"
     attribute: bool = False  # of an object, not a variable
+    alias: bool = False  # through another name
+    by_key: bool = False  # an item of something whose name is not known
+    rebinds: bool = False  # gives the name to something else: ``name = ...``
 
 
 def writes(filename: str, name: str) -> list[Write]:
@@ -41,12 +50,69 @@ def writes(filename: str, name: str) -> list[Write]:
     for function, owner in functions(filename):
         for node in own_nodes(owner):
             for target, direction in _targets(node, name):
-                key = ast.unparse(target.slice) if isinstance(target, ast.Subscript) else None
                 attribute = not isinstance(_without_items(target), ast.Name)
                 line = getattr(node, "lineno", 0)
-                found.append(Write(line, function, direction, key, attribute))
+                assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
+                rebinds = assigned and not isinstance(target, ast.Subscript)
+                found.append(
+                    Write(line, function, direction, _key(target), attribute, rebinds=rebinds)
+                )
                 break
+    found += _through_aliases(filename, name)
     return sorted(found, key=lambda write: write.lineno)
+
+
+def _through_aliases(filename: str, name: str) -> Iterator[Write]:
+    """Yield the statements that change what a name stands for through another name of it."""
+    known = set(aliases(filename, name))
+    for function, owner in functions(filename):
+        for alias in [each for scope, each in known if scope == function and each != name]:
+            for node in own_nodes(owner):
+                for target, direction in _targets(node, alias):
+                    # ``table = ...`` gives the name to something else; ``table[n] = ...`` writes.
+                    if isinstance(node, ast.Call) or isinstance(target, ast.Subscript):
+                        line = getattr(node, "lineno", 0)
+                        yield Write(line, function, direction, _key(target), alias=True)
+
+
+def item_writes(filename: str, key: str) -> list[Write]:
+    """Return the statements that write an item of that key, of whatever: ``self["mode"] = ...``.
+
+    Args:
+        filename: where to look.
+        key: the key as source; only strings are looked for, numbers say too little.
+    """
+    if key[:1] not in {"'", '"'}:
+        return []
+    return [
+        Write(getattr(node, "lineno", 0), function, direction, key, by_key=True)
+        for function, owner in functions(filename)
+        for node in own_nodes(owner)
+        if (direction := _writes_item(node, ast.literal_eval(key))) is not None
+    ]
+
+
+def _writes_item(node: ast.AST, key: str) -> Direction | None:
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        written = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in targets)
+        return "grew" if written else None
+    if isinstance(node, ast.Delete):
+        gone = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in node.targets)
+        return "shrank" if gone else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    if node.func.attr == "update":
+        given = [part for part in node.args if isinstance(part, ast.Dict)]
+        words = any(word.arg == key for word in node.keywords)
+        keys = any(_says(each, key) for part in given for each in part.keys if each is not None)
+        return "grew" if words or keys else None
+    named = bool(node.args) and _says(node.args[0], key)
+    return {"pop": "shrank", "setdefault": "grew"}.get(node.func.attr) if named else None  # type: ignore[return-value]
+
+
+def _key(target: ast.AST) -> str | None:
+    return ast.unparse(target.slice) if isinstance(target, ast.Subscript) else None
 
 
 def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
@@ -79,6 +145,8 @@ def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]
         direction = _METHODS.get(called.attr)
         if direction is not None and is_named(called.value, name):
             yield _without_items(called.value), direction
+        elif called.attr in _REGISTERS and node.args and _says(node.args[0], name):
+            yield ast.Constant(name), "grew"
         elif called.attr == "update" and any(word.arg == name for word in node.keywords):
             yield ast.Constant(name), "changed"  # vars(config).update(name=...)
 

@@ -79,7 +79,7 @@ def text_of(value: Any, numbers: Numbers) -> str | None:
     elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
         text = f"{value.cache_info().currsize} cached"
     else:
-        text = _random_or_array(value, kind)
+        text = _function_random_or_array(value, kind)
     return text
 
 
@@ -130,9 +130,13 @@ def _generator(value: types.GeneratorType[Any, Any, Any]) -> str:
     return "finished" if frame is None else f"at line {frame.f_lineno}, step {frame.f_lasti}"
 
 
-def _random_or_array(value: Any, kind: type) -> str | None:
+def _function_random_or_array(value: Any, kind: type) -> str | None:
     numpy: Any = sys.modules.get("numpy")
     state: bytes | None = None
+    if kind is types.FunctionType:
+        return f"function {value.__code__.co_name} (line {value.__code__.co_firstlineno})"
+    if kind is types.BuiltinFunctionType:
+        return f"function {value.__name__}"
     if kind is random.Random:
         state = repr(value.getstate()).encode()
     elif kind is torch.Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ def determinism_check(frame: Any) -> str:
 
 def function_name(function: Any) -> str:
     """Return what is checkpointed, by name."""
+    while isinstance(function, functools.partial):
+        function = function.func
     if isinstance(function, torch.nn.Module):
         return f"{type(function).__name__}.forward"
     return str(getattr(function, "__qualname__", type(function).__name__))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_modules
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from autogradviz.recorder.contents import digest
@@ -36,6 +37,7 @@ def surroundings() -> dict[str, tuple[str, str]]:
         ),
         "oneDNN": ("context", _on(torch._C._get_mkldnn_enabled())),  # noqa: SLF001
         "cuDNN": ("context", _on(torch._C._get_cudnn_enabled())),  # noqa: SLF001
+        "cached parametrizations": ("context", _on(parametrize._cache_enabled)),  # noqa: SLF001
         "module hooks": ("context", _global_hooks()),
         "thread": ("thread", threading.current_thread().name),
     }

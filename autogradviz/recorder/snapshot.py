@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
+import os
 import sys
 import threading
 import types
@@ -30,6 +32,7 @@ MAX_ITEMS: Final = 12
 MAX_DEPTH: Final = 7
 
 _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local)
+_ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 _MODULE_INTERNALS: Final = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
 )
@@ -80,7 +83,7 @@ class Snapshot:
             self._function(path, value, depth)
         elif isinstance(value, type):
             if not _from_library(value):
-                self._instance(path, dict(vars(value)), depth, plain_too=True)
+                self._instance(value.__name__, dict(vars(value)), depth, plain_too=True)
         elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
         elif not isinstance(value, (types.ModuleType, types.MethodType, torch.Tensor)):
@@ -141,10 +144,37 @@ class Snapshot:
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
         known = function.__globals__
-        for name in _names_of(function.__code__):
+        names = _names_of(function.__code__)
+        for name in names:
             found = known.get(name, self)
-            if found is not self and not isinstance(found, types.ModuleType):
+            if isinstance(found, types.ModuleType):
+                self._module_of_the_user(name, found, names, depth)
+            elif found is not self:
                 self.add(name, found, depth + 1)
+        if not _ENVIRONMENT.isdisjoint(names):
+            self._environment(function, names, depth)
+
+    def _module_of_the_user(
+        self, path: str, module: types.ModuleType, names: tuple[str, ...], depth: int
+    ) -> None:
+        """Queue what code reads of a module of the user's own: ``config.mode``."""
+        if module.__name__ not in sys.stdlib_module_names and not _is_library_module(
+            module.__name__
+        ):
+            held = module.__dict__
+            for name in names:
+                if name in held and not isinstance(held[name], types.ModuleType):
+                    self.add(f"{path}.{name}", held[name], depth + 1)
+
+    def _environment(
+        self, function: types.FunctionType, names: tuple[str, ...], depth: int
+    ) -> None:
+        """Queue those environment variables that a function's code may read, no others."""
+        known = function.__globals__
+        read = [*_texts_of(function.__code__), *[known.get(name) for name in names]]
+        for key in read:
+            if isinstance(key, str) and key.isidentifier() and key not in known:
+                self.add(f"os.environ[{key!r}]", os.environ.get(key), depth + 1)
 
     def _methods(self, kind: type, depth: int) -> None:
         """Queue what the methods of a user's class read, and its own containers."""
@@ -188,6 +218,18 @@ def _names_of(code: types.CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+@lru_cache(maxsize=4096)
+def _texts_of(code: types.CodeType) -> tuple[str, ...]:
+    """Return the strings that a function's code, and the functions inside it, mention."""
+    texts: list[str] = []
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            texts.append(constant)
+        elif isinstance(constant, types.CodeType):
+            texts.extend(_texts_of(constant))
+    return tuple(texts)
+
+
 def _slots(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what an object keeps in ``__slots__``: their descriptors run no user's code."""
     for base in type(value).__mro__[:-1]:
@@ -223,6 +265,9 @@ def describe(
     """
     snapshot = Snapshot(numbers)
     names: tuple[str, ...] = ()
+    while isinstance(function, functools.partial):
+        arguments, named = (*function.args, *arguments), {**function.keywords, **named}
+        function = function.func
     target = function
     if isinstance(function, torch.nn.Module):
         snapshot.add("self", function)
@@ -230,6 +275,9 @@ def describe(
     elif isinstance(function, types.MethodType):
         snapshot.add("self", function.__self__)
         target = function.__func__
+    elif not isinstance(function, types.FunctionType):  # an object that can be called
+        snapshot.add("self", function)
+        target = vars(type(function)).get("__call__")
     if isinstance(target, types.FunctionType):
         code = target.__code__
         names = code.co_varnames[: code.co_argcount]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.events import EffectRepeated, StateChanged
-from autogradviz.recorder.contents import Numbers
+from autogradviz.recorder.contents import MAX_TEXT, PLAIN, Numbers
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.process import surroundings
 from autogradviz.recorder.snapshot import describe
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 MAX_CHANGES: Final = 40
+MAX_WRITES: Final = 8
+"""Different values of one attribute whose lines are remembered."""
 ABSENT: Final = "absent"
 
 State = dict[str, tuple[str, str]]  # by name: kind and text
@@ -41,7 +43,8 @@ class StateTable:
         self._before: dict[int, State] = {}
         self._after: dict[int, State] = {}
         self._entered: dict[int, int] = {}  # region → event number at its beginning
-        self._writes: dict[str, tuple[int, int]] = {}  # attribute → event number, stack
+        # attribute → what was written, as text → event number and stack, the latest last
+        self._writes: dict[str, dict[str, tuple[int, int]]] = {}
 
     def region_entered(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
         """Describe what a region can read, before its forward runs."""
@@ -70,7 +73,8 @@ class StateTable:
             self._recorder.emit(
                 StateChanged, region_id, recompute_id, kind, name, was, is_now,
                 before.get(name) != left.get(name),
-                stack_id=self._writer(name, self._entered[region_id]) if kind == "object" else None,
+                stack_id=self._writer(name, is_now, self._entered[region_id])
+                if kind == "object" else None,
             )  # fmt: skip
 
     def recompute_left(self, recompute_id: int, held: dict[str, Any], arguments: Any) -> None:
@@ -87,7 +91,7 @@ class StateTable:
             if begun.get(name) not in {(kind, text), was, None}:
                 self._recorder.emit(
                     EffectRepeated, region_id, recompute_id, kind, name, was[1], text,
-                    stack_id=self._writer(name, self._entered[region_id]),
+                    stack_id=self._writer(name, text, self._entered[region_id]),
                 )  # fmt: skip
 
     def forget(self, first_seq: int) -> None:
@@ -101,9 +105,13 @@ class StateTable:
         ]:
             del self._again[recompute_id]
 
-    def _writer(self, name: str, since: int) -> int | None:
-        """Return the stack that wrote an attribute of that name since an event."""
-        written, stack_id = self._writes.get(name.rpartition(".")[2], (-1, None))
+    def _writer(self, name: str, text: str, since: int) -> int | None:
+        """Return the stack that wrote an attribute of that name since an event.
+
+        Attributes of one name belong to many modules: what was written tells them apart.
+        """
+        known = self._writes.get(name.rpartition(".")[2], {})
+        written, stack_id = known.get(text) or next(reversed(known.values()), (-1, None))
         return stack_id if written >= since else None
 
     def _read(self, held: dict[str, Any], arguments: Any) -> State:
@@ -113,11 +121,16 @@ class StateTable:
         found.update(surroundings())
         return found
 
-    def wrote(self, name: str) -> None:
-        """Note that a module's attribute was written, and where."""
+    def wrote(self, name: str, value: Any) -> None:
+        """Note that a module's attribute was written, with what, and where."""
         if self._recorder.with_stacks:
             stack_id = self._recorder.stacks.capture(3)
-            self._writes[name] = (self._recorder.event_count, stack_id)
+            text = repr(value)[:MAX_TEXT] if type(value) in PLAIN else ""
+            known = self._writes.setdefault(name, {})
+            known.pop(text, None)
+            known[text] = (self._recorder.event_count, stack_id)
+            if len(known) > MAX_WRITES:
+                del known[next(iter(known))]
 
 
 def plain_arguments(frame: Any) -> tuple[Any, ...]:
@@ -136,7 +149,7 @@ def observe_attributes(recorder: Recorder) -> Iterator[None]:
     def write(module: torch.nn.Module, name: str, value: Any) -> None:
         original(module, name, value)
         if not name.startswith("_"):
-            recorder.guarded("state", recorder.state.wrote, name)
+            recorder.guarded("state", recorder.state.wrote, name, value)
 
     torch.nn.Module.__setattr__ = write  # type: ignore[method-assign,assignment]
     try:

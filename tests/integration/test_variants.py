@@ -37,9 +37,10 @@ def test_a_variant_is_explained_by_its_line(path):
     assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
+@pytest.mark.parametrize("values", [True, False], ids=["values", "no values"])
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
-def test_its_correct_twin_gives_no_finding(path):
+def test_its_correct_twin_gives_no_finding(path, values):
     module = load(path)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(values=values) as trace:
         module.reference()
     assert [f.slug for f in trace.diagnose() if f.confidence != "hint"] == []
