@@ -2,12 +2,12 @@
 /** Where the graph opens. */
 
 import { visibleFor } from "./atlas.js";
-import { centred, clamp, fitTo, keptOn } from "./camera.js";
+import { centred, fitTo, keptOn } from "./camera.js";
 import { axisOf, boxOf, rectOf } from "./walk.js";
 
 /** Opening on a smaller scale would show words that nobody can read. */
 export const READABLE = 0.6;
-/** The scale to open on instead. */
+/** The scale to open on instead, where not even the width would fit. */
 const COMFORTABLE = 0.75;
 
 /**
@@ -23,7 +23,8 @@ export function firstCamera({ placement, store, width, height }) {
   const victim = store.scene.findings[0]?.nodes[0];
   const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
   const box = boxOf(placement, item);
-  const scale = clamp((width - 48) / placement.width, COMFORTABLE, 1);
+  const across = fitTo({ ...all, h: 1 }, width, height).scale;
+  const scale = across >= READABLE ? across : COMFORTABLE;
   if (box) return keptOn(all, centred(rectOf(box), width, height, scale), width, height);
   const camera = centred(all, width, height, scale);
   camera.x = axisOf(placement) - width / 2 / scale;
