@@ -46,9 +46,10 @@ class NodeTable:
     def tag(self, node: Any) -> NodeTag:
         """Return a node's tag, a new one at the first meeting."""
         gate = self._recorder.gate  # one a recording, so that no other one's tags are ours
-        tag = node.metadata.get(gate)
+        metadata = node.metadata
+        tag = metadata.get(gate)
         if tag is None:
-            tag = node.metadata[gate] = NodeTag(self._count, gate)
+            tag = metadata[gate] = NodeTag(self._count, gate)
             self._count += 1
         return tag  # type: ignore[no-any-return]
 
@@ -116,7 +117,11 @@ class NodeTable:
             if child is None:
                 ids.append(NO_ID)
                 continue
-            tag = child.metadata.get(gate) or self.tag(child)
+            metadata = child.metadata
+            tag = metadata.get(gate)
+            if tag is None:
+                tag = metadata[gate] = NodeTag(self._count, gate)
+                self._count += 1
             ids.append(tag.node_id)
             family.append(tag)
             if tag.walk != walk:

@@ -16,7 +16,6 @@ import torch.utils.checkpoint
 from autogradviz.errors import UnsupportedTorchError
 
 TESTED_TORCH: Final = "2.13"
-_NOTHING: Final[dict[str, Any]] = {}
 MINIMUM_TORCH: Final = "2.11"
 
 _NAMES: Final = (
@@ -82,5 +81,5 @@ def holders(name: str, function: Any) -> list[Any]:
     return [
         module
         for module in list(sys.modules.values())
-        if getattr(module, "__dict__", _NOTHING).get(name) is function
+        if name in getattr(module, "__dict__", ()) and module.__dict__[name] is function
     ]

@@ -32,26 +32,21 @@ class SlotTable:
 
     def look(self, node: Any, tag: NodeTag, sequence_nr: int | None, stack_id: int | None) -> None:
         """Record what a node keeps."""
-        for attribute, index, slot in self._raw(node):
-            self._look_at(tag, attribute, index, slot, sequence_nr, stack_id)
-
-    def _raw(self, node: Any) -> list[tuple[str, int | None, Any]]:
         kind = type(node)
         names = self._names.get(kind)
         if names is None:
             names = tuple([name for name in dir(kind) if name.startswith(_RAW)])
             self._names[kind] = names
-        found: list[tuple[str, int | None, Any]] = []
         for name in names:
             try:
                 raw = getattr(node, name)
             except RuntimeError:  # the graph was freed
                 continue
             if isinstance(raw, (tuple, list)):
-                found.extend([(name, index, slot) for index, slot in enumerate(raw)])
+                for index, slot in enumerate(raw):
+                    self._look_at(tag, name, index, slot, sequence_nr, stack_id)
             elif raw is not None:
-                found.append((name, None, raw))
-        return found
+                self._look_at(tag, name, None, raw, sequence_nr, stack_id)
 
     def _look_at(
         self,

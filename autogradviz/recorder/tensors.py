@@ -102,14 +102,19 @@ class TensorTable:
         Call it with PyTorch's function overrides switched off: reading ``shape`` of a tensor
         subclass is a function call that the subclass would see.
         """
+        if self._dead:
+            self._bury()
         kind = type(tensor)
-        if kind not in _PLAIN and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-            return self._opaque(kind)
         try:
-            if self._dead:
-                self._bury()
-            address = _storage_address(tensor)
-            key = (address, tensor.storage_offset(), shape_of(tensor), tensor.dtype)
+            if kind in _PLAIN:
+                key = (
+                    _storage_address(tensor), tensor.storage_offset(), tensor.shape, tensor.dtype
+                )  # fmt: skip
+            elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+                return self._opaque(kind)
+            else:
+                offset, shape = tensor.storage_offset(), shape_of(tensor)
+                key = (_storage_address(tensor), offset, shape, tensor.dtype)
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
         found = self._ids.get(key)
