@@ -15,9 +15,10 @@ from rich.console import Console
 
 import autogradviz
 from autogradviz.commands import compare, export, run
+from autogradviz.commands.show import overview
 from autogradviz.errors import AutogradvizError
-from autogradviz.explain import overview
-from autogradviz.render.text import findings, megabytes, summary
+from autogradviz.explain import overview as all_pages
+from autogradviz.render.text import findings, megabytes
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -122,8 +123,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    trace = load(options.trace)
-    Console().print(summary(trace.scene))
+    Console().print(overview(load(options.trace)))
 
 
 def _diagnose(options: argparse.Namespace) -> None:
@@ -138,7 +138,7 @@ def _diagnose(options: argparse.Namespace) -> None:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    found = [str(autogradviz.explain(options.slug))] if options.slug else overview()
+    found = [str(autogradviz.explain(options.slug))] if options.slug else all_pages()
     sys.stdout.write("\n".join(found) + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autogradviz.model import Model
-    from autogradviz.model.types import Op
+    from autogradviz.model.types import Op, Parameter
     from autogradviz.trace import Trace
+
+
+SAME_NORM: Final = 1e-3
+"""Norms of gradients that differ by a smaller part are the same."""
+
+MOST_NORMS: Final = 5
+"""Norms that have a line of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,8 @@ class Comparison:
 
 def compare(before: Trace, after: Trace) -> Comparison:
     """Return what differs: operators, saves and their bytes, writes, checkpoints, gradients.
+
+    Of gradients: which arrived, which were finite, and the norms that they were left with.
 
     Where both recordings hold fingerprints (``record(values=True)``), also the first operator
     that gave other values and the leaves whose gradients differ.
@@ -174,17 +183,53 @@ def _describe(op: Op) -> str:
 
 
 def _gradients(before: Model, after: Model) -> Iterator[Difference]:
-    """Yield leaves that a gradient reaches in one recording only."""
-    reached = [_reached(model) for model in (before, after)]
-    for name in dict.fromkeys((*reached[0], *reached[1])):
-        words = ["arrived" if name in each else "none" for each in reached]
+    """Yield leaves whose gradients arrived, or were finite, in one only; and whose norms differ."""
+    leaves = [_leaves(model) for model in (before, after)]
+    for name in dict.fromkeys((*leaves[0], *leaves[1])):
+        words = [_arrival(each.get(name)) for each in leaves]
         if words[0] != words[1]:
             yield Difference(aspect="gradients", what=name, before=words[0], after=words[1])
+    yield from _norms(*leaves)
 
 
-def _reached(model: Model) -> dict[str, None]:
-    leaves = [node.parameter for node in model.graph.nodes.values() if node.parameter]
-    return {leaf.name: None for leaf in leaves if leaf.name and leaf.accumulated}
+def _leaves(model: Model) -> dict[str, Parameter]:
+    """Return the named leaves; one that several nodes accumulate into counts once."""
+    found: dict[str, Parameter] = {}
+    for node in model.graph.nodes.values():
+        leaf = node.parameter
+        if leaf is not None and leaf.name and (leaf.name not in found or leaf.accumulated):
+            found[leaf.name] = leaf
+    return found
+
+
+def _arrival(leaf: Parameter | None) -> str:
+    if leaf is None or not leaf.accumulated:
+        return "none"
+    return "arrived" if leaf.finite else "NaN or infinite"
+
+
+def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Iterator[Difference]:
+    """Yield the gradients whose norms differ most, and how many others do."""
+    changes: list[tuple[float, str, float, float]] = []
+    for name, leaf in before.items():
+        first, second = leaf.norm, after[name].norm if name in after else None
+        if first is not None and second is not None:
+            change = abs(first - second) / (max(first, second) or 1.0)
+            if change > SAME_NORM:
+                changes.append((-change, name, first, second))
+    changes.sort()
+    for _, name, first, second in changes[:MOST_NORMS]:
+        yield Difference(
+            aspect="gradients", what=f"norm of {name}", before=f"{first:.4g}", after=f"{second:.4g}"
+        )
+    rest = changes[MOST_NORMS:]
+    if rest:
+        yield Difference(
+            aspect="gradients",
+            what=f"norms of {len(rest):,} others",
+            before="",
+            after=f"differ by up to {-rest[0][0]:.1%}",
+        )
 
 
 def _values(before: Model, after: Model) -> Iterator[Difference]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
@@ -12,6 +14,8 @@ from autogradviz.diagnose.threads import writes_in_threads
 from autogradviz.events import BackwardStarted, FrameSeen, NodeFinished, ParameterSeen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.model import Model, Node, Op, Region, SavedTensor, SourceLocation, Unpack
 
 # These write running statistics that their schemas do not mention.
@@ -20,6 +24,8 @@ _QUIET_WRITERS: Final = {
     "cudnn_batch_norm": (3, 4),
     "miopen_batch_norm": (3, 4),
 }
+
+_seq: Final = attrgetter("seq")
 
 
 class Evidence:
@@ -35,6 +41,20 @@ class Evidence:
         for op in self.model.ops:
             for storage_id in _written_storages(op):
                 found[storage_id].append(op)
+        return found
+
+    def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
+        """Return the ops that wrote a storage between two events, oldest first."""
+        writes = [] if storage_id is None else self.writers.get(storage_id, [])
+        first = bisect_right(writes, after, key=_seq)
+        return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
+
+    def buffers_written(self, ops: Iterable[Op]) -> dict[int, Op]:
+        """Return the buffers that some ops wrote, by storage id, each with the first of them."""
+        found: dict[int, Op] = {}
+        for op in ops if self._buffers else ():
+            for storage_id in _written_storages(op) & self._buffers:
+                found.setdefault(storage_id, op)
         return found
 
     @cached_property
@@ -89,9 +109,8 @@ class Evidence:
                 storage_id = tensor.storage_id
                 if storage_id is None or self.made_inside(storage_id, region):
                     continue
-                for write in self.writers.get(storage_id, ()):
-                    if region.exited_seq < write.seq < until:
-                        return write, read
+                for write in self.writes_between(storage_id, region.exited_seq, until):
+                    return write, read
         return None
 
     def name_of(self, storage_id: int) -> str:
@@ -114,10 +133,6 @@ class Evidence:
             if tensor.storage_id in written:
                 return self.name_of(tensor.storage_id)
         return ""
-
-    def is_buffer(self, storage_id: int) -> bool:
-        """Return whether a storage belongs to a registered buffer."""
-        return storage_id in self._buffers
 
     @cached_property
     def _buffers(self) -> set[int]:

@@ -114,16 +114,16 @@ def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
 def _written_twice(
     evidence: Evidence, region: Region, again: Recomputation
 ) -> tuple[int, Op, Op] | None:
-    rerun = {op.seq for op in again.ops}
-    first = {op.seq for op in region.ops}
-    for storage_id, writers in evidence.writers.items():
-        if not evidence.is_buffer(storage_id) or evidence.made_inside(storage_id, region):
-            continue
-        before = next((op for op in writers if op.seq in first), None)
-        after = next((op for op in writers if op.seq in rerun), None)
-        if before is not None and after is not None:
-            return storage_id, before, after
-    return None
+    before, after = map(evidence.buffers_written, (region.ops, again.ops))
+    twice = [
+        storage_id
+        for storage_id in before
+        if storage_id in after and not evidence.made_inside(storage_id, region)
+    ]
+    if not twice:
+        return None
+    first = min(twice, key=lambda storage_id: evidence.writers[storage_id][0].seq)
+    return first, before[first], after[first]
 
 
 def _repeated(

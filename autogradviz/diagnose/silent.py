@@ -62,12 +62,8 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
         return None
     if unpack.seen_version != unpack.version:
         return None
-    storage_id = saved.tensor.storage_id
-    writes = [
-        op
-        for op in (evidence.writers.get(storage_id, ()) if storage_id is not None else ())
-        if saved.saved_seq < op.seq < unpack.seq and op.written
-    ]
+    between = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+    writes = [op for op in between if op.written]
     sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
     return next(iter(sure or (writes if _changed(unpack) else ())), None)
 

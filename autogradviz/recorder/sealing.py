@@ -6,8 +6,8 @@ columns of the file, 22 bytes an event, for 2 µs each: where a step ends if the
 the middle of a step if there are too many. The newest stay rows, since another thread may be about
 to append an older event, and seams look back at the last ones. Short recordings are never sealed.
 
-With the rows goes what the recorder itself remembers of dead tensors, and of ops and regions from
-more than ``OPEN_STEPS`` steps ago: a graph that nobody has looked at since then would have its
+With the rows goes what the recorder itself remembers of ops, writes and regions from more than
+``OPEN_STEPS`` steps ago: a graph that nobody has looked at since then would have its
 versions read when somebody does.
 """
 
@@ -29,7 +29,6 @@ SEAL_AFTER_STEP: Final = 32_768  # events that are rows when a step ends
 SEAL: Final = 65_536  # and in the middle of a step
 STAY: Final = 4_096  # the newest ones, which are not sealed
 OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
-SLACK: Final = 4_096  # tensors that are known before dead ones are looked for
 
 
 class Attendant:
@@ -104,7 +103,7 @@ class Sealer(Attendant):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder, SEAL)
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far
-        self._forget_at = SLACK
+        self._forgotten = (0, 0)  # the first event and save that are remembered
         self._broken = False
 
     def _after_step(self, end_seq: int) -> None:
@@ -124,17 +123,15 @@ class Sealer(Attendant):
         except Exception as error:  # noqa: BLE001 - the step must go on; the rows stay rows
             self._broken = True
             self._recorder.fail("sealing", error)
-        if len(self._recorder.tensors) > self._forget_at:
-            self._forget()
-            self._forget_at = 2 * len(self._recorder.tensors) + SLACK
+        self._forget()
 
     def _forget(self) -> None:
-        """Let go of what is dead, and of what only graphs of long ago would need."""
+        """Let go of what only graphs of long ago would need."""
         recorder = self._recorder
-        recorder.tensors.forget(recorder.tensors.living)
+        if len(self._ends) < OPEN_STEPS or self._ends[0] == self._forgotten:
+            return
+        first_seq, first_saved_id = self._forgotten = self._ends[0]
+        recorder.saves.forget(first_seq, first_saved_id)
+        recorder.versions.forget_rises(recorder.tensors.storages, first_seq)
+        recorder.state.forget(first_seq)
         recorder.modules.forget()
-        if len(self._ends) == OPEN_STEPS:
-            first_seq, first_saved_id = self._ends[0]
-            recorder.saves.forget(first_seq, first_saved_id)
-            recorder.versions.forget(recorder.tensors.storages, first_seq)
-            recorder.state.forget(first_seq)

@@ -196,10 +196,6 @@ class TensorTable:
                     del self._ids[key]
             self.storage_of = Sparse((each, self.storage_of[each]) for each in self._ids.values())
 
-    def __len__(self) -> int:
-        """Return how many are remembered."""
-        return len(self._ids)
-
     @property
     def living(self) -> AbstractSet[int]:
         """The numbers that may be used again."""

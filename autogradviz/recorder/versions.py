@@ -93,6 +93,10 @@ class VersionTable:
     def forget(self, storages: AbstractSet[int], first_seq: int) -> None:
         """Keep what is known of the storages given, and when since an event it was reached."""
         self.known = Sparse((each, self._version(each)) for each in storages)
+        self.forget_rises(storages, first_seq)
+
+    def forget_rises(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep when since an event versions of the storages given were reached."""
         for key in [key for key in self._reached if key not in storages]:
             del self._reached[key]
         for reached in self._reached.values():

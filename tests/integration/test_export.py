@@ -129,6 +129,45 @@ def test_perfetto_shows_tracks_bytes_and_flows(trace, tmp_path):
         assert stamps == sorted(stamps)
 
 
+def test_perfettos_bars_nest_and_its_flows_lead_forward_in_time(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            checkpoint(model, torch.randn(3, 4), use_reentrant=False).sum().backward()
+            optimizer.step()
+    trace.export(tmp_path / "x.pftrace")
+    read = PerfettoTrace()
+    read.ParseFromString((tmp_path / "x.pftrace").read_bytes())
+    packets = [p for p in read.packet if p.HasField("track_event")]
+    around = {}  # by track, where the bars that are open began
+    bars, begun, ended = Counter(), {}, Counter()
+    for packet in packets:
+        event, open_bars = packet.track_event, around.setdefault(packet.track_event.track_uuid, [])
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            open_bars.append(packet.timestamp)
+            for flow in event.flow_ids:
+                assert flow not in begun
+                begun[flow] = packet.timestamp
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            assert open_bars.pop() <= packet.timestamp
+            bars[event.track_uuid] += 1
+    assert not any(around.values())
+    for packet in packets:
+        for flow in packet.track_event.terminating_flow_ids:
+            ended[flow] += 1
+            assert begun[flow] <= packet.timestamp
+    assert set(ended.values()) == {1}
+    assert len(ended) >= 9
+    counter = [p for p in packets if p.track_event.type == TrackEvent.TYPE_COUNTER]
+    stamps = [packet.timestamp for packet in counter]
+    assert stamps == sorted(stamps)
+    assert min(p.track_event.counter_value for p in counter) == 0
+    assert max(p.track_event.counter_value for p in counter) == max(trace.model.memory.nbytes)
+    assert bars.total() >= len(trace.model.ops)
+
+
 def test_perfetto_absent_names_the_extra(trace, tmp_path, monkeypatch):
     for name in ("perfetto", "perfetto.trace_builder", "perfetto.trace_builder.proto_builder"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -404,6 +405,68 @@ def test_a_folder_that_may_not_be_written_to_leaves_training_alone(tmp_path):
             return trace, run(8)
 
     check_that_training_went_on(record)
+
+
+def test_a_read_only_file_system_leaves_training_alone(tmp_path, monkeypatch):
+    """Modes do not stop root, a mount does: opening for writing fails with EROFS."""
+
+    def refuse(self, mode="r", *args, **kwargs):
+        if "w" in mode or "x" in mode:
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+        return opened(self, mode, *args, **kwargs)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", refuse)
+
+    def record():
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            return trace, run(8)
+
+    trace = check_that_training_went_on(record)
+    assert "Read-only file system" in trace.log.of(RecorderFailed)[0].message
+    assert list(tmp_path.iterdir()) == []
+    with pytest.warns(AutogradvizWarning, match="Read-only"), pytest.raises(RuntimeError):
+        with autogradviz.record(keep_steps=2, path=tmp_path / "crash.agv"):
+            run(9, fail_at=7)
+
+
+def test_a_file_system_that_becomes_read_only_leaves_training_alone(
+    tmp_path, small_batches, monkeypatch
+):
+    """As after an error of the disk: the kernel remounts it, and every write fails."""
+
+    class Remounted:
+        def __init__(self, file):
+            self._file = file
+            self._writes = 0
+
+        def write(self, content):
+            self._writes += 1
+            if self._writes > 4:
+                raise OSError(errno.EROFS, "Read-only file system")
+            return self._file.write(content)
+
+        def truncate(self, size):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+    def open_once(self, path):
+        original(self, path)
+        self.file = Remounted(self.file)
+
+    original = stream.Stream.__init__
+    monkeypatch.setattr(stream.Stream, "__init__", open_once)
+
+    def record():
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            return trace, run(8)
+
+    check_that_training_went_on(record)
+    torn = autogradviz.load(tmp_path / "run.agv")
+    assert steps_in(torn)[0] == 0
+    assert torn.log.problem.startswith("the recording has no end")
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -15,7 +15,7 @@ from autogradviz.log import Log
 @pytest.fixture
 def early(monkeypatch):
     """Seal early and often."""
-    for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60), ("SLACK", 20)):
+    for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60)):
         monkeypatch.setattr(f"autogradviz.recorder.sealing.{name}", value)
 
 
@@ -149,3 +149,23 @@ def test_backwards_of_several_threads_are_sealed_whole(early):
     assert len(trace.log.sealed) > 0
     assert [event.seq for event in trace.log] == list(range(len(trace.log)))
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]) >= 60
+
+
+def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
+    def sizes(recorder):
+        return {
+            "ops": len(recorder.saves._ops),
+            "packed": len(recorder.saves._packed),
+            "regions": len(recorder.state._before),
+            "writes": sum(map(len, recorder.versions._reached.values())),
+            "rows": recorder.log.recent_count,
+        }
+
+    with autogradviz.record() as trace:
+        recorder = trace._held.__self__
+        train(40)
+        before = sizes(recorder)
+        train(160)
+        after = sizes(recorder)
+    assert len(trace.log.of(StepEnded)) == 200
+    assert {name for name, size in after.items() if size > 1.2 * before[name] + 100} == set()

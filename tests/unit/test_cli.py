@@ -11,6 +11,7 @@ import pytest
 import autogradviz
 from autogradviz import log
 from autogradviz.cli import main
+from autogradviz.events import StepEnded
 
 TITLE = "ExpBackward0.result was written before backward needed it"
 
@@ -50,12 +51,74 @@ def run(*arguments):
     return main([str(argument) for argument in arguments])
 
 
+def shown(capsys, path):
+    assert run("show", path) == 0
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_show_says_what_a_trace_holds(folder, capsys):
-    assert run("show", save_failing(folder / "x.agv")) == 0
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys, save_failing(folder / "x.agv"))
     assert lines[0] == "x.agv  torch 2.13.0"
-    assert lines[1] == "graph    1 nodes, 0 edges, 1 backward"
-    assert any(TITLE in line for line in lines)
+    assert lines[1:3] == [
+        "steps   none ended; 1 backward",
+        "graph   1 node, 0 edges",
+    ]
+    assert "saved   32 B at the peak, 1 storage" in lines
+    assert lines[lines.index("saved at the peak, by module") + 1].split()[:2] == ["32", "B"]
+    assert lines[lines.index("findings") + 1].split()[:2] == ["certain", "ExpBackward0.result"]
+    assert any(line.endswith("train.py:5") for line in lines)
+
+
+def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
+    blocks = [
+        [
+            m.module(i + 1, f"blocks.{i}"),
+            m.entered_module(i, i + 1, nr=i),
+            m.op("exp", (i + 1,), inputs=(50,), nr=i, call=i, duration_ns=2_000_000),
+            m.exited_module(i, nr=i + 1),
+            m.node(i, "ExpBackward0", nr=i),
+            m.tensor(i + 1, storage_nbytes=1_000_000),
+            m.saved(i, i + 1, node=i, slot="result", nr=i),
+        ]
+        for i in range(3)
+    ]
+    regions = [
+        [
+            m.entered(i, call=i),
+            m.exited(i),
+            m.recompute(i, i),
+            m.recomputed(i),
+        ]
+        for i in range(2)
+    ]
+    facts = [
+        m.began(torch_version="2.13.0", model_name="GPT"),
+        m.module(0, ""),
+        blocks,
+        m.tensor(9, storage_nbytes=500_000),
+        m.op("sum", (9,), nr=9),
+        m.node(9, "SumBackward0", nr=9),
+        m.saved(9, 9, node=9, slot="self", nr=9),
+        m.backward(),
+        regions,
+        m.backward_ended(),
+        [m.fact(StepEnded, step=n, end_seq=0) for n in (7, 8)],
+    ]
+    log.save(m.make_log(facts), folder / "x.agv")
+    lines = shown(capsys, folder / "x.agv")
+    assert "steps       2 (7 to 8), 1 backward" in lines
+    assert "saved       3.5 MB at the peak, 4 storages" in lines
+    place = lines.index("saved at the peak, by module")
+    bars = [line.split() for line in lines[place + 1 : place + 3]]
+    assert [bar[:2] + bar[3:] for bar in bars] == [
+        ["3.0", "MB", "blocks.*", "3", "alike,", "1.0", "MB", "each"],
+        ["500.0", "kB", "GPT", "itself"],
+    ]
+    assert [len(bar[2]) for bar in bars] == [24, 4]
+    place = lines.index("recomputed, by module")
+    assert lines[place + 1].split()[:3] == ["blocks.*", "2", "times"]
+    (checkpoint,) = (line for line in lines if line.startswith("checkpoint"))
+    assert checkpoint.split()[1:5] == ["2", "regions,", "2", "recomputations"]
 
 
 def test_diagnose_names_the_line_to_change(folder, capsys):

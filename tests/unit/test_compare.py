@@ -8,6 +8,7 @@ import autogradviz
 from autogradviz import log
 from autogradviz.cli import main
 from autogradviz.comparison import Comparison, Difference, compare
+from autogradviz.events import NormRead
 from autogradviz.trace import Trace
 
 STEP = (
@@ -76,6 +77,47 @@ def test_values_are_compared_where_both_know_them():
         ("values", "first difference", "exp → float32[8]", "exp → float32[8]")
     ]
     assert not compare(step(5), step(-1))
+
+
+def leaves(*norms, arrived=True):
+    """Return facts of some parameters' gradients: "w0" and so on, with their norms."""
+    return [
+        [
+            m.tensor(i),
+            m.parameter(i, f"w{i}"),
+            m.leaf(i, i),
+            m.accumulated(i, i) if arrived else [],
+            m.fact(NormRead, backward_id=1, tensor_id=i, place="gradient", norm=norm),
+        ]
+        for i, norm in enumerate(norms)
+    ]
+
+
+def test_a_gradient_that_no_longer_arrives_is_told():
+    model = m.module(0, "")
+    found = compare(trace(model, leaves(1.0)), trace(model, leaves(1.0, arrived=False)))
+    assert told(found) == [("gradients", "w0", "arrived", "none")]
+
+
+def test_a_gradient_that_is_no_longer_finite_is_told():
+    model = m.module(0, "")
+    found = compare(trace(model, leaves(1.0, 2.0)), trace(model, leaves(1.0, None)))
+    assert told(found) == [("gradients", "w1", "arrived", "NaN or infinite")]
+
+
+def test_norms_are_told_the_most_changed_first_and_the_rest_counted():
+    model = m.module(0, "")
+    before = [1.0, 2.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    after = [1.0005, 1.0, 0.5, 8.0, 5.1, 6.3, 8.0, 8.2]
+    found = compare(trace(model, leaves(*before)), trace(model, leaves(*after)))
+    assert told(found) == [
+        ("gradients", "norm of w2", "0", "0.5"),
+        ("gradients", "norm of w1", "2", "1"),
+        ("gradients", "norm of w3", "4", "8"),
+        ("gradients", "norm of w6", "7", "8"),
+        ("gradients", "norm of w5", "6", "6.3"),
+        ("gradients", "norms of 2 others", "", "differ by up to 2.4%"),
+    ]
 
 
 def test_errors_are_compared():
