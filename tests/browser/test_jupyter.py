@@ -165,7 +165,11 @@ class Server:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(timeout=20)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:  # it ends its kernels first, which may take long
+            self.process.kill()
+            self.process.wait()
         self.log.close()
 
     def write(self, name, *cells):
