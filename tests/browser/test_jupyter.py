@@ -295,6 +295,13 @@ def test_two_widgets_stand_side_by_side(run, picture, server):
     page.screenshot(path=picture(f"{server.app}-two-light"))
 
 
+def test_a_large_graph_is_laid_out_in_a_thread_in_the_notebook(run):
+    page = run("large.ipynb", SHOW.format(scene="large"))
+    page.wait_for_selector(".agv-canvas[data-camera]")
+    assert any(worker.url.startswith("blob:") for worker in page.workers)
+    assert page.is_hidden(".agv-busy")
+
+
 def test_a_cell_that_runs_again_leaves_one_widget(run):
     page = run("again.ipynb", SHOW_TRACE)
     page.wait_for_selector(".agv-canvas[data-camera]")
