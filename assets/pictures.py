@@ -73,7 +73,9 @@ def record_mutation() -> autogradviz.Trace:
     raise AssertionError
 
 
-def shoot(page: Page, trace: autogradviz.Trace, folder: Path, views: dict[str, str]) -> None:
+def shoot(
+    page: Page, trace: autogradviz.Trace, folder: Path, views: dict[str, str], axis: str = "time"
+) -> None:
     """Open a trace's report and take a picture of each view, by the rail's words."""
     report = folder / "report.html"
     trace.html(report)
@@ -83,6 +85,8 @@ def shoot(page: Page, trace: autogradviz.Trace, folder: Path, views: dict[str, s
             page.goto(report.as_uri())
             page.wait_for_selector(".agv-shell")
             page.get_by_role("button", name=view).first.click()
+            if view == "Tensors":
+                page.locator(f".agv-pane-tensors button[aria-label={axis}]").click()
             page.wait_for_timeout(400)  # the picture waits for no event of its own
             page.screenshot(path=PICTURES / f"{name}-{theme}.png")
 
@@ -96,6 +100,8 @@ def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
     page.wait_for_selector(".agv-shell")
     page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first.click()
     page.select_option(".agv-menu select", "bytes")
+    page.locator(".agv-canvas").focus()
+    page.keyboard.press("f")
     strip = page.locator(".agv-strip").bounding_box()
     assert strip is not None
     page.mouse.click(strip["x"] + 0.47 * strip["width"], strip["y"] + 30)
@@ -118,7 +124,9 @@ def main() -> None:
         page = chromium.new_page(viewport={"width": 1280, "height": 760})
         shoot(page, bug, Path(name), {"bug": "Graph", "checkpoint": "Checkpoint"})
         shoot(page, step, Path(name), {"timeline": "Timeline", "tensors": "Tensors"})
-        shoot(page, mutation, Path(name), {"lifeline": "Tensors"})
+        page.set_viewport_size({"width": 1280, "height": 560})
+        shoot(page, mutation, Path(name), {"lifeline": "Tensors"}, axis="events")
+        page.set_viewport_size({"width": 1280, "height": 760})
         shoot_replay(page, step, Path(name))
         chromium.close()
 

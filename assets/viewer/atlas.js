@@ -1,6 +1,7 @@
 // @ts-check
 /** What can be looked up about a scene, worked out once. */
 
+import { later } from "./decode.js";
 import { lifeOf } from "./replay.js";
 
 /**
@@ -20,47 +21,83 @@ import { lifeOf } from "./replay.js";
  * @property {number} end of the recording, in nanoseconds, never 0
  */
 
+/** Stands for all lists that hold nothing: most do not, and there are hundreds of thousands. */
+const NONE = /** @type {any[]} */ (/** @type {unknown} */ (Object.freeze([])));
+
+/**
+ * Lists of what belongs to each of `count` things.
+ *
+ * @template Row
+ * @param {number} count
+ * @param {Row[]} rows
+ * @param {(row: Row) => number} ownerOf
+ * @param {(row: Row, at: number) => any} [valueOf] the row itself when left out
+ * @returns {any[][]}
+ */
+function listed(count, rows, ownerOf, valueOf = (row) => row) {
+  /** @type {any[][]} */
+  const lists = new Array(count).fill(NONE);
+  rows.forEach((row, at) => {
+    const owner = ownerOf(row);
+    if (lists[owner] === NONE) lists[owner] = [valueOf(row, at)];
+    else lists[owner].push(valueOf(row, at));
+  });
+  return lists;
+}
+
 /**
  * @param {import("./types.js").Scene} scene
  * @returns {Atlas}
  */
 export function makeAtlas(scene) {
-  const lists = (/** @type {any[]} */ rows) => Array.from(rows, () => /** @type {any[]} */ ([]));
-  /** @type {Atlas} */
+  const { nodes, groups, edges, storages, moments } = scene;
+  const found = scene.findings.flatMap((finding, at) =>
+    [...new Set(finding.nodes)].map((node) => ({ node, at })),
+  );
+  /** @type {Map<string, Map<number, string>>} */
+  const source = new Map();
+  for (const line of scene.lines) {
+    const lines = source.get(line.filename) ?? new Map();
+    source.set(line.filename, lines.set(line.lineno, line.text));
+  }
   const atlas = {
     scene,
-    chips: lists(scene.nodes),
-    pennants: lists(scene.nodes),
-    findings: lists(scene.nodes),
-    users: lists(scene.nodes),
-    inputs: lists(scene.nodes),
-    members: lists(scene.groups),
-    children: lists(scene.groups),
-    source: new Map(),
+    chips: listed(nodes.length, scene.chips, (chip) => chip.node),
+    pennants: listed(nodes.length, scene.pennants, (pennant) => pennant.node),
+    findings: listed(
+      nodes.length,
+      found,
+      ({ node }) => node,
+      ({ at }) => at,
+    ),
+    members: listed(
+      groups.length,
+      nodes,
+      (node) => node.group,
+      (node) => node.index,
+    ),
+    children: listed(
+      groups.length,
+      groups.slice(1),
+      (group) => group.parent,
+      (group) => group.index,
+    ),
+    moments: listed(storages.length, moments, (moment) => moment.storage),
+    storageOf: new Map(storages.map((each) => [each.storage_id, each.index])),
+    source,
     lives: new Map(),
-    moments: lists(scene.storages),
-    storageOf: new Map(scene.storages.map((each) => [each.storage_id, each.index])),
     end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
-  for (const chip of scene.chips) atlas.chips[chip.node].push(chip);
-  for (const moment of scene.moments) atlas.moments[moment.storage].push(moment);
-  for (const pennant of scene.pennants) atlas.pennants[pennant.node].push(pennant);
-  scene.findings.forEach((finding, at) =>
-    new Set(finding.nodes).forEach((n) => atlas.findings[n].push(at)),
-  );
-  for (const edge of scene.edges) {
-    atlas.users[edge.target].push(edge.source);
-    atlas.inputs[edge.source].push(edge.target);
-  }
-  for (const node of scene.nodes) atlas.members[node.group].push(node.index);
-  for (const group of scene.groups) {
-    if (group.parent >= 0) atlas.children[group.parent].push(group.index);
-  }
-  for (const line of scene.lines) {
-    const lines = atlas.source.get(line.filename) ?? new Map();
-    atlas.source.set(line.filename, lines.set(line.lineno, line.text));
-  }
-  return atlas;
+  const ends = (/** @type {"source" | "target"} */ at, /** @type {"source" | "target"} */ other) =>
+    listed(
+      nodes.length,
+      edges,
+      (edge) => edge[at],
+      (edge) => edge[other],
+    );
+  later(atlas, "users", () => ends("target", "source"));
+  later(atlas, "inputs", () => ends("source", "target"));
+  return /** @type {Atlas} */ (/** @type {unknown} */ (atlas));
 }
 
 /**

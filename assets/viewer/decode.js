@@ -108,7 +108,7 @@ function unpackLayout(group, strings) {
  * @param {string} name
  * @param {() => any} make
  */
-function later(row, name, make) {
+export function later(row, name, make) {
   Object.defineProperty(row, name, {
     configurable: true,
     get: () => {

@@ -137,7 +137,10 @@ function groupParts(store, index) {
     ),
   ];
   parts.push(...findingParts(store, [...new Set(nodes.flatMap((n) => atlas.findings[n]))]));
-  const chips = nodes.flatMap((n) => atlas.chips[n]).sort((a, b) => b.nbytes - a.nbytes);
+  const chips = largestFirst(
+    nodes.flatMap((n) => atlas.chips[n]),
+    LONGEST,
+  );
   parts.push(
     ...savedParts(store, chips),
     ...parameterParts(nodes.flatMap((n) => atlas.pennants[n])),
@@ -165,4 +168,20 @@ function neighbourParts(store, index) {
         .map((node) => itemRow(store, node, store.scene.nodes[node].module));
       return section(title, "", h("div", {}, ...rows), more(nodes));
     });
+}
+
+/**
+ * The largest tensors first; behind those that are listed, order does not matter.
+ *
+ * @param {import("./types.js").Chip[]} chips
+ * @param {number} count how many are listed
+ * @returns {import("./types.js").Chip[]}
+ */
+function largestFirst(chips, count) {
+  const sizes = chips.map((chip) => chip.nbytes);
+  const order = Float64Array.from(sizes).sort();
+  const least = order[Math.max(0, order.length - count)] ?? 0;
+  const large = chips.filter((_, at) => sizes[at] >= least);
+  large.sort((a, b) => b.nbytes - a.nbytes);
+  return [...large, ...chips.filter((_, at) => sizes[at] < least)];
 }

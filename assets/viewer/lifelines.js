@@ -1,12 +1,13 @@
 // @ts-check
 /** One row a storage: when it was saved, written, taken back and let go. */
 
-import { hueOfSpan, paintTimes, paintTorn, startDrawing } from "./chart.js";
+import { paintTimes, paintTorn, startDrawing } from "./chart.js";
 import { clockOf } from "./clock.js";
 import { h } from "./dom.js";
 import { formatBytes } from "./format.js";
 import { momentWords, paintBreak, paintMoment } from "./moments.js";
-import { roundRect, widthOf, write } from "./paint_text.js";
+import { write } from "./paint_text.js";
+import { paintPhases } from "./phases.js";
 import { sameItem } from "./store.js";
 import { mix } from "./theme.js";
 import { placeTooltip } from "./tooltip.js";
@@ -46,6 +47,7 @@ export class Lifelines {
     );
     this.element = h("div", { class: "agv-lives" }, this.canvas, this.scroller, this.tooltip);
     this.spacer.style.height = `${this.rows.length * ROW}px`;
+    this.rowsHeight = HEAD + this.rows.length * ROW + AXIS;
     this.scroller.addEventListener("scroll", () => this.draw());
     this.scroller.addEventListener("click", (event) => this.#click(event));
     this.scroller.addEventListener("pointermove", (event) => this.#hover(event));
@@ -100,7 +102,7 @@ export class Lifelines {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);
     const bottom = height - AXIS;
-    this.#paintBands(pen, bottom);
+    paintPhases(pen, x, this.store.scene.spans, HEAD, bottom);
     pen.ctx.save();
     pen.ctx.beginPath();
     pen.ctx.rect(0, HEAD, width, bottom - HEAD);
@@ -117,34 +119,6 @@ export class Lifelines {
       paintTorn(pen, { left: x(end), top: HEAD, right: width, bottom });
     }
     this.#paintNow(pen, bottom);
-  }
-
-  /**
-   * Forward, backward and recomputation, above the lines and faintly behind them.
-   *
-   * @param {Pen} pen
-   * @param {number} bottom
-   */
-  #paintBands(pen, bottom) {
-    const { ctx, palette } = pen;
-    for (const span of this.store.scene.spans) {
-      if (span.depth || !["forward", "backward", "optimizer", "recompute"].includes(span.kind)) {
-        continue;
-      }
-      const left = this.#x(span.start_ns);
-      const width = Math.max(1.5, this.#x(span.end_ns) - left);
-      const hue = hueOfSpan(palette, span.kind);
-      const inner = span.kind === "recompute";
-      ctx.fillStyle = mix(hue, palette.surface, inner ? 0.35 : 0.2);
-      if (inner) ctx.fillRect(left, HEAD - 6, width, 3);
-      else roundRect(ctx, left, 3, width, 15, 2);
-      if (!inner) ctx.fill();
-      if (!inner && widthOf(pen, span.kind, 10, 600) + 12 < width) {
-        write(pen, span.kind, left + 6, 10.5, { size: 10, weight: 600, color: hue });
-      }
-      ctx.fillStyle = `${hue}0d`;
-      if (!inner) ctx.fillRect(left, HEAD, width, bottom - HEAD);
-    }
   }
 
   /**
@@ -198,8 +172,9 @@ export class Lifelines {
     const { ctx, palette } = pen;
     const moments = this.store.atlas.moments[storage.index];
     const again = moments[0]?.kind === "recomputed";
+    const broken = storage.state === "broken";
     const plain = again ? palette.recompute : palette.saved;
-    const hue = storage.state === "broken" ? palette.mutation : plain;
+    const hue = broken ? palette.mutation : plain;
     for (let at = 0; at < storage.holds.length; at += 2) {
       const left = this.#x(storage.holds[at]);
       const open = storage.holds[at + 1] < 0;
@@ -213,13 +188,15 @@ export class Lifelines {
     }
     let free = -Infinity; // a glyph that would cover the one before it steps aside
     const lastWrite = moments.findLastIndex((moment) => moment.kind === "written");
+    /** @type {[number, number]} */
+    let room = [0, 0]; // the widest between two glyphs after the last write
     moments.forEach((moment, at) => {
-      free = paintMoment(pen, moment, this.#x(moment.time_ns), middle, plain, free);
-      if (at !== lastWrite || storage.state !== "broken") return;
-      const next = moments.slice(at + 1).find((later) => this.#x(later.time_ns) > free);
-      const end = next ? this.#x(next.time_ns) - 10 : this.#x(this.store.atlas.end);
-      paintBreak(pen, storage, moment, [free, end], middle);
+      const x = this.#x(moment.time_ns);
+      if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
+      free = paintMoment(pen, moment, x, middle, plain, free);
     });
+    if (lastWrite < 0 || !broken) return;
+    paintBreak(pen, storage, moments[lastWrite], room, middle);
   }
 
   /**

@@ -9,6 +9,9 @@ import { mix } from "./theme.js";
 /** @typedef {import("./paint_text.js").Pen} Pen */
 /** @typedef {import("./types.js").SceneMoment} SceneMoment */
 
+/** How far a circle may step aside. */
+const CLOSE = 12;
+
 /**
  * One thing that happened to a storage.
  *
@@ -53,6 +56,8 @@ export function paintMoment(pen, moment, x, middle, hue, free) {
       paintGlyph(ctx, "clone", x, middle, 13, palette.recompute);
       return x + 9;
     default: {
+      // One circle stands for all that were let go at once.
+      if (free - x > CLOSE) return free;
       const at = Math.max(x, free + 4);
       paintDot(ctx, at, middle, 3.6, palette.surface, palette.text2);
       return at + 4;

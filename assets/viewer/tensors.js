@@ -23,6 +23,9 @@ const KEY = [
   ["release", "release", "agv-muted"],
 ];
 
+/** The height of a view's head. */
+const HEAD = 46;
+
 export class Tensors {
   /**
    * @param {Store} store
@@ -62,6 +65,8 @@ export class Tensors {
       this.#tablePanel(),
       this.#memoryPanel(),
     );
+    // Few lives need little room.
+    this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD}px`);
   }
 
   destroy() {

@@ -15,6 +15,7 @@ import { placeTooltip } from "./tooltip.js";
 /** @typedef {[start: number, end: number]} Stretch */
 
 const DRAG_FROM = 4;
+const HEAD = 46;
 /** @type {Record<string, string>} */
 const KINDS = { mode: "switched" };
 
@@ -53,6 +54,7 @@ export class Timeline {
     this.tooltip.hidden = true;
     this.sums = new Sums(store);
     this.element = this.#frame();
+    this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD}px`);
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);

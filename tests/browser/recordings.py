@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from make_scene import Box, scene_of
 
 
 class Block(nn.Module):
@@ -150,3 +157,14 @@ def long_chain():
         x.sum().backward()
 
     return record(None, step)
+
+
+@cache
+def large():
+    """Return a scene of 2,000 nodes of which every group is open."""
+    boxes = [Box(1, "exp")]
+    for i in range(2, 2001):
+        to = [i - 1] + ([i - 7] if i % 11 == 0 else [])
+        boxes.append(Box(i, "relu" if i % 3 else "mm", to=to, module=f"net.part{i // 40}"))
+    scene = scene_of(*boxes)
+    return replace(scene, groups=tuple(replace(group, open=True) for group in scene.groups))

@@ -165,7 +165,11 @@ class Server:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(timeout=20)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:  # it ends its kernels first, which may take long
+            self.process.kill()
+            self.process.wait()
         self.log.close()
 
     def write(self, name, *cells):
@@ -289,6 +293,13 @@ def test_two_widgets_stand_side_by_side(run, picture, server):
     wait_for_python(page, "first.selected", "{}")
     wait_for_python(page, "second.selected['name']", "'SoftmaxBackward0'")
     page.screenshot(path=picture(f"{server.app}-two-light"))
+
+
+def test_a_large_graph_is_laid_out_in_a_thread_in_the_notebook(run):
+    page = run("large.ipynb", SHOW.format(scene="large"))
+    page.wait_for_selector(".agv-canvas[data-camera]")
+    assert any(worker.url.startswith("blob:") for worker in page.workers)
+    assert page.is_hidden(".agv-busy")
 
 
 def test_a_cell_that_runs_again_leaves_one_widget(run):

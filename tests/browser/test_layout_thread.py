@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sys
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import pytest
 import recordings
@@ -16,10 +12,6 @@ from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.html import render_html
 from autogradviz.render.widget import pack
 from autogradviz.scene.payload import to_payload
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-
-from make_scene import Box, scene_of
 
 COUNTED = """
 window.started = 0;
@@ -35,17 +27,6 @@ window.Worker = class {
   terminate() {}
 };
 """
-
-
-@cache
-def large():
-    """Return a scene of 2,000 nodes of which every group is open."""
-    boxes = [Box(1, "exp")]
-    for i in range(2, 2001):
-        to = [i - 1] + ([i - 7] if i % 11 == 0 else [])
-        boxes.append(Box(i, "relu" if i % 3 else "mm", to=to, module=f"net.part{i // 40}"))
-    scene = scene_of(*boxes)
-    return replace(scene, groups=tuple(replace(group, open=True) for group in scene.groups))
 
 
 def show(page, scene, before):
@@ -64,12 +45,12 @@ def picture_of(page):
 
 def test_a_large_graph_is_laid_out_in_a_thread_and_looks_the_same(open_page):
     page = open_page()
-    show(page, large(), COUNTED)
+    show(page, recordings.large(), COUNTED)
     assert page.evaluate("started") == 1
     assert page.is_hidden(".agv-busy")
     for before in (REFUSED, BROKEN):
         other = open_page()
-        show(other, large(), before)
+        show(other, recordings.large(), before)
         assert picture_of(other) == picture_of(page)
 
 
@@ -80,7 +61,7 @@ def test_a_small_graph_needs_no_thread(open_page):
 
 
 def test_what_is_asked_for_while_a_layout_runs_is_shown_after_it(open_page):
-    scene = large()
+    scene = recordings.large()
     page = open_page()
     show(page, scene, COUNTED)
     page.evaluate("document.querySelector('.agv-canvas').focus()")
@@ -104,7 +85,7 @@ def test_what_is_asked_for_while_a_layout_runs_is_shown_after_it(open_page):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_report_lays_out_in_a_thread_too(open_page, tmp_path, theme):
     report = tmp_path / "report.html"
-    report.write_text(render_html(large()), encoding="utf-8")
+    report.write_text(render_html(recordings.large()), encoding="utf-8")
     page = open_page(color_scheme=theme)
     page.add_init_script(COUNTED)
     page.goto(report.as_uri())
@@ -114,7 +95,7 @@ def test_a_report_lays_out_in_a_thread_too(open_page, tmp_path, theme):
 
 def test_a_thread_ends_with_its_viewer(open_page):
     page = open_page()
-    show(page, large(), COUNTED)
+    show(page, recordings.large(), COUNTED)
     assert len(page.workers) == 1
     page.evaluate("unmount()")
     page.wait_for_function("document.body.childElementCount === 0")

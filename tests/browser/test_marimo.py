@@ -91,8 +91,8 @@ def address(tmp_path_factory):
             time.sleep(0.2)  # a poll: the server has no other way to say that it is up
         yield url
     finally:
-        server.terminate()
-        server.wait(timeout=20)
+        server.kill()
+        server.wait()
         log.close()
 
 

@@ -135,3 +135,24 @@ def test_a_group_of_thousands_opens_page_by_page(open_page, picture):
     stage.settle()
     assert stage.page.locator("[role=treeitem]").count() > 10
     stage.page.screenshot(path=picture("pages-light"))
+
+
+@pytest.mark.parametrize("width", [400, 900, 1280])
+def test_what_stands_beside_a_regions_runs_covers_nothing(open_page, picture, width):
+    stage = Stage(
+        open_page(viewport={"width": width, "height": 900}, color_scheme="dark"),
+        recordings.diverging(),
+    )
+    stage.show("checkpoint")
+    stage.settle()
+    main, beside = (
+        stage.page.locator(f".agv-split-three > .agv-{name}").bounding_box()
+        for name in ("main", "beside")
+    )
+    below = main["y"] + main["height"] <= beside["y"] + 1
+    right = main["x"] + main["width"] <= beside["x"] + 1
+    assert below or right
+    assert right == (width == 1280)
+    raised = stage.page.locator(".agv-beside section", has_text="What PyTorch raised")
+    assert "CheckpointError" in raised.inner_text()
+    stage.page.screenshot(path=picture(f"checkpoint-{width}-dark"))
