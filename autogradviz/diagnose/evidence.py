@@ -117,16 +117,17 @@ class Evidence:
 
     def is_buffer(self, storage_id: int) -> bool:
         """Return whether a storage belongs to a registered buffer."""
-        return storage_id in self._buffers
+        return storage_id in self.buffers
 
     @cached_property
-    def _buffers(self) -> set[int]:
+    def buffers(self) -> frozenset[int]:
+        """The storages of registered buffers."""
         storages = (
             self.model.tensors[event.tensor_id].storage_id
             for event in self.model.log.of(ParameterSeen)
             if event.buffer
         )
-        return {storage_id for storage_id in storages if storage_id is not None}
+        return frozenset(storage_id for storage_id in storages if storage_id is not None)
 
     def backward_that_ran(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node ran to its end."""

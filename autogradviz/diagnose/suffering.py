@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from autogradviz.model import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
@@ -16,13 +15,25 @@ _UNINITIALISED: Final = frozenset(
 )
 
 
-def first_other(again: Recomputation) -> OpPair | None:
+def first_other(again: Recomputation, besides: frozenset[int] = frozenset()) -> OpPair | None:
     """Return the first operator that both runs called and that gave other values.
+
+    Those that write one of the storages ``besides`` do not count.
 
     What only one of them called proves nothing: a selective policy recomputes less, debugging
     and gradients inside the region add operators of their own.
     """
-    return next(_others(again), None)
+    return next(
+        (
+            pair
+            for pair in again.pairs
+            if pair.status == "same"
+            and _differ(pair)
+            and pair.forward is not None
+            and besides.isdisjoint(t.storage_id for t in pair.forward.written)
+        ),
+        None,
+    )
 
 
 def came_back_changed(region: Region, again: Recomputation) -> SavedTensor | None:
@@ -93,10 +104,6 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
 
 def _parts(pair: OpPair) -> bool:
     return pair.status in {"removed", "changed"} or (pair.status == "same" and _differ(pair))
-
-
-def _others(again: Recomputation) -> Iterator[OpPair]:
-    return (pair for pair in again.pairs if pair.status == "same" and _differ(pair))
 
 
 def _differ(pair: OpPair) -> bool:

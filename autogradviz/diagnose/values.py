@@ -27,7 +27,8 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
         for again in region.recomputations:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family
-            pair = first_other(again)
+            # A counter or a running statistic that moved on twice is told as that.
+            pair = first_other(again, besides=evidence.buffers)
             if pair is None and again.first_difference is None:
                 pair = _saver(region, again)
             if pair is not None:
