@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
-
     from autogradviz.model import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
 _UNINITIALISED: Final = frozenset(
