@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.aliases import parameters, passed_as
+from autogradviz.diagnose.unnamed import unnamed_writes
 from autogradviz.diagnose.wording import attribute_name, base_name
-from autogradviz.diagnose.writes import Write, item_writes, writes
+from autogradviz.diagnose.writes import Write, writes
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
@@ -23,7 +24,7 @@ def item_key(state_name: str) -> str | None:
 
 
 def find_candidates(evidence: Evidence, region: Region, state_name: str) -> list[Candidate]:
-    """Return the statements that write something of that name, or an item of that key.
+    """Return the statements that write, or may write, what has that name.
 
     ``scale = ...`` does not write ``config.scale``, unless nothing else does. What was given to
     the region as an argument cannot be written by giving its name to something else.
@@ -36,16 +37,15 @@ def find_candidates(evidence: Evidence, region: Region, state_name: str) -> list
         for write in writes(filename, name)
         if not (given and write.rebinds)
     ]
-    key = item_key(state_name)
-    by_key = [
+    unnamed = [
         (filename, write)
-        for filename in (evidence.user_files if key is not None else ())
-        for write in item_writes(filename, key or "")
+        for filename in evidence.user_files
+        for write in unnamed_writes(filename, attribute_name(state_name), item_key(state_name))
     ]
     attribute = "." in base_name(state_name)
     fitting = [c for c in named if given or c[1].attribute == attribute or c[1].alias]
     known = {(filename, write.lineno) for filename, write in named}
-    found = (fitting or named) + [c for c in by_key if (c[0], c[1].lineno) not in known]
+    found = (fitting or named) + [c for c in unnamed if (c[0], c[1].lineno) not in known]
     return [c for c in found if c[1].function.rpartition(".")[2] != "__init__"]
 
 

@@ -64,8 +64,29 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         if unseen is not None:
             return unseen
     others = [change for change in changes if change is not best]
-    cause = _cause_of(evidence, best, others, find_culprit(evidence, region, again, best))
+    culprit = find_culprit(evidence, region, again, best) or _seen_beside(evidence, best, others)
+    cause = _cause_of(evidence, best, others, culprit)
     return cause if rank(best)[0] else replace(cause, confidence="likely")
+
+
+def _seen_beside(
+    evidence: Evidence, best: StateChanged, others: list[StateChanged]
+) -> SourceLocation | None:
+    """Return the line that was seen writing something else of the same object.
+
+    A library's function writes much at once: pruning registers a hook and replaces the weight.
+    """
+    owner = base_name(best.state_name).rpartition(".")[0]
+    return next(
+        (
+            evidence.model.location(other.stack_id)
+            for other in others
+            if other.stack_id is not None
+            and base_name(other.state_name).rpartition(".")[0] == owner
+            and other.in_forward == best.in_forward
+        ),
+        None,
+    )
 
 
 def _changes(

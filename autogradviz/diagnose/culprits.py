@@ -76,7 +76,7 @@ def find_writer(
         return (
             inside if in_forward else outside,
             2 * fits + (write.direction == "changed"),
-            not write.by_key,
+            not write.unnamed,
             int(key is not None and key == write.key),
             -write.lineno,
         )

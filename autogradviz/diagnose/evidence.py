@@ -52,8 +52,8 @@ class Evidence:
     def buffers_written(self, ops: Iterable[Op]) -> dict[int, Op]:
         """Return the buffers that some ops wrote, by storage id, each with the first of them."""
         found: dict[int, Op] = {}
-        for op in ops if self._buffers else ():
-            for storage_id in _written_storages(op) & self._buffers:
+        for op in ops if self.buffers else ():
+            for storage_id in _written_storages(op) & self.buffers:
                 found.setdefault(storage_id, op)
         return found
 
@@ -135,13 +135,14 @@ class Evidence:
         return ""
 
     @cached_property
-    def _buffers(self) -> set[int]:
+    def buffers(self) -> frozenset[int]:
+        """The storages of registered buffers."""
         storages = (
             self.model.tensors[event.tensor_id].storage_id
             for event in self.model.log.of(ParameterSeen)
             if event.buffer
         )
-        return {storage_id for storage_id in storages if storage_id is not None}
+        return frozenset(storage_id for storage_id in storages if storage_id is not None)
 
     def backward_that_ran(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node ran to its end."""

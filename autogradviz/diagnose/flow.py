@@ -55,6 +55,7 @@ class End:
     kind: EndKind
     op: Op  # the first that had a gradient to pass on and made no node
     culprit: SourceLocation | None
+    guessed: bool = False  # what follows was computed from its numbers, as far as one can tell
 
     @property
     def name(self) -> str:
@@ -111,7 +112,7 @@ class Flow:
             return None  # its forward runs without gradients, and they pass all the same
         off = self.switched_off(op)
         if off is not None:
-            end = End("switch", op, self._switch_line(off, op))
+            end = End("switch", op, self.switch_line(off, op))
         elif op.name == "detach":
             end = End("detach", op, op.location)
         elif op.name == "_local_scalar_dense":
@@ -141,7 +142,7 @@ class Flow:
             found[event.thread, event.mode].append(event)
         return found
 
-    def _switch_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
+    def switch_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
         """Return the ``with`` line, or the decorator's, that switched gradients off."""
         model = self._evidence.model
         thrown = model.location(event.stack_id)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.rewriting import rewritten
 from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import (
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         Node,
         Region,
         SavedTensor,
+        SourceLocation,
         Unpack,
     )
 
@@ -144,7 +147,7 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack
                 _shared_counter(saved, write),
             ]
         ),
-        fix=_fix(model, saved, write),
+        fix=_fix(evidence, saved, write),
         confidence=confidence,
         events=(saved.saved_seq, *[entry.seq for entry in writes[:8]], unpack.seq),
         nodes=(node.node_id,),
@@ -184,43 +187,56 @@ def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
     )
 
 
-def _fix(  # noqa: PLR0911 - one way a fix
-    model: Model, saved: SavedTensor, write: HistoryEntry | None
-) -> str:
+def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> str:
     """Return the change that fits the way the write came about."""
     if write is None or write.location is None:
         return "saved = tensor.clone()  # before the op that saves it"
-    stack = model.write_stack(write.seq)
+    text, storage_id = write.location.text, saved.tensor.storage_id
+    stack = evidence.model.write_stack(write.seq)
     if any("/optim/" in place.filename.replace("\\", "/") for place in stack):
         return (
             "# call step() only after every backward() that uses these weights,\n"
             "# or run the forward again between step() and the next backward()"
         )
-    name = _op_name(write)
-    text = write.location.text
-    if name == "increment_version":
+    if _op_name(write) == "increment_version":
         return "# write to a copy: the kernel's output must not be a tensor saved for backward"
+    if storage_id is not None and evidence.name_of(storage_id):
+        return f"# use tensor.clone() in the forward, or move this after backward():\n# {text}"
+    return _of_statement(evidence, storage_id, write, write.location)
+
+
+def _of_statement(
+    evidence: Evidence, storage_id: int | None, write: HistoryEntry, line: SourceLocation
+) -> str:
+    """Return the statement that wrote, written anew, or what to change about it."""
+    text, stack = line.text, evidence.model.write_stack(write.seq)
     if "out=" in text:
         return f"# drop out=, let the op make a new tensor\n# instead of: {text}"
-    if name in {"copy_", "index_put_", "fill_"} and "[" in text and "=" in text:
+    if _within_torch_nn(stack, line):
         return (
-            "# collect the parts in a list and torch.stack() or torch.cat() them,\n"
-            f"# or write to a clone; instead of: {text}"
+            "# make the module, or call the function, with inplace=False; here it is called:\n"
+            f"# {text}"
         )
-    if saved.tensor.tensor_id in model.parameters:
-        return f"# use tensor.clone() in the forward, or move this after backward():\n# {text}"
-    plain = name.rstrip("_")
-    if name.endswith("_") and f".{name}(" in text:
-        return _out_of_place(text, name, plain)
-    return f"# make a new tensor instead of writing in place; instead of: {text}"
+    anew = rewritten(line, part=_writes_part(evidence, storage_id, write))
+    return anew or f"x = x.clone()  # x being what is written, before this line\n{text}"
 
 
-def _out_of_place(text: str, name: str, plain: str) -> str:
-    before, _, after = text.partition(f".{name}(")
-    target = re.search(r"[\w.\[\]]+$", before)
-    if target is None:
-        return f"# use .{plain}(...), which makes a new tensor; instead of: {text}"
-    return f"{target.group()} = {target.group()}.{plain}({after}  # instead of .{name}(...)"
+def _within_torch_nn(stack: Iterable[SourceLocation], line: SourceLocation) -> bool:
+    """Return whether a line called something of torch.nn, which wrote."""
+    inner = takewhile(lambda p: (p.filename, p.lineno) != (line.filename, line.lineno), stack)
+    return any("/torch/nn/" in place.filename.replace("\\", "/") for place in inner)
+
+
+def _writes_part(evidence: Evidence, storage_id: int | None, write: HistoryEntry) -> bool:
+    """Return whether a write went through a view of a part of a storage."""
+    written = [
+        tensor
+        for op in (evidence.writers.get(storage_id, ()) if storage_id is not None else ())
+        if op.location == write.location
+        for tensor in op.written
+        if tensor.storage_id == storage_id
+    ]
+    return any(tensor.nbytes < tensor.storage_nbytes for tensor in written)
 
 
 def _undetailed(model: Model, node: Node | None) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
@@ -41,6 +42,7 @@ def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
     graded = set(flow.leaves)
     ended: dict[int, tuple[End, ...]] = {}
     number: End | None = None
+    copied: End | None = None
     for op in flow.forward:
         if op.seq > before:
             break
@@ -53,16 +55,30 @@ def _ends_behind(evidence: Evidence, roots: set[int], before: int) -> list[End]:
             end = End("reentrant", op, regions[op.region_id].location)
         if end is not None and end.kind == "number":
             number = end
+        if end is not None and end.kind == "detach":
+            copied = end
         found = [end] if end is not None else []
         found += [earlier for s in sorted(taken) for earlier in ended.get(s, ())]
         if not found and op.name == "lift_fresh":
-            found = [number or End("fresh", op, op.location)] if graded - flow.leaves else []
+            fresh = number or _before(copied, op) or End("fresh", op, op.location)
+            found = [fresh] if graded - flow.leaves else []
         if not found and given and flow.switched_off(op) is not None:
             found = [e for e in [flow.end_at(op, set())] if e is not None]
         for storage_id in given:
             ended[storage_id] = tuple({(e.kind, e.culprit): e for e in found}.values())[:_SHOWN]
     found = [end for root in roots for end in ended.get(root, ())]
     return sorted(found, key=lambda end: -end.op.seq)
+
+
+def _before(copied: End | None, op: Op) -> End | None:
+    """Return the detach whose numbers a new tensor was made of: one in the same function."""
+    if copied is None or copied.culprit is None or op.location is None:
+        return None
+    same = (copied.culprit.filename, copied.culprit.function) == (
+        op.location.filename,
+        op.location.function,
+    )
+    return replace(copied, guessed=True) if same else None
 
 
 def _describe(evidence: Evidence, ends: list[End]) -> Finding:
@@ -89,7 +105,7 @@ def _describe(evidence: Evidence, ends: list[End]) -> Finding:
         ),
         fix=end.fix,
         # One end alone is the cause; of several the log cannot tell which one was meant.
-        confidence="likely" if others or end.kind == "fresh" else "certain",
+        confidence="likely" if others or end.guessed or end.kind == "fresh" else "certain",
         events=(end.op.seq, error.seq),
     )  # fmt: skip
 

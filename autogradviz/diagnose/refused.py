@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.wording import fit, quoted
+from autogradviz.diagnose.flow import Flow
+from autogradviz.diagnose.wording import fit, op_words, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +64,13 @@ def find_refused(evidence: Evidence) -> Iterator[Finding]:
         return
     _, title, why, fix = reason
     culprit = evidence.raised_at()
+    if "nference" in reason[0]:
+        yield _made_in_inference_mode(evidence, error.seq, *reason[1:])
+        return
     victim = _viewed_at(evidence, error.message)
     text = culprit.text if culprit is not None else ""
     yield Finding(
-        slug="inference-tensor" if "nference" in reason[0] else "inplace-refused",
+        slug="inplace-refused",
         title=title,
         culprit=culprit,
         victim=victim or culprit,
@@ -83,6 +87,40 @@ def find_refused(evidence: Evidence) -> Iterator[Finding]:
         confidence="certain" if culprit is not None else "likely",
         events=(error.seq,),
     )
+
+
+def _made_in_inference_mode(
+    evidence: Evidence, error_seq: int, title: str, why: str, fix: str
+) -> Finding:
+    """Say where the mode was switched on under which the last such tensor was made."""
+    flow = Flow(evidence)
+    made = [
+        (line, op)
+        for op in reversed(flow.forward)
+        if (off := flow.switched_off(op)) is not None
+        and off.mode == "inference"
+        and (line := flow.switch_line(off, op)) is not None
+    ]
+    raised = evidence.raised_at()
+    line, op = made[0] if made else (raised, None)
+    return Finding(
+        slug="inference-tensor",
+        title=title,
+        culprit=line,
+        victim=raised,
+        explanation=fit(
+            [
+                "This line raised:",
+                quoted(raised),
+                why,
+                *(["Such tensors were made under the mode that is switched on here:", quoted(line),
+                   f"the last by {op_words(op)}"] if op is not None else []),
+            ]
+        ),
+        fix=fix.format(text=raised.text if raised is not None else ""),
+        confidence="likely" if made or raised is None else "certain",
+        events=(*([op.seq] if op is not None else []), error_seq),
+    )  # fmt: skip
 
 
 def _viewed_at(evidence: Evidence, message: str) -> SourceLocation | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a tensor read by a region was written before it was read again."""
     for region in evidence.model.regions:
-        for again in region.recomputations[:1]:
+        for again in region.recomputations:
             found = evidence.written_after(region, again.started_seq)
             if found is not None:
                 yield _mutated(evidence, region, again, *found)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op, SavedTensor, Tensor, Unpack
+    from autogradviz.model import Node, Op, SavedTensor, SourceLocation, Tensor, Unpack
 
 # Which of a node's gradients needs a slot: where that gradient was not computed, the slot was
 # not read. By node name without its number, then slot.
@@ -136,13 +136,18 @@ def _describe(
             else "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
             "# or do that write after backward()"
             if write is None
-            else "with torch.no_grad():\n    tensor.clamp_(...)  # not tensor.data: then PyTorch "
-            "can tell\n# and move the write after backward()"
+            else "# move this after backward(), and do not write through .data, so that PyTorch "
+            f"can tell:\nwith torch.no_grad():\n    {_without_data(culprit)}"
         ),
         confidence="certain" if _changed(unpack) and write and culprit else "likely",
         events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
     )
+
+
+def _without_data(culprit: SourceLocation | None) -> str:
+    text = culprit.text if culprit is not None else "tensor.clamp_(...)"
+    return text.replace(".data", "")
 
 
 def _why(*, fused: bool, seen: bool) -> str:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from autogradviz.model import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
 _UNINITIALISED: Final = frozenset(
@@ -16,31 +14,46 @@ _UNINITIALISED: Final = frozenset(
 )
 
 
-def first_other(again: Recomputation) -> OpPair | None:
+def first_other(again: Recomputation, besides: frozenset[int] = frozenset()) -> OpPair | None:
     """Return the first operator that both runs called and that gave other values.
+
+    Those that write one of the storages ``besides`` do not count.
 
     What only one of them called proves nothing: a selective policy recomputes less, debugging
     and gradients inside the region add operators of their own.
     """
-    return next(_others(again), None)
+    return next(
+        (
+            pair
+            for pair in again.pairs
+            if pair.status == "same"
+            and _differ(pair)
+            and pair.forward is not None
+            and besides.isdisjoint(t.storage_id for t in pair.forward.written)
+        ),
+        None,
+    )
 
 
-def came_back_changed(region: Region) -> SavedTensor | None:
-    """Return the first saved tensor of a region that backward was given with other content.
+def came_back_changed(region: Region, again: Recomputation) -> SavedTensor | None:
+    """Return the first saved tensor that a recomputation gave backward with other content.
 
     The noise of a randomised ReLU is saved before it is drawn, and drawn before its node runs,
     unless early stop ends a recomputation at that save.
     """
-    stopped = any(again.outcome == "early_stop" for again in region.recomputations)
+    later = (other.started_seq for other in region.recomputations)
+    until = min((seq for seq in later if seq > again.started_seq), default=None)
     last = region.saved[-1].op if region.saved else None
     return next(
         (
             saved
             for saved in region.saved
             for unpack in saved.unpacks
-            if None not in {unpack.saved_hash, unpack.seen_hash}
+            if again.started_seq < unpack.seq
+            and (until is None or unpack.seq < until)
+            and None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
-            and (saved.slot != "noise" or (stopped and saved.op is last))
+            and (saved.slot != "noise" or (again.outcome == "early_stop" and saved.op is last))
         ),
         None,
     )
@@ -48,7 +61,11 @@ def came_back_changed(region: Region) -> SavedTensor | None:
 
 def values_agree(region: Region, again: Recomputation) -> bool:
     """Return whether contents were recorded, and show that both runs computed the same."""
-    return contents_known(region) and not _any_parts(again) and came_back_changed(region) is None
+    return (
+        contents_known(region)
+        and not _any_parts(again)
+        and came_back_changed(region, again) is None
+    )
 
 
 def may_agree(region: Region, again: Recomputation) -> bool:
@@ -78,7 +95,7 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
             if op.sequence_nr is not None or region.reentrant:  # its forward makes no nodes
                 return op.location
             reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
-    changed = came_back_changed(region)
+    changed = came_back_changed(region, again)
     if changed is not None:
         return changed.location
     return next((pair.forward.location for pair in others.values() if pair.forward), None)
@@ -86,10 +103,6 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
 
 def _parts(pair: OpPair) -> bool:
     return pair.status in {"removed", "changed"} or (pair.status == "same" and _differ(pair))
-
-
-def _others(again: Recomputation) -> Iterator[OpPair]:
-    return (pair for pair in again.pairs if pair.status == "same" and _differ(pair))
 
 
 def _differ(pair: OpPair) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
+from autogradviz.diagnose.one_sided import find_one_sided
 from autogradviz.diagnose.wording import short
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) 
     return (
         unrestored_random(region, again)
         or _asks_for_gradients(evidence, region, again)
+        or find_one_sided(evidence, region)
         or _never_the_same(evidence, region, again)
     )
 

@@ -24,10 +24,11 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
     if evidence.model.error is not None:
         return
     for region in evidence.model.regions:
-        for again in region.recomputations[:1]:
+        for again in region.recomputations:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family
-            pair = first_other(again)
+            # A counter or a running statistic that moved on twice is told as that.
+            pair = first_other(again, besides=evidence.buffers)
             if pair is None and again.first_difference is None:
                 pair = _saver(region, again)
             if pair is not None:
@@ -40,7 +41,7 @@ def _saver(region: Region, again: Recomputation) -> OpPair | None:
 
     Early stop ends a recomputation while its last operator saves: it never gave a result.
     """
-    changed = came_back_changed(region)
+    changed = came_back_changed(region, again)
     op = changed.op if changed is not None else None
     return next((p for p in again.pairs if op is not None and p.forward is op), None)
 

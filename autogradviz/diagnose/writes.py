@@ -40,7 +40,7 @@ class Write:
     key: str | None = None  # of an item, as source: "'flag'"
     attribute: bool = False  # of an object, not a variable
     alias: bool = False  # through another name
-    by_key: bool = False  # an item of something whose name is not known
+    unnamed: bool = False  # the statement does not say what it writes
     rebinds: bool = False  # gives the name to something else: ``name = ...``
 
 
@@ -75,42 +75,6 @@ def _through_aliases(filename: str, name: str) -> Iterator[Write]:
                         yield Write(line, function, direction, _key(target), alias=True)
 
 
-def item_writes(filename: str, key: str) -> list[Write]:
-    """Return the statements that write an item of that key, of whatever: ``self["mode"] = ...``.
-
-    Args:
-        filename: where to look.
-        key: the key as source; only strings are looked for, numbers say too little.
-    """
-    if key[:1] not in {"'", '"'}:
-        return []
-    return [
-        Write(getattr(node, "lineno", 0), function, direction, key, by_key=True)
-        for function, owner in functions(filename)
-        for node in own_nodes(owner)
-        if (direction := _writes_item(node, ast.literal_eval(key))) is not None
-    ]
-
-
-def _writes_item(node: ast.AST, key: str) -> Direction | None:
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        written = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in targets)
-        return "grew" if written else None
-    if isinstance(node, ast.Delete):
-        gone = any(isinstance(t, ast.Subscript) and _says(t.slice, key) for t in node.targets)
-        return "shrank" if gone else None
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return None
-    if node.func.attr == "update":
-        given = [part for part in node.args if isinstance(part, ast.Dict)]
-        words = any(word.arg == key for word in node.keywords)
-        keys = any(_says(each, key) for part in given for each in part.keys if each is not None)
-        return "grew" if words or keys else None
-    named = bool(node.args) and _says(node.args[0], key)
-    return {"pop": "shrank", "setdefault": "grew"}.get(node.func.attr) if named else None  # type: ignore[return-value]
-
-
 def _key(target: ast.AST) -> str | None:
     return ast.unparse(target.slice) if isinstance(target, ast.Subscript) else None
 
@@ -122,7 +86,7 @@ def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
         for target in (part for each in targets for part in _flat(each)):
             if is_named(target, name):
                 yield target, "grew" if isinstance(target, ast.Subscript) else "changed"
-            elif isinstance(target, ast.Subscript) and _says(target.slice, name):
+            elif isinstance(target, ast.Subscript) and says(target.slice, name):
                 yield ast.Constant(name), "changed"  # vars(config)["name"] = ...
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         yield from (
@@ -139,19 +103,20 @@ def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]
     if isinstance(called, ast.Name):
         if called.id == "next" and node.args and is_named(node.args[0], name):
             yield node.args[0], "changed"
-        elif called.id in {"setattr", "delattr"} and any(_says(part, name) for part in node.args):
+        elif called.id in {"setattr", "delattr"} and any(says(part, name) for part in node.args):
             yield ast.Constant(name), "changed"
     elif isinstance(called, ast.Attribute):
         direction = _METHODS.get(called.attr)
         if direction is not None and is_named(called.value, name):
             yield _without_items(called.value), direction
-        elif called.attr in _REGISTERS and node.args and _says(node.args[0], name):
+        elif called.attr in _REGISTERS and node.args and says(node.args[0], name):
             yield ast.Constant(name), "grew"
         elif called.attr == "update" and any(word.arg == name for word in node.keywords):
             yield ast.Constant(name), "changed"  # vars(config).update(name=...)
 
 
-def _says(node: ast.AST, name: str) -> bool:
+def says(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is that very text."""
     return isinstance(node, ast.Constant) and node.value == name
 
 

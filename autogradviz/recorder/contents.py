@@ -7,6 +7,7 @@ import contextvars
 import functools
 import hashlib
 import itertools
+import logging
 import operator
 import random
 import sys
@@ -98,6 +99,8 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
         parts = list(value.gi_frame.f_locals.items())
     elif kind in _WRAPPERS and hasattr(value, "__reduce__"):
         parts = [(f"[{n}]", part) for n, part in enumerate(value.__reduce__()[1])]
+    elif kind is logging.Logger:
+        parts = [("level", logging.Logger.getEffectiveLevel(value))]
     elif kind is functools.partial:
         parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
     elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
