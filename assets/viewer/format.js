@@ -37,6 +37,8 @@ function figures(value) {
   return value.toFixed(value >= 9.995 ? 1 : 2).replace(/\.?0+$/, "");
 }
 
+const counts = new Intl.NumberFormat("en-US");
+
 /**
  * A count with thousands apart: `2,914`.
  *
@@ -44,7 +46,7 @@ function figures(value) {
  * @returns {string}
  */
 export function formatCount(count) {
-  return count.toLocaleString("en-US");
+  return counts.format(count);
 }
 
 /**
