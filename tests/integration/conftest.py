@@ -1,8 +1,10 @@
 """Integration tests import their helpers by name, and run torch on one thread."""
 
+import logging
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -10,3 +12,11 @@ torch.set_num_threads(1)
 
 import daily_programs  # noqa: E402, F401 - they join the programs; the path must be there first
 import odd_programs  # noqa: E402, F401
+
+
+@pytest.fixture
+def quiet():
+    """PyTorch logs in words that pytest, where it listens, fails to put together."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

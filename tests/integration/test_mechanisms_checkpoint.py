@@ -37,6 +37,7 @@ def test_keyword_arguments_reach_both_runs():
     assert [row.status for row in trace.scene.diffs] == ["same", "same", "not_rerun"]
 
 
+@pytest.mark.usefixtures("quiet")
 def test_debugging_that_was_switched_on_for_all_regions_is_told():
     with set_checkpoint_debug_enabled(True), autogradviz.record() as trace:
         y = checkpoint(work, leaf(), use_reentrant=False)

@@ -1,6 +1,5 @@
 """Hooks around saved tensors, versions and checkpoint's options are recorded, and drawn."""
 
-import logging
 from functools import partial
 from pathlib import Path
 
@@ -236,14 +235,6 @@ def test_a_buffers_writes_are_recorded_with_its_name():
 
 
 # --- checkpoint's options -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def quiet():
-    """PyTorch logs in words that pytest, where it listens, fails to put together."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.usefixtures("quiet")
