@@ -116,8 +116,11 @@ def _share_ops(
 
 
 def _is_checkpoints_own(op: Op, stacks: Stacks) -> bool:
-    """Return whether checkpoint itself called the op, to hold inputs and recomputed tensors."""
-    if op.name != "detach":
+    """Return whether checkpoint itself called the op, to hold inputs and recomputed tensors.
+
+    A function of C++ that is checkpointed is called from there as well: names tell them apart.
+    """
+    if op.name not in {"detach", "empty"}:  # the second one before PyTorch 2.13
         return False
     return stacks.calling_file(op.stack_id).endswith("torch/utils/checkpoint.py")
 
