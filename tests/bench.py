@@ -144,13 +144,14 @@ def main(names: tuple[str, ...]) -> None:
 
     tables = {step: partial(table, step) for step in STEPS}
     tables[bench_flat.TITLE] = bench_flat.table
-    written = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
-    kept = {part.splitlines()[0]: part for part in written.split("### ") if part.strip()}
     for title, measured in tables.items():
         if not names or title.startswith(names):
-            kept[title] = measured().removeprefix("### ").rstrip() + "\n"
-            parts = [f"### {kept[each].rstrip()}\n" for each in tables if each in kept]
-            TABLE.write_text("\n".join(parts), encoding="utf-8")
+            found = measured()
+            written = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
+            parts = {part.splitlines()[0]: part for part in written.split("### ") if part}
+            parts[title] = found.removeprefix("### ")
+            kept = [f"### {parts[each].rstrip()}\n" for each in tables if each in parts]
+            TABLE.write_text("\n".join(kept), encoding="utf-8")
 
 
 if __name__ == "__main__":
