@@ -51,7 +51,8 @@ class Entry:
         self.backward_id = backward_id
         self.keep_graph = keep_graph
         self.state = state
-        self.hooked: list[tuple[NodeTag, dict[Any, Any]]] = []
+        self.hooked: list[NodeTag] = []
+        self.hooks: list[dict[Any, Any]] = []  # where each stands
         self.threads = {state.number: state}  # that nodes of this backward ran on
         # Where the thread stood: an exception leaves contexts open behind it.
         self.depths = (
@@ -60,9 +61,10 @@ class Entry:
 
     def remove_hooks(self) -> None:
         """Take every hook off again."""
-        for tag, hooks in self.hooked:
+        for tag, hooks in zip(self.hooked, self.hooks, strict=False):
             hooks.pop(tag, None)
         self.hooked.clear()
+        self.hooks.clear()
 
 
 class BackwardTable:
@@ -129,7 +131,8 @@ class BackwardTable:
         if tag.hooked_by in self._open:
             return  # an outer backward's hooks hear this node already
         tag.hooked_by = entry.backward_id
-        entry.hooked.append((tag, node.register_prehook(tag)))
+        entry.hooks.append(node.register_prehook(tag))
+        entry.hooked.append(tag)
         if tag.leaf is not None and not tag.leaf_watched:
             tag.leaf_watched = True
             self._recorder.hooks.watch_leaf(node.variable, tag.leaf)

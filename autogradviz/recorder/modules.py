@@ -80,6 +80,9 @@ class ModuleTable:
     def _add(self, module: torch.nn.Module, name: str, parent: int | None) -> int:
         module_id = self._count
         self._count += 1
+        dead = self._known.get(id(module))  # whose address is used anew
+        if dead is not None:
+            self._let_go(dead[1])
         self._known[id(module)] = (weakref.ref(module), module_id)
         self._names[module_id] = name
         self._recorder.emit(ModuleSeen, module_id, parent, name, type(module).__name__)
@@ -88,11 +91,14 @@ class ModuleTable:
     def forget(self) -> None:
         """Let go of modules that have died."""
         dead = [(key, number) for key, (module, number) in self._known.items() if module() is None]
-        running = {number for state in self._recorder.threads for number in state.modules}
         for key, number in dead:
             del self._known[key]
-            if number not in running:
-                self._names.pop(number, None)
+            self._let_go(number)
+
+    def _let_go(self, module_id: int) -> None:
+        """Forget a dead module's name, unless a call of it is still open."""
+        if not any(module_id in state.modules for state in self._recorder.threads):
+            self._names.pop(module_id, None)
 
     @property
     def living(self) -> AbstractSet[int]:

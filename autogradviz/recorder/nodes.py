@@ -80,7 +80,11 @@ class NodeTable:
         wide = self._recorder.saves.wide
         thread = self._recorder.threads.state().number
         heap: list[tuple[int, int, Any, NodeTag]] = []
-        trail: list[list[NodeTag]] = []  # each node's tag, then those of its next nodes
+        # Each node's tag, and the numbers of its next nodes; lists in a list would keep the
+        # garbage collector busy.
+        trail: list[NodeTag] = []
+        below: list[tuple[int, ...]] = []
+        heights: dict[int, int] = {NO_ID: 0}
         for root in roots:
             tag = self.tag(root)
             if tag.walk != self._walk:
@@ -91,27 +95,28 @@ class NodeTable:
             order, _, node, tag = heapq.heappop(heap)
             if self._too_deep or tag.depth > SAFE_DEPTH or -order in wide:
                 self._stop_below(tag)
+                heights[tag.node_id] = tag.height
                 continue
             following = node.next_functions
-            family = [tag]
-            next_ids = self._follow(heap, following, family)
+            next_ids = self._follow(heap, following, tag.depth + 1)
             if tag.seen < self.oldest:
                 sequence_nr = None if order == _LAST else -order
                 next_inputs = tuple([index for _, index in following])
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
             if visit is not None:
                 visit(node, tag)
-            trail.append(family)
-        for tag, *below in reversed(trail):
-            height = max([child.height for child in below]) if below else 0
-            tag.height = height + 1
+            trail.append(tag)
+            below.append(next_ids)
+        for tag, next_ids in zip(reversed(trail), reversed(below), strict=True):
+            height = max([heights.get(child, 1) for child in next_ids], default=0)
+            tag.height = heights[tag.node_id] = height + 1
             if height >= SAFE_DEPTH and not self._too_deep:
                 self._stop_below(tag)
                 self._too_deep = True
 
-    def _follow(self, heap: list[Any], following: Any, family: list[NodeTag]) -> tuple[int, ...]:
-        """Queue the next nodes of a tag, and add theirs to it; return all their numbers."""
-        gate, walk, depth = self._recorder.gate, self._walk, family[0].depth + 1
+    def _follow(self, heap: list[Any], following: Any, depth: int) -> tuple[int, ...]:
+        """Queue a node's next nodes, which stand at a depth; return their numbers."""
+        gate, walk = self._recorder.gate, self._walk
         ids = []
         for child, _ in following:
             if child is None:
@@ -123,7 +128,6 @@ class NodeTable:
                 tag = metadata[gate] = NodeTag(self._count, gate)
                 self._count += 1
             ids.append(tag.node_id)
-            family.append(tag)
             if tag.walk != walk:
                 tag.walk = walk
                 tag.depth = depth

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.events import NO_ID, TensorUnpacked
-from autogradviz.recorder.tags import NodeTag, Slot
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.tags import NodeTag
 
 _RAW: Final = "_raw_saved_"
 
@@ -64,14 +64,14 @@ class SlotTable:
         if slot.unpack_hook is not None:
             save = saves.slot_found(kept, tag.node_id, label, sequence_nr)
             if save is not None:
-                tag.saved += (Slot(save.saved_id, "", None, save.version, None),)
+                tag.saved += ((save.saved_id, "", None, save.version, None),)
             else:  # packed before the recording, or by hooks put on this one slot
                 known = kept if isinstance(kept, torch.Tensor) else None
                 saved_id = saves.new(
                     known, packed_by="user", node_id=tag.node_id, sequence_nr=sequence_nr,
                     slot=label,
                 )  # fmt: skip
-                tag.saved += (Slot(saved_id, "", None, None, None),)
+                tag.saved += ((saved_id, "", None, None, None),)
             return
         if not isinstance(kept, torch.Tensor):
             return
@@ -89,7 +89,7 @@ class SlotTable:
             tensor_id, packed_by="pytorch", node_id=tag.node_id, sequence_nr=sequence_nr,
             slot=label, version=version, stack_id=stack_id,
         )  # fmt: skip
-        tag.saved += (Slot(saved_id, attribute, index, version, saved_hash),)
+        tag.saved += ((saved_id, attribute, index, version, saved_hash),)
 
     def _label(self, attribute: str, index: int | None) -> str:
         """Return what users call a slot: "self", "tensors[2]"."""
@@ -121,6 +121,6 @@ class SlotTable:
     def release(self, tag: NodeTag) -> None:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.state().number
-        for slot in tag.saved:
-            self._recorder.saves.released(slot.saved_id, thread)
+        for saved_id, *_ in tag.saved:
+            self._recorder.saves.released(saved_id, thread)
         tag.saved = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogradviz.interrupts import interrupt_again
 from autogradviz.recorder.dynamo import hidden
@@ -12,14 +12,12 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Gate
 
 
-class Slot(NamedTuple):
-    """One saved tensor of one node."""
+Slot: TypeAlias = tuple[int, str, int | None, int | None, int | None]
+"""One saved tensor of one node: save, attribute, place in it, version, fingerprint.
 
-    saved_id: int
-    attribute: str  # "" for a save that went through hooks
-    place: int | None  # in a slot that holds a list
-    version: int | None
-    saved_hash: int | None
+The attribute is "" for a save that went through hooks; a place is one in a slot that holds a list.
+A plain tuple, since the garbage collector never lets go of a named one.
+"""
 
 
 class NodeTag(OwnHook):

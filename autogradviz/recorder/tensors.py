@@ -64,7 +64,6 @@ class Sparse(dict[int, int]):
 class Window(NamedTuple):
     """What tensors of one shape and type share; there are few of them, and many tensors."""
 
-    size: torch.Size
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
@@ -76,7 +75,7 @@ class _Storage(weakref.ref[torch.UntypedStorage]):
     __slots__ = ("number", "windows")
 
     number: int
-    windows: list[tuple[Any, ...]]
+    windows: tuple[tuple[Any, ...], ...]
     """The keys of its tensors, at least one; the address stands first in each."""
 
 
@@ -128,17 +127,17 @@ class TensorTable:
     def _define(self, key: tuple[Any, ...], tensor: torch.Tensor) -> int:
         address, offset, size, dtype = key
         window = self._windows.get((size, dtype)) or self._window(tensor)
-        key = (address, offset, window.size, dtype)
+        key = (address, offset, window.shape, dtype)  # equal, and no load on the garbage collector
         storage = tensor.untyped_storage()
         with self._lock:
             known = self._storages.get(address)
             if known is None:
                 known = self._storages[address] = _Storage(storage, self._dead.append)
                 known.number = self._storage_count
-                known.windows = [key]
+                known.windows = (key,)
                 self._storage_count += 1
             else:
-                known.windows.append(key)
+                known.windows += (key,)
             tensor_id = self._ids[key] = self._new(known.number)
         self._tell(
             self._threads.state().number, None, tensor_id, known.number, window.shape, window.dtype,
@@ -150,7 +149,7 @@ class TensorTable:
         size, dtype = shape_of(tensor), tensor.dtype
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = tensor.numel() * tensor.element_size()
-        window = Window(size, shape, _word(dtype), int(nbytes))
+        window = Window(shape, _word(dtype), int(nbytes))
         self._windows[size, dtype] = window
         return window
 

@@ -224,7 +224,7 @@ def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     for name, limit in (
         ("stacks.MAX_STACKS", 400),
         ("hooks.MAX_HOOKS", 50),
-        ("tensors.MAX_WINDOWS", 600),
+        ("tensors.MAX_WINDOWS", 60),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
     for name, limit in (("_SLACK", 64), ("saves.MAX_CUSTOM", 50)):
