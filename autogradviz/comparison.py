@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
@@ -57,8 +58,10 @@ class Comparison:
         if not self.differences:
             return Text("No differences.")
         table = Table(box=None, pad_edge=False)
-        for title in ("", "", *self.titles):
-            table.add_column(Text(title))
+        table.add_column(style="dim")
+        table.add_column(no_wrap=True)
+        for title in self.titles:
+            table.add_column(Text(title), overflow="fold")
         aspect = ""
         for each in self.differences:
             shown = "" if each.aspect == aspect else each.aspect
@@ -175,7 +178,7 @@ def _signature(op: Op) -> Hashable:
 
 def _describe(op: Op) -> str:
     shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
-    place = f" at {op.location}" if op.location else ""
+    place = f" at {PurePath(str(op.location)).name}" if op.location else ""
     return f"{op.name} → {shapes}{place}"
 
 

@@ -1,9 +1,10 @@
 """What a long flight recording costs in memory: ``python tests/bench_flight.py [STEPS]``.
 
-Trains a small checkpointed model for 10,000 steps under ``record(keep_steps=3)`` and writes the
-curve to ``assets/flight.md``.
+Trains a small checkpointed model for 10,000 steps under ``record(keep_steps=3)``, and writes the
+table to ``assets/flight.md`` and the curve to ``assets/flight.svg``.
 """
 
+import math
 import os
 import sys
 import time
@@ -15,9 +16,10 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.events import RecordingEnded
 
-POINTS = 10
+POINTS = 100  # of the curve; the table has every tenth
 PAGE = os.sysconf("SC_PAGE_SIZE")
-TARGET = Path(__file__).parent.parent / "assets" / "flight.md"
+ROW_NBYTES = 480  # what a row of the log takes, measured over a million events
+ASSETS = Path(__file__).parent.parent / "assets"
 
 
 class Net(torch.nn.Module):
@@ -62,16 +64,81 @@ def write(points, seconds_a_step):
         "Resident memory of a training under `record(keep_steps=3)`: "
         f"{seconds_a_step * 1e3:.1f} ms a step, CPU (`python tests/bench_flight.py`).",
         "",
+        "![Resident memory is flat from the first steps to the last](flight.svg)",
+        "",
         "| after step | events so far | events held | resident memory |",
         "|---|---|---|---|",
     ]
     lines += [
         f"| {step:,} | {seq:,} | {held:,} | {nbytes / 1e6:.1f} MB |"
-        for step, nbytes, held, seq in points
+        for step, nbytes, held, seq in points[:: max(len(points) // 10, 1)]
     ]
     text = "\n".join(lines) + "\n"
-    TARGET.write_text(text, encoding="utf-8")
+    (ASSETS / "flight.md").write_text(text, encoding="utf-8")
+    (ASSETS / "flight.svg").write_text(curve(points), encoding="utf-8")
     sys.stdout.write(text)
+
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 260, 64, 44, 696, 208
+STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #57606a }
+.title { font-size: 14px; font-weight: 600; fill: #1f2328 }
+.page { fill: #ffffff } .rule { stroke: #d0d7de }
+.held { stroke: #0b6e4f; fill: none; stroke-width: 2 } .end { fill: #0b6e4f; font-weight: 600 }
+.all { stroke: #8c959f; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #9198a1 } .title { fill: #e6e6e6 } .page { fill: #0d1117 } .rule { stroke: #30363d }
+  .held { stroke: #4cc9a0 } .end { fill: #4cc9a0 } .all { stroke: #7d8590 }
+}
+"""
+
+
+def curve(points):
+    """Return resident memory over steps as SVG, and what all events would take as rows."""
+    steps, events = points[-1][0], points[-1][3]
+    base = points[0][1]
+    most = max(nbytes for _, nbytes, _, _ in points)
+    top = math.ceil(2 * most / 1e8) * 1e8
+
+    def place(step, nbytes):
+        x = LEFT + (RIGHT - LEFT) * step / steps
+        return f"{x:.1f},{BOTTOM - (BOTTOM - TOP) * nbytes / top:.1f}"
+
+    held = " ".join(place(step, nbytes) for step, nbytes, _, _ in points)
+    leaves = (top - base) / (ROW_NBYTES * events)  # part of the steps after which all are too many
+    rows = f"{place(0, base)} {place(steps * min(leaves, 1), top)}"
+    marks = [
+        f'<line class="rule" x1="{LEFT}" x2="{RIGHT}" y1="{y}" y2="{y}"/>'
+        f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{nbytes / 1e6:.0f} MB</text>'
+        for nbytes in (0, top / 4, top / 2, 3 * top / 4, top)
+        for y in [round(BOTTOM - (BOTTOM - TOP) * nbytes / top)]
+    ]
+    marks += [
+        f'<text x="{LEFT + (RIGHT - LEFT) * part / 4:.0f}" y="{BOTTOM + 20}" '
+        f'text-anchor="{anchor}">{steps * part // 4:,}</text>'
+        for part, anchor in enumerate(("start", "middle", "middle", "middle", "end"))
+    ]
+    last = points[-1][1]
+    x, y = place(steps, last).split(",")
+    x_rows = LEFT + (RIGHT - LEFT) * min(leaves, 1)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'width="{WIDTH}" height="{HEIGHT}" role="img">',
+            f"<title>Resident memory of {steps:,} steps under record(keep_steps=3)</title>",
+            f"<style>{STYLE}</style>",
+            f'<rect class="page" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
+            f'<text class="title" x="{LEFT}" y="26">Resident memory, record(keep_steps=3)</text>',
+            *marks,
+            f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 40}" text-anchor="middle">steps</text>',
+            f'<polyline class="all" points="{rows}"/>',
+            f'<text x="{x_rows + 10:.0f}" y="{TOP + 16}">were all events held as rows</text>',
+            f'<polyline class="held" points="{held}"/>',
+            f'<text class="end" x="{x}" y="{float(y) + 18:.0f}" text-anchor="end">'
+            f"{last / 1e6:.0f} MB after {events:,} events</text>",
+            "</svg>",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -289,6 +289,20 @@ def test_an_endless_step_is_bounded_too(monkeypatch):
     assert "older events are gone" in trace.log.of(RecorderLimited)[0].message
 
 
+def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.keeping.BATCH", 500)
+    monkeypatch.setattr("autogradviz.recorder.keeping.MAX_BESIDE_FILE", 2_000)
+    with autogradviz.record(path=tmp_path / "run.agv") as trace:
+        recorder = trace._held.__self__
+        x = torch.ones(2)
+        for _ in range(5_000):
+            x = x + 1
+        held = len(recorder.log)
+    assert held < 2_600
+    assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.add.Tensor"]) == 5_000
+    assert trace.log.problem is None
+
+
 # --- on disk -------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """Recordings so long that their old events become columns while they go on."""
 
+import os
+import signal
 import threading
 
 import pytest
@@ -9,7 +11,8 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.events import OpCalled, RecorderFailed, StepEnded, TensorSaved
-from autogradviz.log import Log
+from autogradviz.log import Log, log
+from autogradviz.log.encoding import cut
 
 
 @pytest.fixture
@@ -169,3 +172,23 @@ def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
         after = sizes(recorder)
     assert len(trace.log.of(StepEnded)) == 200
     assert {name for name, size in after.items() if size > 1.2 * before[name] + 100} == set()
+
+
+def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
+    sent = []
+
+    def cut_and_interrupt(rows):
+        for pieces in cut(rows):
+            yield pieces
+            if len(sent) < 3:
+                sent.append(os.kill(os.getpid(), signal.SIGINT))
+
+    monkeypatch.setattr(log, "cut", cut_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        with autogradviz.record() as trace:
+            train(20)
+    assert len(sent) == 1
+    assert len(trace.log.sealed) > 0
+    seqs = [event.seq for event in trace.log]
+    assert seqs == sorted(set(seqs))
+    assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being told when it came
