@@ -28,6 +28,9 @@ SETTERS: Final = {
     "module hooks": ("register_module", ".remove"),
 }  # fmt: skip
 
+_UNNAMED: Final = frozenset({"", "none", "on", "off", "True", "False"})
+"""Positions of a switch: they name no context."""
+
 
 def find_context(
     evidence: Evidence,
@@ -38,7 +41,7 @@ def find_context(
 ) -> SourceLocation | None:
     """Return the ``with`` around the region's forward that made the difference, or a setter."""
     before = change.before if change.state_kind == "context" else ""
-    named = tuple(word.strip() for word in before.split(",") if word.strip() not in {"", "none"})
+    named = tuple(word.strip() for word in before.split(",") if word.strip() not in _UNNAMED)
     around = _around(evidence, region)
     for wanted in (named, words):
         for filename, lineno, function, text in around:

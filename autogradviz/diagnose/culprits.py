@@ -177,7 +177,11 @@ def _hooked(
         for lineno, function, called in source.calls(filename, words)
         if added or called.endswith(".remove")
     ]
-    return _nearest(evidence, region, again, found)
+    place = _nearest(evidence, region, again, found)
+    owner, _, method = place.function.rpartition(".") if place is not None else ("", "", "")
+    if method not in _CONTEXT_FUNCTIONS:
+        return place
+    return find_context(evidence, region, again, (owner.rpartition(".")[2],), change) or place
 
 
 def _made(evidence: Evidence, name: str) -> SourceLocation | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.causes import find_cause
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.suffering import came_back_changed, contents_known
 from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def find_shifted_saves(evidence: Evidence) -> Iterator[Finding]:
 def _first_shifted(region: Region, again: Recomputation) -> tuple[SavedTensor, SavedTensor] | None:
     if again.first_difference is None:
         return None
+    if contents_known(region) and came_back_changed(region, again) is None:
+        return None  # another branch that saves the same in the same order
     return next(
         (
             (first, second)

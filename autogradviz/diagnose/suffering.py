@@ -53,6 +53,8 @@ def came_back_changed(region: Region, again: Recomputation) -> SavedTensor | Non
             and (until is None or unpack.seq < until)
             and None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
+            # BatchNorm's statistics are written by its own forward, and not read in training.
+            and not (saved.slot or "").startswith("running_")
             and (saved.slot != "noise" or (again.outcome == "early_stop" and saved.op is last))
         ),
         None,

@@ -92,7 +92,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)
     parts: list[tuple[str, Any]] = []
     if kind is types.MethodType:
-        parts = [("__self__", value.__self__), ("", value.__func__)]
+        parts = [("", value.__func__), ("__self__", value.__self__)]
     elif kind is contextvars.ContextVar:
         parts = [("", value.get(None))]
     elif kind is types.GeneratorType and value.gi_frame is not None:

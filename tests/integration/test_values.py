@@ -107,3 +107,53 @@ def test_without_values_no_content_is_read():
     with autogradviz.record() as trace:
         torch.rand(3, requires_grad=True).exp().sum().backward()
     assert {op.output_hashes for op in trace.model.ops} == {()}
+
+
+def test_another_branch_that_saves_the_same_is_no_finding():
+    linear, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    calls = []
+
+    def region(x):
+        calls.append(1)
+        if len(calls) == 1:
+            return torch.tanh(linear(x))
+        return torch.tanh(linear(x)) * other(x)  # early stop comes before other
+
+    with autogradviz.record(values=True) as trace:
+        checkpoint(region, torch.rand(2, 3), use_reentrant=False).exp().sum().backward()
+    assert surest(trace) == []
+
+
+def test_statistics_that_move_twice_are_not_told_as_other_values():
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
+    with autogradviz.record(net, values=True) as trace:
+        checkpoint(net, torch.rand(4, 3), use_reentrant=False).sum().backward()
+    assert {slug for slug, _ in surest(trace)} == {"checkpoint-effect-repeated"}
+
+
+def test_weights_that_move_between_two_backwards_are_named():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    with autogradviz.record(net, values=True) as trace:
+        out = checkpoint(net, torch.rand(4, 3), use_reentrant=False)
+        out.sum().backward(retain_graph=True)
+        with torch.no_grad():
+            net[2].weight.mul_(2)
+        out.square().sum().backward()
+    assert surest(trace)[0] == ("checkpoint-captured-tensor-mutated", "certain")
+    assert trace.diagnose()[0].culprit.text == "net[2].weight.mul_(2)"
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_gates_that_share_a_storage_are_no_silent_write(values):
+    cell = nn.GRUCell(3, 4)
+    with autogradviz.record(cell, values=values) as trace:
+        state = cell(torch.rand(2, 3), torch.zeros(2, 4))
+        cell(torch.rand(2, 3), state).sum().backward()
+    assert surest(trace) == []
+
+
+def test_noise_that_is_drawn_after_it_was_saved_is_no_other_value():
+    net = nn.Sequential(nn.Linear(8, 8), nn.RReLU(0.1, 0.9), nn.Linear(8, 8))
+    with autogradviz.record(net, values=True) as trace:
+        checkpoint(net, torch.rand(16, 8), use_reentrant=False).square().sum().backward()
+    assert surest(trace) == []
