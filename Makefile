@@ -58,6 +58,7 @@ bench: $(VENV)/.developing ## measure what recording costs, ours and others', an
 	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench.py
 	$(BIN)/python tests/bench_viewer.py
+	$(BIN)/python tests/bench_log.py
 
 calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md
 	$(BIN)/python tests/calibrate.py
