@@ -33,7 +33,7 @@ from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.draws import tell_draw
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.handed import decompose, wrap_numbers
-from autogradviz.recorder.signatures import Signature, read_schema
+from autogradviz.recorder.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import fingerprint
 from autogradviz.recorder.versions import Written, bump_unbumped
@@ -84,7 +84,6 @@ class OpMode(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._signatures: dict[int, Signature] = {}  # by address: hashing an op is Python code
         self._append = recorder.log.appender(OpCalled)
 
     @classmethod
@@ -137,9 +136,7 @@ class OpMode(TorchDispatchMode):
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
         recorder = self._recorder
         try:
-            signature = self._signatures.get(id(func))
-            if signature is None:
-                signature = self._signatures[id(func)] = read_schema(func)
+            signature = SIGNATURES.get(id(func)) or signature_of(func)
             now = _sequence_nr()
             state = recorder.threads.state(now)
             # The node exists before its op is dispatched (counter - 1). Inside a custom

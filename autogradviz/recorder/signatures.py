@@ -26,8 +26,19 @@ class Signature(NamedTuple):
     draw: Draw | None = None  # it may draw random numbers
 
 
-def read_schema(func: Any) -> Signature:
-    """Return the signature of an operator, or of a higher-order operator."""
+SIGNATURES: Final[dict[int, Signature]] = {}
+"""Of the operators that any recording met, by address: hashing an operator is Python code."""
+
+
+def signature_of(func: Any) -> Signature:
+    """Return the signature of an operator, or of a higher-order operator; read once a process."""
+    signature = SIGNATURES.get(id(func))
+    if signature is None:
+        signature = SIGNATURES[id(func)] = _read_schema(func)
+    return signature
+
+
+def _read_schema(func: Any) -> Signature:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator
         name = getattr(func, "name", None)

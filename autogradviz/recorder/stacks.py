@@ -187,7 +187,10 @@ class StackTable:
         if found is not None:
             return found
         self._codes.setdefault(id(code), code)
-        starts, lines = self._starts.setdefault(id(code), _line_starts(code))
+        known = self._starts.get(id(code))
+        if known is None:
+            known = self._starts[id(code)] = _line_starts(code)
+        starts, lines = known
         lineno = lines[max(bisect_right(starts, offset) - 1, 0)]
         filename = code.co_filename
         # A handler that other code's ops pass through is not the line that called them.
