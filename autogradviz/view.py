@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autogradviz.collecting import collector_paused
 from autogradviz.errors import NotAGraphError
 from autogradviz.model import Model
 from autogradviz.scene import build_scene
@@ -98,5 +99,6 @@ def graph(
             "computed outside torch.no_grad()"
         )
         raise NotAGraphError(message)
-    log = Recorder(ops=False, stacks=False).snapshot(model, roots)
+    with collector_paused():
+        log = Recorder(ops=False, stacks=False).snapshot(model, roots)
     return GraphView(build_scene(Model(log), (), depth=depth))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
+from autogradviz.collecting import collector_paused
 from autogradviz.events import field_names
 from autogradviz.log.columns import complete, to_rows
 
@@ -70,7 +69,7 @@ class Batches:
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first; only its own columns are read."""
         found: list[Row] = []
-        with _collector_paused():
+        with collector_paused():
             for batch, runs in self._open_each(kind):
                 for run in runs:
                     found += to_rows(batch, run)
@@ -106,15 +105,3 @@ def open_stream(
         names = pa.ipc.read_schema(pa.py_buffer(head)).names
         options.included_fields = [i for i, name in enumerate(names) if name in columns]
     return pa.ipc.open_stream(pa.py_buffer(b"".join((head, message, _END))), options=options)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking a million new rows again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from autogradviz.collecting import collector_paused
 from autogradviz.scene.boxes import draw_boxes
 from autogradviz.scene.costs import draw_modules
 from autogradviz.scene.facts import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
 
 
+@collector_paused()
 def build_scene(
     model: Model, findings: Sequence[Finding], *, title: str | None = None, depth: int | None = None
 ) -> Scene:

@@ -16,6 +16,7 @@ FLOORS = {
     "events": 0,
     "errors": 0,
     "interrupts": 0,
+    "collecting": 0,
     "log": 1,
     "explain": 1,
     "model": 2,
