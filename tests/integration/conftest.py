@@ -1,6 +1,7 @@
 """Integration tests import their helpers by name, and run torch on one thread."""
 
 import logging
+import signal
 import sys
 from pathlib import Path
 
@@ -20,3 +21,11 @@ def quiet():
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """What a test leaves behind answers Ctrl-C as before."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
