@@ -25,7 +25,8 @@ def quiet():
 
 @pytest.fixture(autouse=True)
 def ctrl_c():
-    """What a test leaves behind answers Ctrl-C as before."""
-    before = signal.getsignal(signal.SIGINT)
+    """Ctrl-C is heard, also where a shell began them in the background, and left as it was."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
+    left = signal.signal(signal.SIGINT, before)
+    assert left is signal.default_int_handler
