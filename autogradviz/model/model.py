@@ -17,6 +17,7 @@ from autogradviz.events import (
 )
 from autogradviz.model.calls import CallIntervals, read_call_intervals
 from autogradviz.model.definitions import (
+    ParameterOwners,
     Tensors,
     read_call_modules,
     read_modules,
@@ -121,7 +122,7 @@ class Model:
         """The autograd graph."""
         parts = GraphParts(
             tensors=self.tensors,
-            owners=read_owners(self.log, self.tensors, self.modules),
+            owners=self._owners,
             links=self._links,
             calls=self._calls,
             call_modules=self._call_modules,
@@ -161,6 +162,7 @@ class Model:
         return build_timeline(
             self.log,
             self.tensors,
+            self._owners,
             self.modules,
             self.ops,
             self.regions,
@@ -214,6 +216,10 @@ class Model:
             for event in self.log.of(HooksDisabled)
         }
         return [Notice(seam="saved tensors", message=words, failure=False) for words in told]
+
+    @cached_property
+    def _owners(self) -> ParameterOwners:
+        return read_owners(self.log, self.tensors, self.modules)
 
     @cached_property
     def _stacks(self) -> Stacks:

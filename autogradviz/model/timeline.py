@@ -19,7 +19,6 @@ from autogradviz.events import (
     RecomputeStopped,
     field_names,
 )
-from autogradviz.model.definitions import read_owners
 from autogradviz.model.marks import find_hook_runs, find_modes, find_moments, find_pairs
 from autogradviz.model.types import Op, Span, SpanKind, Timeline
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.log import Log
-    from autogradviz.model.definitions import Tensors
+    from autogradviz.model.definitions import ParameterOwners, Tensors
     from autogradviz.model.runs import NodeRun
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import Module, Region
@@ -53,6 +52,7 @@ class _Bar(NamedTuple):
 def build_timeline(
     log: Log,
     tensors: Tensors,
+    owners: ParameterOwners,
     modules: dict[int, Module],
     ops: Iterable[Op],
     regions: Iterable[Region],
@@ -66,7 +66,7 @@ def build_timeline(
     end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
     bars: list[_Bar] = [
         *_forwards(log, ops, stacks),
-        *_backwards(log, tensors, end_ns),
+        *_backwards(log, tensors, owners, end_ns),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
         *_nodes(log, runs, end_ns),
@@ -136,8 +136,7 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
         yield _bar(kind, thread, (start_ns, latest), kind, None)
 
 
-def _backwards(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
-    owners = read_owners(log, tensors, {})
+def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:
     ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for event in log.of(BackwardStarted):
         between = event.time_ns, ends.get(event.backward_id, end_ns)

@@ -53,7 +53,7 @@ class WatchedPack:
             recorder.saves.packed(save, result)
             if self._packed_by == "offload":
                 recorder.guarded(
-                    "saved tensors", _tell_moved, recorder, save.saved_id, tensor, result[1]
+                    "saved tensors", _tell_moved, recorder, save.saved_id, tensor, _copy_in(result)
                 )
         return result
 
@@ -112,16 +112,24 @@ class WatchedUnpack:
             stack_id=stack_id,
         )  # fmt: skip
         if self._offload and not failed:
-            _tell_moved(recorder, save.saved_id, packed[1], result)
+            _tell_moved(recorder, save.saved_id, _copy_in(packed), result)
+
+
+def _copy_in(packed: Any) -> torch.Tensor | None:
+    """Return the copy that ``save_on_cpu`` packs behind a device; None where a subclass does not."""
+    pair = type(packed) is tuple and len(packed) == 2  # noqa: PLR2004
+    return packed[1] if pair and isinstance(packed[1], torch.Tensor) else None
 
 
 def _tell_moved(
-    recorder: Recorder, saved_id: int, source: torch.Tensor, target: torch.Tensor
+    recorder: Recorder, saved_id: int, source: torch.Tensor | None, target: torch.Tensor | None
 ) -> None:
     """Record that ``save_on_cpu`` copied a tensor, where it did not keep it as it was."""
+    if source is None or target is None:
+        return
     number = recorder.tensors.number
     with _NoFunctions(), below_autograd(recorder) as allowed:
-        if target is source or not allowed or number(target) == number(source):
+        if not allowed or number(target) == number(source):
             return
         nbytes = target.numel() * target.element_size()
         pinned = (target if target.device.type == "cpu" else source).is_pinned()

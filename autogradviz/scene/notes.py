@@ -15,7 +15,7 @@ from autogradviz.events import (
     TensorMoved,
     TensorSaved,
 )
-from autogradviz.scene.words import format_bytes, plural, short_path
+from autogradviz.scene.words import format_bytes, plural, short_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,4 +109,4 @@ class Notes:
 
     def _place(self, stack_id: int | None) -> str:
         location = self._model.location(stack_id)
-        return "" if location is None else f" · {short_path(location.place)}:{location.lineno}"
+        return "" if location is None else f" · {short_place(location)}"

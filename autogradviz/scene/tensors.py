@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.schema import SceneMoment, SceneStorage
-from autogradviz.scene.words import format_shape, plain_op, short_path
+from autogradviz.scene.words import format_shape, plain_op, short_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +128,7 @@ class _Drawing:
                 region = self._regions.get(-1 if tensor.region_id is None else tensor.region_id)
                 words = [f"argument of checkpointed {region}" if region else words[0]]
             if tensor.location is not None:
-                words.append(f"{short_path(tensor.location.place)}:{tensor.location.lineno}")
+                words.append(short_place(tensor.location))
             lines.append(" · ".join(words))
         if len(kept) > MAX_KEEPERS:
             lines.append(f"and {len(kept) - MAX_KEEPERS:,} more")

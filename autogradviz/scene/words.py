@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.events import HookKind
-    from autogradviz.model.types import Hook
+    from autogradviz.model.types import Hook, SourceLocation
 
 _HOOK_KINDS: Final[dict[HookKind, str]] = {
     "tensor": "tensor hook",
@@ -66,6 +66,11 @@ def short_path(filename: str) -> str:
     return "/".join(filename.replace("\\", "/").split("/")[-2:])
 
 
+def short_place(location: SourceLocation) -> str:
+    """Return a line of source with as much of its path as tells the file: "model/gpt.py:31"."""
+    return f"{short_path(location.place)}:{location.lineno}"
+
+
 def plain_op(name: str) -> str:
     """Return an op's name without the marks of its implementation: "layer_norm", "softmax"."""
     return name.strip("_").removeprefix("native_").removesuffix("_forward") + (
@@ -90,7 +95,7 @@ def hook_words(hook: Hook) -> str:
     if hook.kind != "retain_grad":
         words[0] += f" {hook.name}"
     if hook.location is not None:
-        words.append(f"{short_path(hook.location.place)}:{hook.location.lineno}")
+        words.append(short_place(hook.location))
     elif hook.early:
         words.append("registered before the recording")
     if hook.kind != "retain_grad":

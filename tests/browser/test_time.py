@@ -137,8 +137,7 @@ def test_the_sum_groups_by_module_and_line(timeline):
     assert any(row[0].startswith("recordings.py:") for row in sum_rows(stage))
 
 
-def test_wasd_zooms_and_pans(timeline):
-    stage = timeline(recordings.plain())
+def zoom_pan_and_return(stage):
     whole = pixels(stage, ".agv-tracks canvas")
     stage.page.focus(".agv-tracks-scroll")
     stage.page.keyboard.press("w")
@@ -151,6 +150,11 @@ def test_wasd_zooms_and_pans(timeline):
     stage.page.keyboard.press("f")
     stage.settle()
     assert pixels(stage, ".agv-tracks canvas") == whole
+
+
+def test_wasd_zooms_and_pans(timeline):
+    stage = timeline(recordings.plain())
+    zoom_pan_and_return(stage)
 
 
 def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
@@ -204,18 +208,7 @@ def test_zooming_an_axis_that_counts_shows_fewer_events(open_page):
     stage.show("timeline")
     stage.page.click(".agv-pane-timeline button[aria-label=events]")
     stage.settle()
-    whole = pixels(stage, ".agv-tracks canvas")
-    stage.page.focus(".agv-tracks-scroll")
-    stage.page.keyboard.press("w")
-    stage.settle()
-    near = pixels(stage, ".agv-tracks canvas")
-    assert near != whole
-    stage.page.keyboard.press("d")
-    stage.settle()
-    assert pixels(stage, ".agv-tracks canvas") != near
-    stage.page.keyboard.press("f")
-    stage.settle()
-    assert pixels(stage, ".agv-tracks canvas") == whole
+    zoom_pan_and_return(stage)
 
 
 def test_behind_a_torn_end_time_is_hatched(open_page, picture):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from small_net import Net
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
@@ -26,19 +26,6 @@ from autogradviz.events import (
     TensorSeen,
 )
 from autogradviz.log import stream
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(4, 4)
-        self.last = torch.nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.last(checkpoint(self._part, x, use_reentrant=False))
-
-    def _part(self, x):
-        return self.inner(x).tanh().exp()
 
 
 def train(steps, *, fail_at=None):

@@ -21,6 +21,7 @@ from autogradviz.events import (
     ModeChanged,
     MutationCloned,
     OpCalled,
+    RecorderFailed,
     TensorMoved,
     TensorSaved,
     TensorUnpacked,
@@ -106,6 +107,33 @@ def test_what_is_copied_to_the_cpu_is_told_with_its_way():
     (moved,) = trace.log.of(TensorMoved)
     assert (moved.device, moved.nbytes, moved.pinned) == ("cpu", 1000, torch.cuda.is_available())
     assert "result moved to cpu: 1.0 kB" in trace.scene.nodes[0].notes[0]
+
+
+class Compressed(save_on_cpu):
+    """Packs something else than its base does."""
+
+    def __init__(self):
+        super().__init__()
+        self.pack_hook = Box
+        self.unpack_hook = Box.open
+
+
+class Box:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def open(self):
+        return self.tensor
+
+
+def test_a_subclass_of_save_on_cpu_may_pack_what_it_likes():
+    a = leaf()
+    with autogradviz.record() as trace:
+        with Compressed():
+            b = a.exp()
+        b.sum().backward()
+    assert torch.equal(a.grad, b)
+    assert trace.log.of(TensorMoved) == trace.log.of(RecorderFailed) == ()
 
 
 def test_hooks_on_one_saved_tensor_are_told_from_others():

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from small_net import Net
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
@@ -20,19 +20,6 @@ def early(monkeypatch):
     """Seal early and often."""
     for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60)):
         monkeypatch.setattr(f"autogradviz.recorder.sealing.{name}", value)
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(4, 4)
-        self.last = torch.nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.last(checkpoint(self._part, x, use_reentrant=False))
-
-    def _part(self, x):
-        return self.inner(x).tanh().exp()
 
 
 def train(steps, *, fail_at=None):
