@@ -116,7 +116,7 @@ class WatchedUnpack:
 
 
 def _copy_in(packed: Any) -> torch.Tensor | None:
-    """Return the copy that ``save_on_cpu`` packs behind a device; None where a subclass does not."""
+    """Return the copy that ``save_on_cpu`` packs behind a device; None where it did not."""
     pair = type(packed) is tuple and len(packed) == 2  # noqa: PLR2004
     return packed[1] if pair and isinstance(packed[1], torch.Tensor) else None
 
