@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.events import OpCalled
 
 # Programs that are silently wrong on purpose, and the finding that says so.
 WRONG = {
@@ -157,3 +158,27 @@ def test_noise_that_is_drawn_after_it_was_saved_is_no_other_value():
     with autogradviz.record(net, values=True) as trace:
         checkpoint(net, torch.rand(16, 8), use_reentrant=False).square().sum().backward()
     assert surest(trace) == []
+
+
+def contents(*tensors):
+    """Return the numbers that a recording gives to what tensors hold."""
+    with autogradviz.record(values=True) as trace:
+        for tensor in tensors:
+            tensor.sum()
+    return [op.input_hashes[0] for op in trace.log.of(OpCalled) if op.op.startswith("aten.sum")]
+
+
+@pytest.mark.parametrize("rows", [2, 1000, 1001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.complex64])
+def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
+    wide = (torch.randn(rows, 199) * 1000).to(dtype)
+    spread = torch.empty(rows, 2 * 199, dtype=dtype)[:, ::2]
+    shifted = torch.empty(rows * 199 + 1, dtype=dtype)[1:].view(rows, 199)
+    same = [wide, wide.t().contiguous().t(), wide.t(), spread.copy_(wide), shifted.copy_(wide)]
+    others = [wide.clone() for _ in range(4)]
+    others[0][-1, -1] += 1
+    others[1].neg_()
+    others[2][1].zero_()
+    others[3] *= 2
+    assert len(set(contents(*same))) == 1
+    assert len(set(contents(wide, *others))) == 5
