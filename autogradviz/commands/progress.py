@@ -6,6 +6,8 @@ import sys
 from time import monotonic
 from typing import Final
 
+from autogradviz.scene.words import plural
+
 PAUSE_S: Final = 0.25
 """Between two changes of the line on a terminal."""
 
@@ -26,7 +28,7 @@ class Progress:
         self._steps += 1
         if self._quiet:
             return
-        line = f"autogradviz: {self._steps:,} steps, {events:,} events"
+        line = f"autogradviz: {plural(self._steps, 'step')}, {plural(events, 'event')}"
         if not sys.stderr.isatty():
             if set(str(self._steps)[1:]) <= {"0"} and str(self._steps)[0] == "1":
                 sys.stderr.write(f"{line}\n")

@@ -226,7 +226,7 @@ def test_which_steps_are_recorded(tmp_path, options, steps, events_told):
     assert [event.step for event in trace.log.of(StepEnded)] == steps
     assert trace.log.problem is None
     assert trace.diagnose() == []
-    assert ("autogradviz: 1 steps, " in done.stderr) == events_told
+    assert ("autogradviz: 1 step, " in done.stderr) == events_told
 
 
 def test_steps_that_never_came_are_told_of(tmp_path):
