@@ -36,7 +36,7 @@ _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
 _MIXER: Final = 0x9E3779B97F4A7C15
 _LARGE: Final = 1 << 17
-"""From so many entries on a tensor is read in pairs: below, the calls cost more than the reading."""
+"""Entries from which on a tensor is read in pairs; below, the calls cost more than the reading."""
 _CHUNK: Final = 1 << 15
 """Pairs that are shifted at once: as many as stay in a core's cache."""
 _FLOATING: Final = frozenset(
@@ -78,7 +78,7 @@ def _sum_and_xor(bits: torch.Tensor) -> tuple[int, int]:
 
 def _sum_and_xor_of_pairs(pairs: torch.Tensor) -> tuple[int, int]:
     """Return the sum and the xor of both halves of each integer of eight bytes."""
-    parity = torch.hash_tensor(pairs).item()
+    parity = int(torch.hash_tensor(pairs).item())
     total = -(pairs.numel() << 31)
     for part in pairs.split(_CHUNK):
         # With its sign flipped the low half is 2**31 more than what it stands for, and never
@@ -87,7 +87,7 @@ def _sum_and_xor_of_pairs(pairs: torch.Tensor) -> tuple[int, int]:
         both = shifted.sum().item()
         high = shifted.bitwise_right_shift_(32).sum().item()
         total += high + (both - (high << 32)) % (1 << 64)
-    return int(total), int(parity ^ (parity >> 32))
+    return int(total), parity ^ (parity >> 32)
 
 
 def _in_memory_order(bits: torch.Tensor) -> torch.Tensor | None:
