@@ -22,6 +22,7 @@ from autogradviz.recorder.selective import observe_policies
 from autogradviz.recorder.state import observe_attributes
 from autogradviz.recorder.steps import observe_optimizers
 from autogradviz.recorder.surroundings import observe_disabling
+from autogradviz.recorder.swaps import observe_swaps
 from autogradviz.recorder.versions import observe_increments
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def install_seams(recorder: Recorder) -> ExitStack:
             observe_modes,
             observe_requires_grad,
             observe_optimizers,
+            observe_swaps,
         ):
             pending.enter_context(observe(recorder))
         if recorder.mode is not None:

@@ -59,6 +59,11 @@ class LeafTable:
             self._leaves[tensor_id] = weakref.ref(leaf)
             self._requires[tensor_id] = leaf.requires_grad
 
+    def let_go(self, leaf: torch.Tensor) -> None:
+        """Forget a leaf, until it is met again."""
+        for tensor_id in [number for number, ref in self._leaves.items() if ref() is leaf]:
+            del self._leaves[tensor_id], self._requires[tensor_id]
+
     def set(self, leaf: torch.Tensor) -> None:
         """Record that a leaf was told whether it requires a gradient."""
         with _NoFunctions():

@@ -23,6 +23,12 @@ class NewestResults:
         if type(first) is torch.Tensor:
             self._recent.append(weakref.ref(first))
 
+    def let_go(self, tensor: torch.Tensor) -> None:
+        """Forget a tensor."""
+        kept = [ref for ref in self._recent if ref() is not tensor]
+        self._recent.clear()
+        self._recent.extend(kept)
+
     def nodes(self) -> list[Any]:
         """Return the nodes of those that are still alive, the newest first.
 

@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import (
 from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
 from autogradviz.recorder.draws import tell_draw
 from autogradviz.recorder.dynamo import hidden
-from autogradviz.recorder.handed import decompose, wrap_numbers
+from autogradviz.recorder.handed import decompose, run_bare, wrap_numbers
 from autogradviz.recorder.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import fingerprint
@@ -114,9 +114,13 @@ class OpMode(TorchDispatchMode):
         call = self._begin(func, args, kwargs)
         started = perf_counter_ns()
         try:
-            if _inference_mode() and call is not None and call[0].composite:
+            special = "" if call is None else call[0].special
+            if special == "composite" and _inference_mode():
                 return decompose(self, func, args, kwargs)
-            result = func(*args, **kwargs)
+            if special == "bare":
+                result = run_bare(self, func, types, args, kwargs)
+            else:
+                result = func(*args, **kwargs)
         except BaseException as error:
             wrapped = None if call is None else wrap_numbers(error, call[0], args)
             if wrapped is not None:

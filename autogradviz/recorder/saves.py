@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -247,6 +248,14 @@ class SaveTable:
         save.node_id = node_id
         self._recorder.emit(SlotSeen, save.saved_id, node_id, slot)
         return save
+
+    def let_go(self, tensor: torch.Tensor) -> None:
+        """Forget which hooked saves were of this tensor, and which were packed as it."""
+        for save in chain.from_iterable(self._packed.values()):
+            if save.original is not None and save.original() is tensor:
+                save.original = None
+            if save.holder is not None and save.holder() is tensor:
+                save.holder = None
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
@@ -11,6 +11,10 @@ from autogradviz.recorder.draws import Draw, read_draw
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
+_OWN_GRADIENT_KEYS: Final = (
+    _COMPOSITE, "Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "AutogradXPU",
+    "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
+)  # fmt: skip
 
 
 class Signature(NamedTuple):
@@ -22,7 +26,7 @@ class Signature(NamedTuple):
     bumps_later: bool  # a kernel above us bumps the counters of what is written
     foreach: bool
     clone: bool
-    composite: bool  # a view or a write that is put together from other operators
+    special: Literal["", "composite", "bare"]  # see recorder/handed.py
     draw: Draw | None = None  # it may draw random numbers
 
 
@@ -49,7 +53,7 @@ def _read_schema(func: Any) -> Signature:
             bumps_later=True,
             foreach=False,
             clone=False,
-            composite=False,
+            special="",
         )
     places = []
     aliases = False
@@ -58,7 +62,12 @@ def _read_schema(func: Any) -> Signature:
             aliases = aliases or argument.alias_info is not None
             written = argument.alias_info is not None and argument.alias_info.is_write
             places.append((position, argument.name, written))
+    special: Literal["", "composite", "bare"] = ""
     qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    if aliases and _has_any_kernel(qualified, (_COMPOSITE,)):
+        special = "composite"
+    elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
+        special = "bare"
     return Signature(
         func,
         str(func),
@@ -66,7 +75,7 @@ def _read_schema(func: Any) -> Signature:
         bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
-        composite=aliases and _has_any_kernel(qualified, (_COMPOSITE,)),
+        special=special,
         draw=read_draw(func, schema),
     )
 

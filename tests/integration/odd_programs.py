@@ -1132,3 +1132,84 @@ def lazy_modules():
     checkpoint(net, torch.rand(2, 3, 8), use_reentrant=False).square().sum().backward()
     net(torch.rand(2, 3, 8)).square().sum().backward()
     return grads(net)
+
+
+# --- operators and tensors that a looker could get in the way of -----------------------------
+
+
+@contextlib.contextmanager
+def bare_operators():
+    """Operators that somebody registered for the CPU, and no gradient for them."""
+    with torch.library._scoped_library("agv_tests", "FRAGMENT") as library:
+        library.define("mix(Tensor a, Tensor b) -> Tensor")
+        library.impl("mix", lambda a, b: (a.sin() * b).exp(), "CPU")
+        library.define("sum_of(Tensor[] parts) -> Tensor")
+        library.impl("sum_of", lambda parts: sum(Exp.apply(part) for part in parts), "CPU")
+        library.define("opaque(Tensor a) -> Tensor")
+        library.impl("opaque", lambda a: torch.from_numpy(a.detach().numpy() * 2), "CPU")
+        library.define("double_(Tensor(a!) a) -> Tensor(a!)")
+        library.impl("double_", lambda a: a.mul_(2), "CPU")
+        yield torch.ops.agv_tests
+
+
+@program
+def operators_without_a_gradient_of_their_own():
+    with bare_operators() as ops:
+        a, b = leaf(4), leaf(4)
+        c = ops.double_(ops.mix(a, b) + 1)
+        d = ops.sum_of([c, ops.opaque(b) + b, a])
+        region = checkpoint(ops.mix, d, a, use_reentrant=False)
+        region.sum().backward()
+        return [a.grad, b.grad, region]
+
+
+@program
+def an_operator_without_a_gradient_that_cannot_have_one():
+    with bare_operators() as ops:
+        ops.opaque(leaf(3)).sum().backward()
+
+
+@program
+def an_operator_without_a_gradient_under_vmap_and_another_mode():
+    class Other(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with bare_operators() as ops:
+        a = leaf(3)
+        with Other():
+            c = ops.mix(a, a)
+        first = torch.autograd.grad(ops.mix(a, a).sum(), a)[0]
+        return [c.detach(), torch.tensor(c.requires_grad), first]
+
+
+@program
+def parameters_swapped_on_conversion():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        net(torch.randn(2, 3)).sum().backward()
+        net.double()
+        net(torch.randn(2, 3).double()).square().sum().backward()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    return grads(net)
+
+
+@program
+def tensors_swapped():
+    a, b = leaf(3), leaf(3)
+    a.sum().backward()
+    torch.utils.swap_tensors(a, b)
+    with save_on_cpu():
+        (a.exp() * b).sum().backward()
+    return [a.grad, b.grad]
+
+
+@program
+def swapping_a_tensor_that_the_graph_holds_raises():
+    a, b = leaf(3), leaf(3)
+    c = a.exp() * b
+    torch.utils.swap_tensors(a, b)
+    c.sum().backward()
