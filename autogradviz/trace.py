@@ -120,9 +120,10 @@ class Trace:
         """
         if redact:
             return self.redacted().graph(depth=depth)
-        if depth is None:
+        if depth is None and "scene" in self.__dict__:
             return GraphView(self.scene)
-        return GraphView(build_scene(self.model, self._findings, title=self._title, depth=depth))
+        found, title = self._findings, self._title
+        return GraphView(build_scene(self.model, found, title=title, depth=depth, beside=False))
 
     def html(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
         """Write a report: one file that works offline.
@@ -145,8 +146,7 @@ class Trace:
         """Return the interactive viewer for notebooks."""
         from autogradviz.render.widget import TraceWidget
 
-        picture = GraphView(self.scene).svg
-        return TraceWidget(self.scene, picture=picture, words=self.__repr__)
+        return TraceWidget(self.scene, picture=GraphView(self.scene).svg, words=self.__repr__)
 
     def plot_memory(self) -> go.Figure:
         """Return saved bytes over time as a plotly figure."""

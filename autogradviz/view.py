@@ -101,4 +101,4 @@ def graph(
         raise NotAGraphError(message)
     with collector_paused():
         log = Recorder(ops=False, stacks=False).snapshot(model, roots)
-    return GraphView(build_scene(Model(log), (), depth=depth))
+    return GraphView(build_scene(Model(log), (), depth=depth, beside=False))

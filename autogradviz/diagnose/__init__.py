@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.collecting import collector_paused
 from autogradviz.diagnose import source
 from autogradviz.diagnose.attributes import find_written_attributes
 from autogradviz.diagnose.cells import in_cells
@@ -69,6 +70,7 @@ _FAMILIES: Final = (
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
+@collector_paused()
 def diagnose(model: Model) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
     source.forget()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Node, Op, Region, SourceLocation
 
-PARTIAL: Final = frozenset({"keep_steps", "within"})
-"""Who says that a trace is a part of its recording."""
+PARTIAL: Final = frozenset({"keep_steps", "within", "nodes"})
+"""Who says that gradients may have come unseen: a trace is a part, or a graph was too deep."""
 
 _MOST: Final = 3  # findings: one cause usually stands behind many parameters
 

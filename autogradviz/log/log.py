@@ -10,9 +10,9 @@ holds, at a twentieth of their size, and rows again when somebody reads their ki
 
 from __future__ import annotations
 
-import heapq
 import threading
 from bisect import bisect_left
+from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.log.batches import Batch, Batches
 from autogradviz.log.columns import runs_of, to_batch
 from autogradviz.log.encoding import Encoder, cut
+from autogradviz.makers import maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -149,15 +150,13 @@ class Log:
         events = self._events.get(kind)
         rows = self.rows(kind)
         if events is None or len(events) != len(rows):
-            names = field_names(kind)
-            events = tuple(kind(**dict(zip(names, row, strict=True))) for row in rows)
-            self._events[kind] = events
+            events = self._events[kind] = tuple(starmap(maker(kind), rows))
         return events  # type: ignore[return-value]
 
     def merged(self, *kinds: type[Event]) -> Iterator[Event]:
         """Yield the events of several kinds (all when none is named), oldest first."""
-        streams = [self.of(kind) for kind in kinds or EVENT_TYPES]
-        return heapq.merge(*streams, key=attrgetter("seq"))
+        events = chain.from_iterable(map(self.of, kinds or EVENT_TYPES))
+        return iter(sorted(events, key=attrgetter("seq")))
 
     def __iter__(self) -> Iterator[Event]:
         return self.merged()

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
+from autogradviz.makers import maker
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Module, Tensor
 
 if TYPE_CHECKING:
     from autogradviz.log import Log
 
+_make_tensor = maker(Tensor)
+
 
 class Tensors(dict[int, Tensor]):
     """All tensors by id; one that a torn file does not define has no shape and no bytes."""
 
     def __missing__(self, tensor_id: int) -> Tensor:
-        return Tensor(
+        return _make_tensor(
             tensor_id=tensor_id,
             storage_id=None,
             shape=(),
@@ -33,7 +36,7 @@ def read_tensors(log: Log) -> Tensors:
     return Tensors(
         (
             event.tensor_id,
-            Tensor(
+            _make_tensor(
                 tensor_id=event.tensor_id,
                 storage_id=event.storage_id,
                 shape=event.shape,

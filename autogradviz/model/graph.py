@@ -14,6 +14,7 @@ from autogradviz.events import (
     NodeSeen,
     NormRead,
 )
+from autogradviz.makers import maker
 from autogradviz.model.order import creation_order
 from autogradviz.model.rows import rows_of
 from autogradviz.model.runs import NodeRun, find_failed_nodes
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from autogradviz.model.link import Links
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import SourceLocation
+
+_make_node = maker(Node)
+_make_edge = maker(Edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
         node_id = event.node_id
         op = parts.op_by_seq.get(parts.links.op_of_node.get(node_id, NO_ID))
         saved = tuple(saved_of.get(node_id, ()))
-        nodes[node_id] = Node(
+        nodes[node_id] = _make_node(
             node_id=node_id,
             name=event.node_name,
             sequence_nr=event.sequence_nr,
@@ -83,7 +87,7 @@ def _build_edges(log: Log) -> tuple[Edge, ...]:
     # A recording that keeps the last steps only tells of old nodes more than once.
     known = {event.node_id: event for event in log.of(NodeSeen)}
     return tuple(
-        Edge(source=event.node_id, target=target, output=output, input=index)
+        _make_edge(source=event.node_id, target=target, output=output, input=index)
         for event in known.values()
         for output, (target, index) in enumerate(
             zip(event.next_node_ids, event.next_inputs, strict=False)

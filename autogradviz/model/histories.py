@@ -14,6 +14,7 @@ from autogradviz.events import (
     TensorUnpacked,
     VersionBumped,
 )
+from autogradviz.makers import maker
 from autogradviz.model.link import short_op_name
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import HistoryEntry, SavedTensor, TensorHistory
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from autogradviz.model.definitions import Tensors
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import Op, Tensor
+
+_make_history = maker(TensorHistory)
+_make_entry = maker(HistoryEntry)
 
 _RANKS = {"written": 0, "saved": 1, "unpacked": 2, "cloned": 3, "released": 4}
 
@@ -55,7 +59,7 @@ def build_histories(
         if tensor.storage_id in entries:
             windows[tensor.storage_id].append(tensor)
     return tuple(
-        TensorHistory(
+        _make_history(
             storage_id=storage_id,
             nbytes=max((tensor.storage_nbytes for tensor in windows[storage_id]), default=0),
             tensors=tuple(windows[storage_id]),
@@ -63,6 +67,13 @@ def build_histories(
         )
         for storage_id in sorted(entries)
     )
+
+
+def find_stored(log: Log, saved: dict[int, SavedTensor]) -> frozenset[int]:
+    """Return the storages that were saved or cloned: those that have a history."""
+    found = {tensor.tensor.storage_id for tensor in saved.values()}
+    found |= {event.storage_id for event in log.of(MutationCloned)}
+    return frozenset(storage_id for storage_id in found if storage_id is not None)
 
 
 def _age(entry: HistoryEntry) -> tuple[int, int, int]:
@@ -78,7 +89,7 @@ def _saves(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, Histo
         if tensor.tensor.storage_id is not None:
             yield (
                 tensor.tensor.storage_id,
-                HistoryEntry(
+                _make_entry(
                     seq=tensor.saved_seq,
                     time_ns=event.time_ns if tensor.op is None else tensor.op.time_ns,
                     kind="saved",
@@ -100,7 +111,7 @@ def _writes(
         op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
         yield (
             event.storage_id,
-            HistoryEntry(
+            _make_entry(
                 seq=event.seq if op is None else op.seq,
                 time_ns=event.time_ns if op is None else op.time_ns,
                 kind="written",
@@ -121,7 +132,7 @@ def _uncounted_writes(log: Log, op_by_seq: dict[int, Op]) -> Iterator[tuple[int,
             if tensor.storage_id is not None and (op.seq, tensor.tensor_id) not in counted:
                 yield (
                     tensor.storage_id,
-                    HistoryEntry(
+                    _make_entry(
                         seq=op.seq,
                         time_ns=op.time_ns,
                         kind="written",
@@ -146,7 +157,7 @@ def _clones(
             location = op.location
         yield (
             event.storage_id,
-            HistoryEntry(
+            _make_entry(
                 seq=event.seq,
                 time_ns=event.time_ns,
                 kind="cloned",
@@ -172,7 +183,7 @@ def _unpacks(
         node_id = tensor.node_id if event.node_id is None else event.node_id
         yield (
             tensor.tensor.storage_id,
-            HistoryEntry(
+            _make_entry(
                 seq=event.seq,
                 time_ns=event.time_ns,
                 kind="unpacked",
@@ -192,7 +203,7 @@ def _releases(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, Hi
             continue
         yield (
             tensor.tensor.storage_id,
-            HistoryEntry(
+            _make_entry(
                 seq=event.seq,
                 time_ns=event.time_ns,
                 kind="released",

@@ -6,12 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
+from autogradviz.makers import maker
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Hold, MemoryCurve, SavedTensor
 
 if TYPE_CHECKING:
     from autogradviz.log import Log
     from autogradviz.model.definitions import Tensors
+
+_make_hold = maker(Hold)
 
 
 def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
@@ -75,7 +78,7 @@ def _begin(hold: tuple[int, int, int | None]) -> tuple[int, int]:
 
 def _hold(saved: SavedTensor, start_ns: int, end_ns: int | None) -> Hold:
     assert saved.tensor.storage_id is not None
-    return Hold(
+    return _make_hold(
         storage_id=saved.tensor.storage_id,
         nbytes=saved.tensor.storage_nbytes,
         saved_id=saved.saved_id,

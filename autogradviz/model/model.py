@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from autogradviz.collecting import collector_paused
 from autogradviz.events import (
     CellSeen,
     ErrorRaised,
@@ -26,13 +27,14 @@ from autogradviz.model.definitions import (
     read_tensors,
 )
 from autogradviz.model.graph import GraphParts, build_graph
-from autogradviz.model.histories import build_histories
+from autogradviz.model.histories import build_histories, find_stored
 from autogradviz.model.hooks import build_hooks
 from autogradviz.model.link import Links, link_ops
 from autogradviz.model.memory import build_memory
 from autogradviz.model.ops import build_ops
 from autogradviz.model.policies import with_policies
 from autogradviz.model.regions import build_regions
+from autogradviz.model.rows import last_ns
 from autogradviz.model.runs import NodeRun, read_runs
 from autogradviz.model.saved import build_saved
 from autogradviz.model.stacks import Stacks
@@ -83,6 +85,7 @@ class Model:
         return next(iter(self.log.of(RecordingStarted)), None)
 
     @cached_property
+    @collector_paused()
     def tensors(self) -> Tensors:
         """All tensors by id; one that a torn file does not define reads as an empty one."""
         return read_tensors(self.log)
@@ -108,16 +111,19 @@ class Model:
         return {event.filename: event.cell for event in self.log.of(CellSeen)}
 
     @cached_property
+    @collector_paused()
     def ops(self) -> tuple[Op, ...]:
         """All operator calls, oldest first."""
         return build_ops(self.log, self.tensors, self._stacks, self._links, self._call_modules)
 
     @cached_property
+    @collector_paused()
     def saved(self) -> dict[int, SavedTensor]:
         """All saved tensors by id."""
         return build_saved(self.log, self.tensors, self._stacks, self._links, self._op_by_seq)
 
     @cached_property
+    @collector_paused()
     def graph(self) -> Graph:
         """The autograd graph."""
         parts = GraphParts(
@@ -134,6 +140,7 @@ class Model:
         return build_graph(self.log, parts)
 
     @cached_property
+    @collector_paused()
     def histories(self) -> tuple[TensorHistory, ...]:
         """What happened to each storage that was saved or cloned."""
         return build_histories(self.log, self.tensors, self._stacks, self._op_by_seq, self.saved)
@@ -157,10 +164,12 @@ class Model:
         return build_hooks(self.log, self.ops, self.modules, self._stacks)
 
     @cached_property
+    @collector_paused()
     def timeline(self) -> Timeline:
         """When what ran."""
         return build_timeline(
             self.log,
+            self.end_ns,
             self.tensors,
             self._owners,
             self.modules,
@@ -171,9 +180,20 @@ class Model:
         )
 
     @cached_property
+    @collector_paused()
     def memory(self) -> MemoryCurve:
         """Bytes of storage that backward keeps, over time."""
         return build_memory(self.log, self.tensors, self.saved)
+
+    @cached_property
+    def end_ns(self) -> int:
+        """When the last event happened."""
+        return last_ns(self.log)
+
+    @cached_property
+    def stored(self) -> frozenset[int]:
+        """The storages that have a history, by id."""
+        return find_stored(self.log, self.saved)
 
     @cached_property
     def error(self) -> RaisedError | None:
@@ -226,6 +246,7 @@ class Model:
         return Stacks(self.log)
 
     @cached_property
+    @collector_paused()
     def _links(self) -> Links:
         return link_ops(self.log)
 
@@ -254,5 +275,6 @@ class Model:
         return read_call_modules(self.log, self.modules)
 
     @cached_property
+    @collector_paused()
     def _runs(self) -> list[NodeRun]:
         return read_runs(self.log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.events import OpCalled, RegionEntered
+from autogradviz.makers import maker
 from autogradviz.model.link import Links, short_op_name
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Op
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from autogradviz.model.definitions import Tensors
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import SourceLocation
+
+_make_op = maker(Op)
 
 
 def build_ops(
@@ -29,6 +32,7 @@ def build_ops(
     was the first time, and not on the line of the backward.
     """
     regions = {event.region_id: event.stack_id for event in log.of(RegionEntered)}
+    tensor = tensors.__getitem__
 
     def location(event: OpCalled) -> SourceLocation | None:
         if event.recompute_id is None:
@@ -39,7 +43,7 @@ def build_ops(
         return stacks.location(regions.get(event.region_id, event.stack_id))
 
     return tuple(
-        Op(
+        _make_op(
             seq=event.seq,
             time_ns=event.time_ns,
             thread=event.thread,
@@ -47,10 +51,10 @@ def build_ops(
             name=short_op_name(event.op),
             overload=event.op,
             phase=event.phase,
-            inputs=tuple([tensors[i] for i in event.inputs]),
+            inputs=tuple(map(tensor, event.inputs)),
             input_versions=event.input_versions,
-            outputs=tuple([tensors[i] for i in event.outputs]),
-            written=tuple([tensors[i] for i in event.written]),
+            outputs=tuple(map(tensor, event.outputs)),
+            written=tuple(map(tensor, event.written)) if event.written else (),
             input_hashes=event.input_hashes,
             output_hashes=event.output_hashes,
             sequence_nr=event.sequence_nr,

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from autogradviz.log import Log
 
 E = TypeVar("E", bound=Event)
-
+_TIME: Final = field_names(Event).index("time_ns")  # the same in every kind
 
 _ROW_TYPES: Final[dict[type[Event], Any]] = {
     kind: namedtuple(kind.__name__, field_names(kind))  # noqa: PYI024 - made from the events
     for kind in EVENT_TYPES
 }
+
+
+def last_ns(log: Log) -> int:
+    """Return the time of the last event, 0 of an empty log."""
+    return max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
 
 
 def rows_of(log: Log, kind: type[E]) -> Iterator[E]:

@@ -12,6 +12,7 @@ from autogradviz.events import (
     NodeFinished,
     NodeStarted,
 )
+from autogradviz.makers import maker
 
 if TYPE_CHECKING:
     from autogradviz.log import Log
@@ -29,36 +30,28 @@ class NodeRun:
     finished_ns: int | None
 
 
+_make_run = maker(NodeRun)
+
+
 def read_runs(log: Log) -> list[NodeRun]:
     """Return all runs of all nodes, in the order in which they started."""
-    runs: list[NodeRun] = []
+    started: list[NodeStarted] = []
+    finished_ns: list[int | None] = []
     unfinished: dict[tuple[int, int, int], list[int]] = {}
     for event in log.merged(NodeStarted, NodeFinished):
         if isinstance(event, NodeStarted):
             key = (event.thread, event.backward_id, event.node_id)
-            unfinished.setdefault(key, []).append(len(runs))
-            runs.append(
-                NodeRun(
-                    backward_id=event.backward_id,
-                    node_id=event.node_id,
-                    thread=event.thread,
-                    started_seq=event.seq,
-                    started_ns=event.time_ns,
-                    finished_ns=None,
-                )
-            )
+            unfinished.setdefault(key, []).append(len(started))
+            started.append(event)
+            finished_ns.append(None)
         elif isinstance(event, NodeFinished):
             waiting = unfinished.get((event.thread, event.backward_id, event.node_id))
             if waiting:
-                index = waiting.pop()
-                runs[index] = _finish(runs[index], event.time_ns)
-    return runs
-
-
-def _finish(run: NodeRun, finished_ns: int) -> NodeRun:
-    return NodeRun(
-        run.backward_id, run.node_id, run.thread, run.started_seq, run.started_ns, finished_ns
-    )
+                finished_ns[waiting.pop()] = event.time_ns
+    return [
+        _make_run(event.backward_id, event.node_id, event.thread, event.seq, event.time_ns, end_ns)
+        for event, end_ns in zip(started, finished_ns, strict=True)
+    ]
 
 
 def find_failed_nodes(log: Log, runs: list[NodeRun]) -> set[int]:

@@ -16,6 +16,7 @@ from autogradviz.events import (
     TensorSaved,
     TensorUnpacked,
 )
+from autogradviz.makers import maker
 from autogradviz.model.rows import rows_of
 from autogradviz.model.types import Op, SavedTensor, SourceLocation, Unpack
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from autogradviz.model.definitions import Tensors
     from autogradviz.model.link import Links
     from autogradviz.model.stacks import Stacks
+
+_make_saved = maker(SavedTensor)
+_make_unpack = maker(Unpack)
 
 
 def build_saved(
@@ -43,7 +47,7 @@ def build_saved(
         op = None if op_seq is None else op_by_seq.get(op_seq)
         if node_id is None and op is not None:
             node_id = op.node_id
-        saved[event.saved_id] = SavedTensor(
+        saved[event.saved_id] = _make_saved(
             saved_id=event.saved_id,
             node_id=node_id,
             slot=slot,
@@ -85,7 +89,7 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
             running[event.thread] = parents.get(event.backward_id)
         elif isinstance(event, TensorUnpacked):
             unpacks[event.saved_id].append(
-                Unpack(
+                _make_unpack(
                     seq=event.seq,
                     backward_id=running.get(event.thread),
                     version=event.version,

@@ -7,18 +7,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.events import (
-    EVENT_TYPES,
     NO_ID,
     BackwardEnded,
     BackwardStarted,
     ModuleEntered,
     ModuleExited,
     NodeSeen,
-    OpCalled,
     RecomputeStarted,
     RecomputeStopped,
-    field_names,
 )
+from autogradviz.makers import maker
 from autogradviz.model.marks import find_hook_runs, find_modes, find_moments, find_pairs
 from autogradviz.model.types import Op, Span, SpanKind, Timeline
 
@@ -31,10 +29,10 @@ if TYPE_CHECKING:
     from autogradviz.model.stacks import Stacks
     from autogradviz.model.types import Module, Region
 
+_make_span = maker(Span)
+
 MAX_NAMED: Final = 2
 """Inputs of a backward that its bar names; of more it says how many."""
-
-_TIME = field_names(OpCalled).index("time_ns")  # the same in every kind
 
 
 class _Bar(NamedTuple):
@@ -51,6 +49,7 @@ class _Bar(NamedTuple):
 
 def build_timeline(
     log: Log,
+    end_ns: int,
     tensors: Tensors,
     owners: ParameterOwners,
     modules: dict[int, Module],
@@ -63,7 +62,6 @@ def build_timeline(
 
     What never ended (a torn log) lasts until the recording's end.
     """
-    end_ns = max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
     bars: list[_Bar] = [
         *_forwards(log, ops, stacks),
         *_backwards(log, tensors, owners, end_ns),
@@ -97,7 +95,7 @@ def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
             row, around = (bar.kind, bar.thread), []
         while around and (around[-1] < end_ns or around[-1] <= bar.start_ns):
             around.pop()
-        yield Span(
+        yield _make_span(
             kind=bar.kind,
             label=bar.label,
             start_ns=bar.start_ns,

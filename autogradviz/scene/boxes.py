@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.makers import maker
 from autogradviz.scene.chips import MAX_NAME, TAG_SIZE, Chips
 from autogradviz.scene.fold import leaf_label
 from autogradviz.scene.marks import MarkReader
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from autogradviz.scene.levels import Seat
     from autogradviz.scene.marks import Marks
     from autogradviz.scene.schema import Chip, GradState
+
+_make_node = maker(SceneNode)
+_make_pennant = maker(Pennant)
 
 TAG_GAP: Final = 9.0
 """Between a box and its first chip or pennant."""
@@ -110,7 +114,7 @@ class _Drawing:
             op_width, name_width = COMPACT_WIDTH, 0.0
         else:
             op_width, name_width = _box_widths(op_name, name, marks, alone=seat.alone)
-        return SceneNode(
+        return _make_node(
             index=index,
             node_id=node.node_id,
             group=seat.group,
@@ -167,7 +171,7 @@ class _Drawing:
     def _pennant(self, index: int, leaf: Node, path: str) -> Pennant:
         parameter = leaf.parameter
         assert parameter is not None
-        return Pennant(
+        return _make_pennant(
             node=index,
             name=parameter.name,
             label=leaf_label(parameter, path),

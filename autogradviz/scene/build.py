@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.collecting import collector_paused
+from autogradviz.makers import maker
 from autogradviz.scene.boxes import draw_boxes
 from autogradviz.scene.costs import draw_modules
 from autogradviz.scene.facts import (
@@ -32,10 +34,17 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Finding
     from autogradviz.model import Model
 
+_make_edge = maker(SceneEdge)
+
 
 @collector_paused()
 def build_scene(
-    model: Model, findings: Sequence[Finding], *, title: str | None = None, depth: int | None = None
+    model: Model,
+    findings: Sequence[Finding],
+    *,
+    title: str | None = None,
+    depth: int | None = None,
+    beside: bool = True,
 ) -> Scene:
     """Return everything that a renderer may draw.
 
@@ -45,6 +54,9 @@ def build_scene(
         title: the picture's title; the model's class by default.
         depth: how many levels show at first: 1 shows the outermost modules closed, 2 opens
             them. By default as many groups are open as make a readable picture.
+        beside: whether what stands beside the graph is wanted too (regions, time, memory,
+            storages, source); a picture of the graph shows none of it, and it takes as long
+            again.
     """
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
     hooked = {node_id for hook in model.hooks for node_id in hook.node_ids}
@@ -56,12 +68,11 @@ def build_scene(
     seats = seat_nodes(levels, alone, len(folded.nodes))
     boxes = draw_boxes(model, folded, findings, victims, seats)
     on_path = _path_to(victims, folded)
-    storages, moments = draw_storages(model, folded)
     edges = tuple(
-        SceneEdge(source=source, target=target, views=views, on_path=(source, target) in on_path)
+        _make_edge(source=source, target=target, views=views, on_path=(source, target) in on_path)
         for source, target, views in folded.edges
     )
-    return Scene(
+    scene = Scene(
         summary=summarize(model, title),
         groups=draw_groups(levels, layouts, alone, boxes, model, depth=depth),
         nodes=tuple(boxes.nodes),
@@ -69,6 +80,15 @@ def build_scene(
         chips=tuple(boxes.chips),
         pennants=tuple(boxes.pennants),
         findings=draw_findings(findings, folded, model.regions),
+    )
+    return _with_the_rest(scene, model, folded) if beside else scene
+
+
+def _with_the_rest(scene: Scene, model: Model, folded: FoldedGraph) -> Scene:
+    """Return a scene of the graph with what stands beside it."""
+    storages, moments = draw_storages(model, folded)
+    return replace(
+        scene,
         regions=draw_regions(model.regions),
         diffs=draw_diffs(model.regions),
         spans=draw_spans(model, folded),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.makers import maker
 from autogradviz.scene.schema import Chip
 from autogradviz.scene.widths import elide, text_width
 from autogradviz.scene.words import chip_words, format_shape
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
     from autogradviz.model.types import Node, SavedTensor
     from autogradviz.scene.schema import ChipState
+
+_make_chip = maker(Chip)
 
 MAX_CHIPS: Final = 3
 TAG_SIZE: Final = 11.0  # of the font in chips and pennants
@@ -49,7 +52,7 @@ class Chips:
         """Return a tensor that a Function keeps beside what it saved."""
         tensor = self._tensors[kept.tensor_id]
         words = chip_words(kept.slot, None, None, tensor.nbytes)
-        return Chip(
+        return _make_chip(
             node=index,
             saved_id=-1,
             slot=kept.slot,
@@ -68,7 +71,7 @@ class Chips:
         state = _chip_state(saved)
         slot, seen = elide(saved.slot or "", MAX_NAME // 2), _seen_version(saved)
         words = chip_words(slot, saved.version, seen, saved.tensor.nbytes)
-        return Chip(
+        return _make_chip(
             node=index,
             saved_id=saved.saved_id,
             slot=slot,

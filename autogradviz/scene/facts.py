@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import BackwardStarted, StateChanged
+from autogradviz.makers import maker
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
     from autogradviz.model.types import Op, Region
     from autogradviz.scene.fold import FoldedGraph
+
+_make_span = maker(SceneSpan)
 
 MAX_SPANS: Final = 20_000
 """Bars of the timeline; where there are more, the longest."""
@@ -172,7 +175,7 @@ def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
     for kind in sorted(MOMENTS):
         spans += [span for span in model.timeline.spans if span.kind == kind][:MAX_MOMENTS]
     return tuple(
-        SceneSpan(
+        _make_span(
             kind=span.kind,
             label=span.label,
             start_ns=span.start_ns,
@@ -230,9 +233,9 @@ def summarize(model: Model, title: str | None) -> SceneSummary:
         edges=len(graph.edges),
         ops=len(model.ops),
         events=len(model.log),
-        storages=len(model.histories),
+        storages=len(model.stored),
         peak_nbytes=peak,
-        end_ns=model.timeline.end_ns,
+        end_ns=model.end_ns,
         backwards=len(model.log.of(BackwardStarted)),
         regions=len(model.regions),
         recomputations=sum(len(region.recomputations) for region in model.regions),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.events import NotFiniteSeen, VersionBumped
+from autogradviz.makers import maker
 from autogradviz.scene.words import format_bytes, hook_words
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class Marks:
     wrote: str  # what its op wrote in place: "v0 → v1"
     cloned: str  # what it saved and gets a clone of: "self · 3.1 MB"
     not_finite: str  # "forward gave 3 NaN"
+
+
+_make_marks = maker(Marks)
 
 
 class MarkReader:
@@ -49,7 +53,7 @@ class MarkReader:
         """Return the glyphs of a node; hooks of the leaves beside it are drawn on it too."""
         found = [hook for each in (node, *leaves) for hook in self._hooks.get(each.node_id, ())]
         cloned = [saved for saved in node.saved if saved.cloned]
-        return Marks(
+        return _make_marks(
             hooks=tuple(dict.fromkeys(map(hook_words, found))),
             culprit=self._is_culprit(node.op),
             wrote=self._written_by(node.op),

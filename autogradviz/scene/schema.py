@@ -370,11 +370,11 @@ class Scene:
     chips: tuple[Chip, ...]
     pennants: tuple[Pennant, ...]
     findings: tuple[SceneFinding, ...]
-    regions: tuple[SceneRegion, ...]
-    diffs: tuple[SceneDiffRow, ...]
-    spans: tuple[SceneSpan, ...]
-    memory: tuple[SceneMemory, ...]
-    lines: tuple[SceneLine, ...]
+    regions: tuple[SceneRegion, ...] = ()
+    diffs: tuple[SceneDiffRow, ...] = ()
+    spans: tuple[SceneSpan, ...] = ()
+    memory: tuple[SceneMemory, ...] = ()
+    lines: tuple[SceneLine, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     moments: tuple[SceneMoment, ...] = ()
     modules: tuple[SceneModule, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.makers import maker
 from autogradviz.scene.schema import SceneMoment, SceneStorage
 from autogradviz.scene.words import format_shape, plain_op, short_place
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from autogradviz.model.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.schema import MomentKind, StorageState
+
+_make_moment = maker(SceneMoment)
 
 MAX_STORAGES: Final = 4_000
 """Rows of lifelines; where there are more, those with something wrong and then the largest."""
@@ -139,7 +142,7 @@ class _Drawing:
         if entry.saved_id is not None and entry.kind == "saved":
             packed_by = self._model.saved[entry.saved_id].packed_by
             kind = "recomputed" if packed_by == "recompute" else kind
-        return SceneMoment(
+        return _make_moment(
             storage=storage,
             time_ns=entry.time_ns,
             kind=kind,

@@ -11,11 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.makers import maker
 from autogradviz.scene.layout import Arrangement, arrange
 from autogradviz.scene.schema import Cell, Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_make_link = maker(Link)
+_make_cell = maker(Cell)
 
 MAX_PORTS: Final = 8
 """Ports on one side of a group; where there would be more, there is one."""
@@ -138,13 +142,13 @@ class Wirer:
         orders = [self._orders[node] for node in group.nodes]
         orders += [oldest[child] for child in group.groups]
         orders += range(len(tops) + len(bottoms))
-        cells = [Cell(kind="node", ref=node) for node in group.nodes]
-        cells += [Cell(kind="group", ref=child) for child in group.groups]
-        cells += [Cell(kind="top", ref=-1)] * len(tops)
-        cells += [Cell(kind="bottom", ref=-1)] * len(bottoms)
+        cells = [_make_cell(kind="node", ref=node) for node in group.nodes]
+        cells += [_make_cell(kind="group", ref=child) for child in group.groups]
+        cells += [_make_cell(kind="top", ref=-1)] * len(tops)
+        cells += [_make_cell(kind="bottom", ref=-1)] * len(bottoms)
         groups = set(group.group_cell.values())
         arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
-        cells += [Cell(kind="bend", ref=-1)] * arrangement.bends
+        cells += [_make_cell(kind="bend", ref=-1)] * arrangement.bends
         return Layout(
             tuple(cells),
             tuple(map(tuple, arrangement.rows)),
@@ -162,7 +166,7 @@ class Wirer:
             if first <= target < first + len(group.groups):
                 target_port = self._groups[group.groups[target - first]].bottom[source]
             links.append(
-                Link(
+                _make_link(
                     path=arrangement.paths[i],
                     edges=tuple(edges),
                     source_port=source_port,

@@ -198,6 +198,14 @@ def test_what_is_frozen_or_asked_for_alone_is_not_missing():
     assert recorded(lambda: net(X).sum().backward(inputs=chosen), net).diagnose() == []
 
 
+def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.nodes.SAFE_DEPTH", 20)
+    net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
+    trace = recorded(lambda: net(X).sum().backward(), net)
+    assert "the graph is deeper than 20 nodes" in trace.model.notices[0].message
+    assert "gradient-missing" not in {finding.slug for finding in trace.diagnose()}
+
+
 def test_a_detached_value_that_is_only_logged_is_not_told():
     def work():
         h = NET(X)

@@ -17,6 +17,7 @@ FLOORS = {
     "errors": 0,
     "interrupts": 0,
     "collecting": 0,
+    "makers": 0,
     "log": 1,
     "explain": 1,
     "model": 2,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from autogradviz.log import Log
 from autogradviz.model import Model
+from autogradviz.render.dot import to_dot
 from autogradviz.render.svg import render_svg
 from autogradviz.scene.build import build_scene
 from autogradviz.scene.payload import to_payload
@@ -24,3 +25,14 @@ def test_any_events_make_a_picture_and_a_payload(events):
     assert ET.fromstring(render_svg(scene, open_groups=everything)).tag.endswith("svg")
     payload = json.loads(json.dumps(to_payload(scene)))
     assert len(payload["nodes"]["index"]) == len(scene.nodes)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
+def test_a_graph_alone_looks_as_it_does_with_all_that_stands_beside_it(events):
+    model = Model(Log.from_events(events))
+    whole, alone = build_scene(model, ()), build_scene(model, (), beside=False)
+    assert render_svg(alone) == render_svg(whole)
+    assert to_dot(alone) == to_dot(whole)
+    assert alone.summary == whole.summary
+    assert (alone.storages, alone.spans, alone.memory, alone.lines) == ((), (), (), ())
