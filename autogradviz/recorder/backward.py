@@ -119,7 +119,7 @@ class BackwardTable:
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
             recorder.hooks.begin()
-            if recorder.with_stacks:
+            if recorder.with_marks:
                 recorder.stacks.mark(2, state)
         except BaseException:
             self._open.pop(entry.backward_id, None)

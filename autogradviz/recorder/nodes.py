@@ -174,7 +174,7 @@ class NodeTable:
         )
         if again:
             return
-        self._recorder.slots.look(node, tag, sequence_nr, stack_id)
+        self._recorder.slots.look(node, tag, sequence_nr, thread, stack_id)
         if isinstance(node, FunctionCtx):
             look_at_context(self._recorder, node, tag.node_id)
 

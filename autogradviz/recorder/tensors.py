@@ -18,7 +18,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -61,12 +61,8 @@ class Sparse(dict[int, int]):
         return sys.maxsize
 
 
-class Window(NamedTuple):
-    """What tensors of one shape and type share; there are few of them, and many tensors."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
+Window: TypeAlias = tuple[tuple[int, ...], str, int]
+"""What tensors of one shape and type share, as there are few of them: shape, dtype, bytes."""
 
 
 class _Storage(weakref.ref[torch.UntypedStorage]):
@@ -126,22 +122,23 @@ class TensorTable:
 
     def _define(self, key: tuple[Any, ...], tensor: torch.Tensor) -> int:
         address, offset, size, dtype = key
-        window = self._windows.get((size, dtype)) or self._window(tensor)
-        key = (address, offset, window.shape, dtype)  # equal, and no load on the garbage collector
+        shape, word, nbytes = self._windows.get((size, dtype)) or self._window(tensor)
+        key = (address, offset, shape, dtype)  # equal, and no load on the garbage collector
         storage = tensor.untyped_storage()
         with self._lock:
             known = self._storages.get(address)
             if known is None:
                 known = self._storages[address] = _Storage(storage, self._dead.append)
-                known.number = self._storage_count
+                known.number = storage_id = self._storage_count
                 known.windows = (key,)
-                self._storage_count += 1
+                self._storage_count = storage_id + 1
             else:
+                storage_id = known.number
                 known.windows += (key,)
-            tensor_id = self._ids[key] = self._new(known.number)
+            tensor_id = self._ids[key] = self._new(storage_id)
         self._tell(
-            self._threads.state().number, None, tensor_id, known.number, window.shape, window.dtype,
-            "cpu" if tensor.is_cpu else str(tensor.device), window.nbytes, storage.nbytes(),
+            self._threads.state().number, None, tensor_id, storage_id, shape, word,
+            "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
         )  # fmt: skip
         return tensor_id
 
@@ -149,8 +146,7 @@ class TensorTable:
         size, dtype = shape_of(tensor), tensor.dtype
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = tensor.numel() * tensor.element_size()
-        window = Window(shape, _word(dtype), int(nbytes))
-        self._windows[size, dtype] = window
+        window = self._windows[size, dtype] = (shape, _word(dtype), int(nbytes))
         return window
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
