@@ -119,7 +119,7 @@ class BackwardTable:
                 stack_id=recorder.stacks.capture(3) if recorder.with_stacks else None,
             )
             recorder.hooks.begin()
-            if recorder.with_stacks:
+            if recorder.with_marks:
                 recorder.stacks.mark(2, state)
         except BaseException:
             self._open.pop(entry.backward_id, None)
@@ -184,16 +184,18 @@ class BackwardTable:
             entry = self._by_task.get(_graph_task()) or self.entry_of(state)
             if entry is None:
                 return
-            thread, number, incoming = state.number, recorder.tensors.number, []
-            if state.running:
+            thread, running, incoming = state.number, state.running, []
+            backward_id, node_id = entry.backward_id, tag.node_id
+            if running:
                 self.finish(state, entry)
             entry.threads[thread] = state
             with _NoFunctions():
+                number = recorder.tensors.number
                 for gradient in gradients:
                     incoming.append(NO_ID if gradient is None else number(gradient))  # noqa: PERF401 - a call less
                 given = incoming.count(NO_ID) < len(incoming)
-                state.running.append((entry.backward_id, tag.node_id, tag, given))
-                self._tell_started(thread, None, entry.backward_id, tag.node_id, tuple(incoming))
+                running.append((backward_id, node_id, tag, given))
+                self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
                 if tag.saved:
                     recorder.slots.read_versions(_current_node(), tag, thread)
             if recorder.mode is not None and (tag.mode_sensitive or _is_sparse(gradients)):

@@ -17,6 +17,7 @@ import math
 import weakref
 from contextlib import contextmanager
 from itertools import takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -47,6 +48,7 @@ class LeafTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._tell_norm = recorder.teller(NormRead)
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         self._requires: dict[int, bool] = {}
         self._losses: list[Read] = []
@@ -110,6 +112,7 @@ class LeafTable:
         with _NoFunctions(), below_autograd(self._recorder) as allowed:
             if not allowed:
                 return
+            thread = self._recorder.threads.state().number
             groups: dict[Any, list[Read]] = {}
             for read in [*self._losses, *self._gradients()]:
                 double = read[3].dtype in {torch.float64, torch.complex128}
@@ -120,9 +123,8 @@ class LeafTable:
                 for (backward_id, tensor_id, place, _), tensor, norm in zip(
                     group, found, torch.stack(norms).tolist(), strict=True
                 ):
-                    self._recorder.emit(
-                        NormRead, backward_id, tensor_id, place, _checked(norm, tensor)
-                    )
+                    checked = norm if math.isfinite(norm) else _checked(norm, tensor)
+                    self._tell_norm(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
         self.reached.clear()
 
@@ -139,16 +141,16 @@ class LeafTable:
         return self._leaves.keys()
 
     def _gradients(self) -> Iterator[Read]:
-        found: list[Read] = []
+        found: list[tuple[int, Read]] = []  # by bytes
         for tensor_id, backward_id in self.reached.items():
             reference = self._leaves.get(tensor_id)
             leaf = None if reference is None else reference()
             gradient = None if leaf is None else leaf.grad
             if gradient is not None and readable(gradient):
-                found.append((backward_id, tensor_id, "gradient", gradient))
+                found.append((gradient.nbytes, (backward_id, tensor_id, "gradient", gradient)))
         read = 0
-        for one in sorted(found, key=lambda one: one[3].nbytes):
-            read += one[3].nbytes if one[3].device.type == "cpu" else 0
+        for nbytes, one in sorted(found, key=itemgetter(0)):
+            read += nbytes if one[3].is_cpu else 0
             if read <= MAX_BYTES or self._recorder.with_values:
                 yield one
 
@@ -158,8 +160,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:
-    """Return a norm that is a number, also where the squares overflowed; else None."""
-    if not math.isfinite(norm) and bool(torch.isfinite(tensor).all()):
+    """Return a norm that is not finite again, None unless only the squares overflowed."""
+    if bool(torch.isfinite(tensor).all()):
         norm = float(torch.linalg.vector_norm(tensor, 2, dtype=torch.float64))
     return norm if math.isfinite(norm) else None
 

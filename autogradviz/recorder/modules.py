@@ -139,7 +139,7 @@ class ModuleTable:
             self._tell_entered(
                 state.number, None, call_id, calls[-1] if calls else None, module_id, number
             )
-            if recorder.with_stacks:
+            if recorder.with_marks:
                 recorder.stacks.mark(1, state)
             calls.append(call_id)
             state.modules.append(module_id)

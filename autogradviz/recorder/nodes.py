@@ -38,7 +38,7 @@ class NodeTable:
         self._count = 0
         self._walk = 0
         self._tell_seen = recorder.teller(NodeSeen)
-        self._names: dict[str, str] = {}
+        self._names: dict[str, tuple[str, bool]] = {}  # short, and whether mode sensitive
         self._too_deep = False
         self.oldest = 0
         """Nodes told of before this event are told of anew: the log has let them go."""
@@ -74,7 +74,8 @@ class NodeTable:
         """Look at every node that gradients of ``roots`` reach; each is visited once.
 
         Nodes come in descending order of creation, which is a topological order, so the depth
-        of a node is known when its turn comes.
+        of a node is known when its turn comes. How high it stands above what was touched below
+        matters only where many were touched.
         """
         self._walk += 1
         wide = self._recorder.saves.wide
@@ -93,7 +94,7 @@ class NodeTable:
                 heapq.heappush(heap, (_order(root), tag.node_id, root, tag))
         while heap:
             order, _, node, tag = heapq.heappop(heap)
-            if self._too_deep or tag.depth > SAFE_DEPTH or -order in wide:
+            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and -order in wide):
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
@@ -107,6 +108,8 @@ class NodeTable:
                 visit(node, tag)
             trail.append(tag)
             below.append(next_ids)
+        if len(trail) < SAFE_DEPTH and len(heights) == 1:
+            return
         for tag, next_ids in zip(reversed(trail), reversed(below), strict=True):
             height = max([heights.get(child, 1) for child in next_ids], default=0)
             tag.height = heights[tag.node_id] = height + 1
@@ -157,10 +160,11 @@ class NodeTable:
     ) -> None:
         again, tag.seen = tag.seen >= 0, self._recorder.event_count
         full = node.name()
-        name = self._names.get(full)
-        if name is None:
-            name = self._names[full] = full.rpartition("::")[2]
-        tag.mode_sensitive = name in MODE_SENSITIVE
+        known = self._names.get(full)
+        if known is None:
+            name = full.rpartition("::")[2]
+            known = self._names[full] = (name, name in MODE_SENSITIVE)
+        name, tag.mode_sensitive = known
         leaf_id = stack_id = None
         if sequence_nr is None:
             leaf = getattr(node, "variable", None)
@@ -174,7 +178,7 @@ class NodeTable:
         )
         if again:
             return
-        self._recorder.slots.look(node, tag, sequence_nr, stack_id)
+        self._recorder.slots.look(node, tag, sequence_nr, thread, stack_id)
         if isinstance(node, FunctionCtx):
             look_at_context(self._recorder, node, tag.node_id)
 

@@ -19,7 +19,6 @@ import torch
 import autogradviz
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import (
-    EVENT_TYPES,
     NO_ID,
     Event,
     RecorderFailed,
@@ -87,15 +86,16 @@ class Recorder:
         self.gate = Gate(None)
         self.with_ops = ops
         self.with_stacks = stacks
+        self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
         self.with_values = values
-        self.began_ns = 0
+        self.began_ns = perf_counter_ns()
         self.event_count = 0
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.due = sys.maxsize
         """The event before which the keeper is called."""
         self.limited = False
         self._counter = itertools.count()
-        self._tell = {kind: self.teller(kind) for kind in EVENT_TYPES}
+        self._tell: dict[type[Event], Callable[..., None]] = {}
         self.failures = Failures()
         self._installed = ExitStack()
         self.newest = NewestResults()
@@ -140,7 +140,6 @@ class Recorder:
             raise
 
     def _begin(self, model: torch.nn.Module | None, outermost: int) -> None:
-        self.began_ns = perf_counter_ns()
         self.gate.recorder = self
         self.stacks.outermost = outermost
         self.threads.state(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
@@ -256,7 +255,8 @@ class Recorder:
         """Append one event; ``values`` are its own fields, in their order."""
         if thread is None:
             thread = self.threads.state().number
-        self._tell[kind](thread, stack_id, *values)
+        tell = self._tell.get(kind) or self._tell.setdefault(kind, self.teller(kind))
+        tell(thread, stack_id, *values)
 
     def teller(self, kind: type[Event]) -> Callable[..., None]:
         """Return the function that appends one event of a kind.
@@ -264,14 +264,14 @@ class Recorder:
         It takes the thread, the stack and the event's own fields, in their order.
         """
         append = self.log.appender(kind)
-        number = self._counter.__next__
+        number, began_ns, now_ns = self._counter.__next__, self.began_ns, perf_counter_ns
 
         def tell(*values: Any) -> None:
             seq = number()
             self.event_count = seq + 1
             if seq >= self.due and self.keeper is not None:
                 self.keeper.filled(seq)
-            append((seq, perf_counter_ns() - self.began_ns) + values)  # noqa: RUF005 - a star costs a list
+            append((seq, now_ns() - began_ns) + values)  # noqa: RUF005 - a star costs a list
 
         return tell
 

@@ -182,6 +182,25 @@ class SaveTable:
         )  # fmt: skip
         return saved_id
 
+    def found(
+        self,
+        tensor_id: int,
+        version: int | None,
+        node_id: int,
+        sequence_nr: int | None,
+        slot: str,
+        thread: int,
+        stack_id: int | None,
+    ) -> int:
+        """Record a save of PyTorch's own, as a node's slot shows it; return its number."""
+        saved_id = self._count
+        self._count += 1
+        self._tell_saved(
+            thread, stack_id, saved_id, node_id, sequence_nr, slot, tensor_id, version, "pytorch",
+            None, None, None,
+        )  # fmt: skip
+        return saved_id
+
     def packing(
         self,
         tensor: torch.Tensor,

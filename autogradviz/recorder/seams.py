@@ -7,6 +7,7 @@ that a new release fails here and not in the middle of somebody's training step.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -51,6 +52,21 @@ _NAMES: Final = (
 )
 
 
+_found: dict[str, tuple[tuple[int, int] | None, tuple[str, ...]]] = {}
+"""By name: how many modules there were and how often the function was held, and by which."""
+
+
+_look_up: Final = attrgetter(*_NAMES)
+
+
+def _all_there() -> bool:
+    """Return whether every seam is there: one call in place of a hundred."""
+    try:
+        return all(found is not None for found in _look_up(torch))
+    except AttributeError:
+        return False
+
+
 def _missing(path: str) -> bool:
     found: Any = torch
     for name in path.split("."):
@@ -66,6 +82,8 @@ def require_seams() -> None:
     Raises:
         UnsupportedTorchError: naming the missing seams and the versions that work.
     """
+    if _all_there():
+        return
     missing = [name for name in _NAMES if _missing(name)]
     if missing:
         message = (
@@ -76,10 +94,23 @@ def require_seams() -> None:
 
 
 def holders(name: str, function: Any) -> list[Any]:
-    """Return the modules that hold a function under a name: PyTorch's is in several."""
+    """Return the modules that hold a function under a name: PyTorch's is in several.
+
+    All of ``sys.modules`` is looked through only if the function is held more or less often than
+    when it was last, or modules came or went.
+    """
+    count = (len(sys.modules), sys.getrefcount(function))
+    known, names = _found.get(name, (None, ()))
+    modules = [sys.modules.get(each) for each in names]
+    if known != count or not all(_holds(module, name, function) for module in modules):
+        loaded = list(sys.modules.items())
+        found = {each: module for each, module in loaded if _holds(module, name, function)}
+        _found[name] = (count, tuple(found))
+        modules = list(found.values())
+    return modules
+
+
+def _holds(module: Any, name: str, function: Any) -> bool:
     # Through __dict__: asking a lazy module for an attribute may import half a library.
-    return [
-        module
-        for module in list(sys.modules.values())
-        if name in getattr(module, "__dict__", ()) and module.__dict__[name] is function
-    ]
+    held = getattr(module, "__dict__", None)
+    return held is not None and held.get(name) is function

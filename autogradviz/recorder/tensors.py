@@ -18,7 +18,7 @@ import threading
 import weakref
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -61,22 +61,23 @@ class Sparse(dict[int, int]):
         return sys.maxsize
 
 
-class Window(NamedTuple):
-    """What tensors of one shape and type share; there are few of them, and many tensors."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
+Window: TypeAlias = tuple[tuple[int, ...], str, int]
+"""What tensors of one shape and type share, as there are few of them: shape, dtype, bytes."""
 
 
 class _Storage(weakref.ref[torch.UntypedStorage]):
-    """What is known of a storage while it lives."""
+    """What is known of a storage while it lives; the first of its tensors needs no key."""
 
-    __slots__ = ("number", "windows")
+    __slots__ = ("address", "dtype", "number", "offset", "others", "shape", "tensor_id")
 
+    address: int
     number: int
-    windows: tuple[tuple[Any, ...], ...]
-    """The keys of its tensors, at least one; the address stands first in each."""
+    tensor_id: int
+    offset: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    others: tuple[tuple[Any, ...], ...]
+    """The keys of its other tensors."""
 
 
 class TensorTable:
@@ -86,7 +87,7 @@ class TensorTable:
         self._threads = recorder.threads
         self._tell = recorder.teller(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
-        self._ids: dict[Any, int] = {}
+        self._ids: dict[Any, int] = {}  # of all but the storages' first tensors
         self._storages: dict[int, _Storage] = {}  # the living, by address
         self._dead: deque[_Storage] = deque()  # not forgotten yet
         self._count = 0
@@ -106,42 +107,52 @@ class TensorTable:
         kind = type(tensor)
         try:
             if kind in _PLAIN:
-                key = (
-                    _storage_address(tensor), tensor.storage_offset(), tensor.shape, tensor.dtype
-                )  # fmt: skip
+                shape = tensor.shape
             elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
                 return self._opaque(kind)
             else:
-                offset, shape = tensor.storage_offset(), shape_of(tensor)
-                key = (_storage_address(tensor), offset, shape, tensor.dtype)
+                shape = shape_of(tensor)
+            address, offset, dtype = _storage_address(tensor), tensor.storage_offset(), tensor.dtype
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
-        found = self._ids.get(key)
-        return self._define(key, tensor) if found is None else found
+        known = self._storages.get(address)
+        if known is not None:
+            if known.offset == offset and known.dtype is dtype and known.shape == shape:
+                return known.tensor_id
+            found = self._ids.get((address, offset, shape, dtype))
+            if found is not None:
+                return found
+        return self._define(address, offset, shape, dtype, tensor)
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
-    def _define(self, key: tuple[Any, ...], tensor: torch.Tensor) -> int:
-        address, offset, size, dtype = key
-        window = self._windows.get((size, dtype)) or self._window(tensor)
-        key = (address, offset, window.shape, dtype)  # equal, and no load on the garbage collector
+    def _define(
+        self, address: int, offset: Any, size: torch.Size, dtype: torch.dtype, tensor: torch.Tensor
+    ) -> int:
+        # The tuple is equal to the size, and no load on the garbage collector.
+        shape, word, nbytes = self._windows.get((size, dtype)) or self._window(tensor)
         storage = tensor.untyped_storage()
         with self._lock:
             known = self._storages.get(address)
             if known is None:
-                known = self._storages[address] = _Storage(storage, self._dead.append)
-                known.number = self._storage_count
-                known.windows = (key,)
-                self._storage_count += 1
+                known = _Storage(storage, self._dead.append)
+                known.number = storage_id = self._storage_count
+                self._storage_count = storage_id + 1
+                known.tensor_id = tensor_id = self._new(storage_id)
+                known.address, known.offset, known.shape = address, offset, shape
+                known.dtype, known.others = dtype, ()
+                self._storages[address] = known  # complete: other threads look without the lock
             else:
-                known.windows += (key,)
-            tensor_id = self._ids[key] = self._new(known.number)
+                key = (address, offset, shape, dtype)
+                storage_id = known.number
+                tensor_id = self._ids[key] = self._new(storage_id)
+                known.others += (key,)
         self._tell(
-            self._threads.state().number, None, tensor_id, known.number, window.shape, window.dtype,
-            "cpu" if tensor.is_cpu else str(tensor.device), window.nbytes, storage.nbytes(),
+            self._threads.state().number, None, tensor_id, storage_id, shape, word,
+            "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
         )  # fmt: skip
         return tensor_id
 
@@ -149,8 +160,7 @@ class TensorTable:
         size, dtype = shape_of(tensor), tensor.dtype
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = tensor.numel() * tensor.element_size()
-        window = Window(shape, _word(dtype), int(nbytes))
-        self._windows[size, dtype] = window
+        window = self._windows[size, dtype] = (shape, _word(dtype), int(nbytes))
         return window
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
@@ -193,12 +203,13 @@ class TensorTable:
             if len(self._ids) > MAX_WINDOWS:
                 for key in [key for key, number in self._ids.items() if number not in used]:
                     del self._ids[key]
-            self.storage_of = Sparse((each, self.storage_of[each]) for each in self._ids.values())
+            self.storage_of = Sparse((each, self.storage_of[each]) for each in self.living)
 
     @property
     def living(self) -> AbstractSet[int]:
         """The numbers that may be used again."""
-        return set(self._ids.values())
+        first = [storage.tensor_id for storage in list(self._storages.values())]
+        return {*self._ids.values(), *first}
 
     @property
     def storages(self) -> AbstractSet[int]:
@@ -214,9 +225,9 @@ class TensorTable:
         with self._lock:
             while self._dead:
                 storage = self._dead[0]
-                for window in storage.windows:
+                for window in storage.others:
                     self._ids.pop(window, None)
-                self._storages.pop(storage.windows[0][0], None)
+                self._storages.pop(storage.address, None)
                 if self._dead and self._dead[0] is storage:  # no finaliser did it meanwhile
                     self._dead.popleft()
 
