@@ -42,7 +42,7 @@ def _accumulates(event: EffectRepeated) -> bool:
 
 
 def _number(text: str) -> float | None:
-    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
+    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(, .*)?", text)
     return float(found[1]) if found else None
 
 
