@@ -27,6 +27,7 @@ from autogradviz.diagnose.repeated import (
     find_repeated_effects,
     find_unrestored_random,
 )
+from autogradviz.diagnose.reused import find_reused_buffers
 from autogradviz.diagnose.scales import find_uneven_gradients
 from autogradviz.diagnose.selective import find_mutated_cache
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
@@ -60,6 +61,7 @@ _FAMILIES: Final = (
     find_python_effects,
     find_written_attributes,
     find_hidden_writes,
+    find_reused_buffers,
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,
