@@ -14,6 +14,7 @@ from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.finite import find_not_finite
+from autogradviz.diagnose.frozen import find_frozen
 from autogradviz.diagnose.hidden import find_hidden_writes
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.kept import find_kept_alive
@@ -65,6 +66,7 @@ _FAMILIES: Final = (
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,
+    find_frozen,
     find_uneven_gradients,
     find_kept_alive,
 )

@@ -11,8 +11,9 @@ from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
 from autogradviz.diagnose.let_go import find_let_go
 from autogradviz.diagnose.owners import owners
+from autogradviz.diagnose.toggles import find_toggle
 from autogradviz.diagnose.wording import attribute_name
-from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
+from autogradviz.diagnose.writes import Direction, Write, closures, makers
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def find_writer(
 ) -> SourceLocation | None:
     """Return the statement that writes what changed, by name, direction and place."""
     if _only_requires_grad(change):
-        return _toggle(evidence)
+        return find_toggle(evidence, region, again, on="requires grad" in change.after)
     if attribute_name(change.state_name).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
     if re.fullmatch(r"\d+ cached", change.before) and in_forward:
@@ -237,20 +238,6 @@ def _only_requires_grad(change: Change) -> bool:
     return change.before != change.after and (
         change.before.removesuffix(flag) == change.after.removesuffix(flag)
     )
-
-
-def _toggle(evidence: Evidence) -> SourceLocation | None:
-    """Return the first line that switches a tensor's requires_grad."""
-    for filename in evidence.user_files:
-        found = [
-            (lineno, function)
-            for lineno, function, _ in source.calls(filename, ("requires_grad_",))
-        ]
-        found += [(w.lineno, w.function) for w in writes(filename, "requires_grad")]
-        outside = [place for place in found if place[1].rpartition(".")[2] != "__init__"]
-        if outside:
-            return source.location(filename, *min(outside))
-    return None
 
 
 def _direction(change: Change) -> Direction:
