@@ -274,6 +274,19 @@ class TensorUnpacked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedWritten(Event):
+    """What a user's pack hook had given was written before its unpack hook was asked for it."""
+
+    saved_id: int
+    tensor_id: int  # what the hook gave, or held in what it gave
+    since_seq: int  # events with larger numbers happened after the hook had packed
+    version: int | None  # of that tensor when the hook had packed
+    seen_version: int | None  # now
+    saved_hash: int | None  # its content when the hook had packed; None unless values are recorded
+    seen_hash: int | None  # now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMoved(Event):
     """``save_on_cpu`` copied a saved tensor: away when it was saved, back when it was needed.
 
@@ -680,6 +693,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     TensorMoved,
     HooksEntered,
     HooksLeft,
+    PackedWritten,
 )
 
 

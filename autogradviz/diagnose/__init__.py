@@ -15,6 +15,7 @@ from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.finite import find_not_finite
+from autogradviz.diagnose.frozen import find_frozen
 from autogradviz.diagnose.hidden import find_hidden_writes
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.kept import find_kept_alive
@@ -28,6 +29,7 @@ from autogradviz.diagnose.repeated import (
     find_repeated_effects,
     find_unrestored_random,
 )
+from autogradviz.diagnose.reused import find_reused_buffers
 from autogradviz.diagnose.scales import find_uneven_gradients
 from autogradviz.diagnose.selective import find_mutated_cache
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
@@ -61,9 +63,11 @@ _FAMILIES: Final = (
     find_python_effects,
     find_written_attributes,
     find_hidden_writes,
+    find_reused_buffers,
     find_silent_writes,
     find_not_finite,
     find_missing_gradients,
+    find_frozen,
     find_uneven_gradients,
     find_kept_alive,
 )

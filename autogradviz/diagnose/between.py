@@ -43,7 +43,9 @@ class Between:
         for first, last in self._spans.get((filename, function), ()):
             if first < lineno < last:
                 return BETWEEN
-        if function and {_tail(function), _owner(function)} & self._called_between:
+        # What stayed open from one run to the other was not called anew in between.
+        stayed = self._stayed(filename, function)
+        if function and not stayed and {_tail(function), _owner(function)} & self._called_between:
             return CALLED
         passed = (filename, function) in self._spans or self.inside(filename, function)
         return int(bool(function) and not passed)
@@ -51,6 +53,10 @@ class Between:
     def before(self, filename: str, function: str, lineno: int) -> bool:
         """Return whether a line stands before the call of the region, in a function around it."""
         return lineno < self._first.get((filename, function), 0)
+
+    def _stayed(self, filename: str, function: str) -> bool:
+        place = (filename, function)
+        return place in self._last and self._first.get(place, _LAST) < self._last[place]
 
     @cached_property
     def executed(self) -> set[Place]:
@@ -68,13 +74,17 @@ class Between:
         return self._frames(RegionEntered, self._region.region_id)
 
     @cached_property
+    def _last(self) -> dict[Place, int]:
+        return self._frames(RecomputeStarted, self._again.recompute_id)
+
+    @cached_property
     def _called_inside(self) -> set[str]:
         return self._reached([(*place, 0, _LAST) for place in self.executed])
 
     @cached_property
     def _spans(self) -> dict[Place, list[tuple[int, int]]]:
         """The lines between the two runs, by the functions that were open around them."""
-        first, last = self._first, self._frames(RecomputeStarted, self._again.recompute_id)
+        first, last = self._first, self._last
         spans: dict[Place, list[tuple[int, int]]] = {}
         for place in (*first, *last):
             after, before = first.get(place, 0), last.get(place, _LAST)

@@ -10,6 +10,7 @@ from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.culprits import find_culprit, find_draw, other_thread
+from autogradviz.diagnose.owners import with_owner, without_parts
 from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.wording import attribute_name, base_name, short
@@ -64,7 +65,8 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         if unseen is not None:
             return unseen
     others = [change for change in changes if change is not best]
-    culprit = find_culprit(evidence, region, again, best) or _seen_beside(evidence, best, others)
+    culprit = find_culprit(evidence, region, again, with_owner(best, others))
+    culprit = culprit or _seen_beside(evidence, best, others)
     cause = _cause_of(evidence, best, others, culprit)
     return cause if rank(best)[0] else replace(cause, confidence="likely")
 
@@ -98,13 +100,14 @@ def _changes(
 
     Others may draw random numbers in between; a region that draws none itself is safe.
     """
-    return [
+    found = [
         change
         for change in evidence.model.log.of(StateChanged)
         if change.recompute_id == again.recompute_id
         and change.state_kind in kinds
         and (change.state_kind != "random" or change.in_forward)
     ]
+    return without_parts(found)
 
 
 def _cause_of(

@@ -9,8 +9,11 @@ from autogradviz.diagnose import source
 from autogradviz.diagnose.between import CALLED, Between
 from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
+from autogradviz.diagnose.let_go import find_let_go
+from autogradviz.diagnose.owners import owners
+from autogradviz.diagnose.toggles import find_toggle
 from autogradviz.diagnose.wording import attribute_name
-from autogradviz.diagnose.writes import Direction, Write, closures, makers, writes
+from autogradviz.diagnose.writes import Direction, Write, closures, makers
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def find_writer(
 ) -> SourceLocation | None:
     """Return the statement that writes what changed, by name, direction and place."""
     if _only_requires_grad(change):
-        return _toggle(evidence)
+        return find_toggle(evidence, region, again, on="requires grad" in change.after)
     if attribute_name(change.state_name).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
     if re.fullmatch(r"\d+ cached", change.before) and in_forward:
@@ -81,10 +84,19 @@ def find_writer(
             -write.lineno,
         )
 
-    candidates = find_candidates(evidence, region, change.state_name)
-    swapped = None if in_forward else _swapped(evidence, between, change)
-    if not candidates or (swapped is not None and score(max(candidates, key=score))[0] < CALLED):
-        return swapped
+    names = (change.state_name, *owners(change.state_name))
+    found = (find_candidates(evidence, region, name) for name in names)
+    candidates = next((each for each in found if each), [])
+    dead = change.after == "dead"
+    other = None if in_forward else _swapped(evidence, between, change)
+    if other is None and not in_forward and (dead or wanted == "shrank"):
+        other = find_let_go(evidence, between)
+    if (
+        dead
+        or not candidates
+        or (other is not None and score(max(candidates, key=score))[0] < CALLED)
+    ):
+        return other
     filename, write = max(candidates, key=score)
     looped = _loop_variable(filename, write, region)
     if looped is not None:
@@ -228,27 +240,14 @@ def _only_requires_grad(change: Change) -> bool:
     )
 
 
-def _toggle(evidence: Evidence) -> SourceLocation | None:
-    """Return the first line that switches a tensor's requires_grad."""
-    for filename in evidence.user_files:
-        found = [
-            (lineno, function)
-            for lineno, function, _ in source.calls(filename, ("requires_grad_",))
-        ]
-        found += [(w.lineno, w.function) for w in writes(filename, "requires_grad")]
-        outside = [place for place in found if place[1].rpartition(".")[2] != "__init__"]
-        if outside:
-            return source.location(filename, *min(outside))
-    return None
-
-
 def _direction(change: Change) -> Direction:
-    sizes = [re.fullmatch(r"len (\d+)", text) for text in (change.before, change.after)]
+    sizes = [re.match(r"len (\d+)\b", text) for text in (change.before, change.after)]
     if "absent" in {change.before, change.after}:
         return "grew" if change.before == "absent" else "shrank"
     if sizes[0] is None or sizes[1] is None:
         return "changed"
-    return "grew" if int(sizes[1][1]) > int(sizes[0][1]) else "shrank"
+    before, after = int(sizes[0][1]), int(sizes[1][1])
+    return "changed" if before == after else "grew" if after > before else "shrank"
 
 
 def find_draw(

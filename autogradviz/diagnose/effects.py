@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.culprits import find_writer
+from autogradviz.diagnose.deciding import find_decision
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.wording import base_name, fit, quoted, short, where
+from autogradviz.diagnose.wording import attribute_name, base_name, fit, quoted, short, where
 from autogradviz.events import EffectRepeated
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def _accumulates(event: EffectRepeated) -> bool:
 
 
 def _number(text: str) -> float | None:
-    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
+    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(, .*)?", text)
     return float(found[1]) if found else None
 
 
@@ -56,6 +58,9 @@ def _describe(
         else find_writer(evidence, region, again, event, in_forward=True)
     )
     last = region.saved[-1].location if region.saved else region.location
+    numbers = _number(event.before) is not None and not event.before.startswith("len ")
+    between = Between(evidence, region, again)
+    decides = find_decision(evidence, between, attribute_name(name)) if numbers else None
     return Finding(
         slug="checkpoint-effect-repeated",
         title=f"{name} was changed twice: in forward and again in recomputation",
@@ -70,11 +75,13 @@ def _describe(
                 "had recomputed the region: a checkpointed region runs twice, and so does "
                 "everything that it does besides computing.",
                 "Gradients need not be wrong; what is counted or collected is.",
+                "What the region computes depends on it, though:" if decides is not None else "",
+                quoted(decides),
             ]
         ),
         fix=f"# count and collect outside the region: return what {name} needs\n"
         "# from it, and write it in the caller",
-        confidence="hint",  # a count that only reports does no harm
+        confidence="likely" if decides is not None else "hint",  # a mere report does no harm
         events=(region.entered_seq, again.started_seq, event.seq),
         region_id=region.region_id,
     )

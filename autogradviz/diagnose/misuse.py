@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.reentrant import captured_graph
-from autogradviz.diagnose.wording import fit, op_words, quoted, short, slot, where
-from autogradviz.events import BackwardStarted, NodeFinished, PolicyDecided
+from autogradviz.diagnose.wording import fit, quoted, short, slot, where
+from autogradviz.events import BackwardStarted, NodeFinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -221,41 +221,6 @@ def _selective_twice(evidence: Evidence) -> Finding:
     )
 
 
-def _selective_mutated(evidence: Evidence) -> Finding:
-    kept, write = _kept_and_written(evidence)
-    culprit = write.location if write is not None else None
-    victim = kept.location if kept is not None else None
-    return _finding(
-        evidence,
-        "selective-cache-mutated",
-        "What a checkpoint policy kept was written before it was used again",
-        culprit=culprit,
-        victim=victim,
-        lines=[
-            f"The policy kept what this operator gave, so as not to run it again: {op_words(kept)}",
-            quoted(victim),
-            f"Then {write.name if write is not None else 'something'} wrote the same memory:",
-            quoted(culprit),
-            "Recomputation would have gone on from the new values, so PyTorch stopped.",
-        ],
-        fix="# write to a clone, or let the policy recompute that operator",
-        confidence="certain" if culprit is not None else "likely",
-        events=tuple(op.seq for op in (kept, write) if op is not None),
-    )
-
-
-def _kept_and_written(evidence: Evidence) -> tuple[Op | None, Op | None]:
-    """Return the first operator whose kept result was written later, and the write."""
-    ops = {op.seq: op for op in evidence.model.ops}
-    for event in evidence.model.log.of(PolicyDecided):
-        kept = ops.get(event.op_seq) if event.cached and event.op_seq is not None else None
-        for tensor in kept.outputs if kept is not None else ():
-            for write in evidence.writers.get(tensor.storage_id or 0, ()):
-                if kept is not None and write.seq > kept.seq:
-                    return kept, write
-    return None, None
-
-
 _ERRORS: Final[tuple[tuple[str, Callable[[Evidence], Finding]], ...]] = (
     ("Performing two backward calls that overlap", _overlapping),
     ("already unpacked once", _unpacked_twice),
@@ -265,5 +230,4 @@ _ERRORS: Final[tuple[tuple[str, Callable[[Evidence], Finding]], ...]] = (
         lambda evidence: captured_graph(evidence) or _freed(evidence),
     ),
     ("Trying to backward an extra time", _selective_twice),
-    ("cached during selective activation checkpoint has been mutated", _selective_mutated),
 )

@@ -28,6 +28,9 @@ def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
                 if write is not None:
                     yield _describe(region, op, write, error.seq)
                     return
+    kept = [(r, op) for r in evidence.model.regions for op in r.ops if op.policy.endswith("save")]
+    if kept:
+        yield _describe(*kept[-1], None, error.seq)
 
 
 def _written(evidence: Evidence, op: Op, until: int) -> Op | None:
@@ -36,25 +39,27 @@ def _written(evidence: Evidence, op: Op, until: int) -> Op | None:
     return next((write for write in writes if op.seq < write.seq < until), None)
 
 
-def _describe(region: Region, op: Op, write: Op, error_seq: int) -> Finding:
+def _describe(region: Region, op: Op, write: Op | None, error_seq: int) -> Finding:
+    culprit = write.location if write is not None else None
+    by = write.name if write is not None else "something that was not recorded"
     return Finding(
         slug="selective-cache-mutated",
         title=f"What the policy kept of {op.name} was written in place",
-        culprit=write.location,
+        culprit=culprit,
         victim=op.location,
         explanation=fit(
             [
                 f"The policy of the region {region.function}{where(region.module)} "
                 f"({short(region.location)}) keeps what {op.name} gave:",
                 quoted(op.location),
-                f"Then {write.name} wrote it:",
-                quoted(write.location),
+                f"Then {by} wrote it:",
+                quoted(culprit),
                 "Recomputation would have gone on from the written tensor, so PyTorch stopped.",
             ]
         ),
         fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
-        f"# instead of: {write.location.text if write.location is not None else ''}",
-        confidence="certain" if write.location is not None else "likely",
-        events=(op.seq, write.seq, error_seq),
+        f"# instead of: {culprit.text if culprit is not None else 'the write in place'}",
+        confidence="certain" if culprit is not None else "likely",
+        events=(op.seq, *([write.seq] if write is not None else []), error_seq),
         region_id=region.region_id,
     )

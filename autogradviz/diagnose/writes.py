@@ -16,14 +16,62 @@ Direction: TypeAlias = Literal["grew", "shrank", "changed"]
 
 _METHODS: Final[dict[str, Direction]] = {
     **dict.fromkeys(
-        ("append", "appendleft", "extend", "add", "insert", "update", "setdefault"), "grew"
+        (
+            "append",
+            "appendleft",
+            "extend",
+            "extendleft",
+            "add",
+            "insert",
+            "update",
+            "setdefault",
+            "put",
+            "put_nowait",
+            "subtract",
+        ),
+        "grew",
     ),
     **dict.fromkeys(
-        ("pop", "popleft", "popitem", "clear", "remove", "discard", "cache_clear"), "shrank"
+        (
+            "pop",
+            "popleft",
+            "popitem",
+            "clear",
+            "remove",
+            "discard",
+            "cache_clear",
+            "get_nowait",
+            "difference_update",
+            "intersection_update",
+        ),
+        "shrank",
     ),
-    **dict.fromkeys(("sort", "reverse", "rotate", "fill", "set", "reset", "send"), "changed"),
+    **dict.fromkeys(
+        (
+            "sort",
+            "reverse",
+            "rotate",
+            "fill",
+            "set",
+            "reset",
+            "send",
+            "move_to_end",
+            "resize",
+            "partition",
+            "frombytes",
+            "__setitem__",
+            "shuffle",
+        ),
+        "changed",
+    ),
 }
 
+_GIVEN: Final = {
+    "shuffle", "heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort",
+    "insort_left", "insort_right", "copyto", "put", "put_along_axis", "putmask", "place",
+    "fill_diagonal", "at",
+}  # fmt: skip
+"""Functions of Python's and NumPy's that write their first argument."""
 _REGISTERS: Final = frozenset(
     {"register_buffer", "register_parameter", "register_module", "add_module", "__setattr__"}
 )
@@ -100,6 +148,10 @@ def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
 
 def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]:
     called = node.func
+    given = [word.value for word in node.keywords if word.arg == "out"]
+    if getattr(called, "attr", getattr(called, "id", "")) in _GIVEN:
+        given += node.args[:1]
+    yield from ((_without_items(part), "changed") for part in given if is_named(part, name))
     if isinstance(called, ast.Name):
         if called.id == "next" and node.args and is_named(node.args[0], name):
             yield node.args[0], "changed"
@@ -107,6 +159,8 @@ def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]
             yield ast.Constant(name), "changed"
     elif isinstance(called, ast.Attribute):
         direction = _METHODS.get(called.attr)
+        if called.attr == "get" and not node.args:  # of a queue
+            direction = "shrank"
         if direction is not None and is_named(called.value, name):
             yield _without_items(called.value), direction
         elif called.attr in _REGISTERS and node.args and says(node.args[0], name):

@@ -227,4 +227,32 @@ with autogradviz.record(values=True) as trace:
     loss.backward()
 """,
     ),
+    Page(
+        slug="hook-memory-reused",
+        title="A pack hook put a second tensor where a first one still lay",
+        means="""A pack hook that copies into memory of its own, a pinned staging buffer for
+        instance, was called again, and wrote over a tensor that backward had yet to take back. The
+        gradient is computed from the later tensor, and nothing is raised.""",
+        happens="""One buffer serves all saved tensors, a ring of buffers has fewer places than
+        tensors are saved, or a cursor is not moved on.""",
+        fix="""Give each saved tensor a place of its own, and use a place again only after the
+        unpack hook has read it.""",
+        example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+staging = torch.empty(3)
+
+def pack(tensor):
+    staging.copy_(tensor)  # <-- named
+    return staging
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(values=True) as trace:
+    with saved_tensors_hooks(pack, lambda kept: kept):
+        loss = x.exp().tanh().sum()
+    loss.backward()
+""",
+    ),
 )

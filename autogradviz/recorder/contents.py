@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import contextvars
+import datetime as dt
+import decimal
+import enum
+import fractions
 import functools
 import hashlib
 import itertools
 import logging
 import operator
+import queue
 import random
 import sys
 import types
-from typing import Any, Final
+import weakref
+from typing import Any, Final, cast
 
 import torch
 
@@ -21,6 +28,10 @@ from autogradviz.recorder.tensors import version_of
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20
 """Arrays larger than this are told by their shape alone."""
+MAX_ITEMS: Final = 12
+"""Items of a container that are looked at one by one."""
+MAX_HASHED: Final = 1024
+"""Longer containers are told by their length alone, besides their first items."""
 
 PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 SEQUENCES: Final = (list, tuple, collections.deque)
@@ -32,6 +43,18 @@ _EMPTY: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 _ITERATORS: Final = tuple(map(type, _EMPTY))
 _WRAPPERS: Final = (zip, enumerate, map, filter)
+_BY_REPR: Final = frozenset(
+    {torch.dtype, torch.device, torch.layout, torch.memory_format, range, decimal.Decimal,
+     fractions.Fraction, dt.datetime, dt.date, dt.time, dt.timedelta}
+)  # fmt: skip
+_BYTES: Final = (bytearray, array.array)
+_AROUND: Final = {
+    collections.UserDict: "data", collections.UserList: "data", collections.UserString: "data",
+    weakref.WeakKeyDictionary: "data", weakref.WeakValueDictionary: "data",
+    weakref.WeakSet: "data", queue.Queue: "queue", queue.LifoQueue: "queue",
+    queue.PriorityQueue: "queue",
+}  # fmt: skip
+"""The standard library's classes around one container, and the attribute that holds it."""
 
 
 MAX_OBJECTS: Final = 20_000
@@ -70,7 +93,7 @@ def text_of(value: Any, numbers: Numbers) -> str | None:
     elif isinstance(value, torch.nn.Module):
         text = f"{kind.__name__} {numbers.of(id(value))}"
     elif isinstance(value, CONTAINERS):
-        text = f"len {_length(value)}"
+        text = _container(value)
     elif kind in _COUNTERS:
         text = repr(value)[:MAX_TEXT]
     elif kind in _ITERATORS:
@@ -80,8 +103,49 @@ def text_of(value: Any, numbers: Numbers) -> str | None:
     elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
         text = f"{value.cache_info().currsize} cached"
     else:
-        text = _function_random_or_array(value, kind)
+        text = _small(value, kind) or _function_random_or_array(value, kind)
     return text
+
+
+def _small(value: Any, kind: type) -> str | None:
+    """Return the text of what is one value, though not of a built-in type."""
+    numpy: Any = sys.modules.get("numpy")
+    text: str | None = None
+    if kind in _BY_REPR:
+        text = repr(value)
+    elif isinstance(value, enum.Enum):
+        text = f"{kind.__name__}.{object.__getattribute__(value, '_name_')}"
+    elif isinstance(value, type):
+        text = f"class {value.__name__}"
+    elif kind is weakref.ref:
+        text = "dead" if value() is None else "alive"
+    elif kind in _BYTES:
+        text = f"len {len(value)}, content {digest(bytes(value[:MAX_ARRAY_NBYTES]))}"
+    elif kind is queue.SimpleQueue:
+        text = f"len {value.qsize()}"
+    elif numpy is not None and isinstance(value, (numpy.number, numpy.bool_)):
+        text = repr(value.item())
+    return None if text is None else text[:MAX_TEXT]
+
+
+def _container(value: Any) -> str:
+    """Return "len 3", and what the first items, which are looked at themselves, do not show."""
+    length, kind = _length(value), cast("Any", dict)
+    if isinstance(value, dict):
+        if isinstance(value, collections.OrderedDict):
+            kind = collections.OrderedDict
+        first = next(iter(kind.keys(value)), None) if length > 1 else None
+        if type(first) in PLAIN and first is not None:
+            return f"len {length}, {first!r:.20} first"  # a cache that drops the oldest
+        return f"len {length}"
+    unordered = isinstance(value, (set, frozenset))
+    if length and (unordered or MAX_ITEMS < length <= MAX_HASHED):
+        kind = next(kind for kind in CONTAINERS if isinstance(value, kind))
+        items = list(kind.__iter__(value)) if length <= MAX_HASHED else [value]
+        if all(type(item) in PLAIN for item in items):
+            content = hash(frozenset(items) if unordered else tuple(items))
+            return f"len {length}, content {content & 0xFFFFFF:06x}"
+    return f"len {length}"
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
@@ -90,7 +154,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     The name is "" for what stands in the value's own place.
     """
     kind = type(value)
-    parts: list[tuple[str, Any]] = []
+    parts = _around(value, kind)
     if kind is types.MethodType:
         parts = [("", value.__func__), ("__self__", value.__self__)]
     elif kind is contextvars.ContextVar:
@@ -106,6 +170,15 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
         parts = [("__wrapped__", value.__wrapped__)]
     return parts
+
+
+def _around(value: Any, kind: type) -> list[tuple[str, Any]]:
+    """Return what stands in the place of one of the standard library's classes around it."""
+    if kind in _AROUND:
+        return [("", vars(value)[_AROUND[kind]])]
+    if kind is collections.ChainMap:  # the first that has a key counts
+        return [("", part) for part in value.maps[:MAX_ITEMS]]
+    return [("", value())] if kind is weakref.ref else []
 
 
 def _length(value: Any) -> int:

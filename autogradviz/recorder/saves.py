@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.log import Row
+    from autogradviz.recorder.packed_tensors import Kept
     from autogradviz.recorder.recorder import Recorder
 
 _COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
@@ -49,6 +50,7 @@ class Packed:
 
     __slots__ = (
         "holder",
+        "kept",
         "node_id",
         "original",
         "saved_hash",
@@ -74,6 +76,7 @@ class Packed:
         self.node_id: int | None = None
         self.unpacked = 0
         self.holder: weakref.ref[Any] | None = None  # what the hook returned
+        self.kept: tuple[Kept, ...] = ()  # the tensors in that
 
 
 def _kept(row: Row, columns: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -10,28 +10,40 @@ from __future__ import annotations
 
 import argparse
 import collections
+import enum
 import functools
 import os
 import sys
 import threading
 import types
-from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
-from autogradviz.recorder.contents import CONTAINERS, PLAIN, SEQUENCES, Numbers, parts_of, text_of
+from autogradviz.recorder.contents import (
+    CONTAINERS,
+    MAX_ITEMS,
+    PLAIN,
+    SEQUENCES,
+    Numbers,
+    parts_of,
+    text_of,
+)
+from autogradviz.recorder.reading import (
+    from_library,
+    is_library_module,
+    names_of,
+    slots,
+    texts_of,
+)
 from autogradviz.recorder.stacks import is_library
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MAX_OBJECTS: Final = 600
-MAX_ITEMS: Final = 12
 MAX_DEPTH: Final = 7
 
 _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local)
+_WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 _MODULE_INTERNALS: Final = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
@@ -82,11 +94,11 @@ class Snapshot:
         elif isinstance(value, types.FunctionType):
             self._function(path, value, depth)
         elif isinstance(value, type):
-            if not _from_library(value):
+            if not from_library(value):
                 self._instance(value.__name__, dict(vars(value)), depth, plain_too=True)
         elif isinstance(value, _NAMESPACES):
             self._instance(path, dict(value.__dict__), depth, plain_too=True)
-        elif not isinstance(value, (types.ModuleType, types.MethodType, torch.Tensor)):
+        elif not isinstance(value, _WITHOUT_PARTS):
             self._object(path, value, depth)
 
     def _module(self, path: str, value: torch.nn.Module, depth: int) -> None:
@@ -144,7 +156,7 @@ class Snapshot:
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
         known = function.__globals__
-        names = _names_of(function.__code__)
+        names = names_of(function.__code__)
         for name in names:
             found = known.get(name, self)
             if isinstance(found, types.ModuleType):
@@ -158,7 +170,7 @@ class Snapshot:
         self, path: str, module: types.ModuleType, names: tuple[str, ...], depth: int
     ) -> None:
         """Queue what code reads of a module of the user's own: ``config.mode``."""
-        if module.__name__ not in sys.stdlib_module_names and not _is_library_module(
+        if module.__name__ not in sys.stdlib_module_names and not is_library_module(
             module.__name__
         ):
             held = module.__dict__
@@ -171,7 +183,7 @@ class Snapshot:
     ) -> None:
         """Queue those environment variables that a function's code may read, no others."""
         known = function.__globals__
-        read = [*_texts_of(function.__code__), *[known.get(name) for name in names]]
+        read = [*texts_of(function.__code__), *[known.get(name) for name in names]]
         for key in read:
             if isinstance(key, str) and key.isidentifier() and key not in known:
                 self.add(f"os.environ[{key!r}]", os.environ.get(key), depth + 1)
@@ -179,7 +191,7 @@ class Snapshot:
     def _methods(self, kind: type, depth: int) -> None:
         """Queue what the methods of a user's class read, and its own containers."""
         for base in kind.__mro__[:-1]:
-            if base in self._classes or _from_library(base):
+            if base in self._classes or from_library(base):
                 continue
             self._classes.add(base)
             for name, item in list(vars(base).items()):
@@ -191,12 +203,13 @@ class Snapshot:
                     self.add(f"{base.__name__}.{name}", item, depth + 1)
 
     def _object(self, path: str, value: Any, depth: int) -> None:
-        if _from_library(type(value)):
+        if from_library(type(value)):
             return
+        self.found.setdefault(path, f"{type(value).__name__} {self._numbers.of(id(value))}")
         held = getattr(value, "__dict__", None)
         if type(held) is dict:
             self._instance(path, dict(held), depth, plain_too=True)
-        for name, item in _slots(value):
+        for name, item in slots(value):
             self.add(f"{path}.{name}", item, depth + 1)
         self._methods(type(value), depth)
 
@@ -206,50 +219,6 @@ class Snapshot:
                 continue
             if plain_too or type(item) not in PLAIN:
                 self.add(f"{path}.{name}", item, depth + 1)
-
-
-@lru_cache(maxsize=4096)
-def _names_of(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names that a function's code reads, and those of the functions inside it."""
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.extend(_names_of(constant))
-    return tuple(dict.fromkeys(names))
-
-
-@lru_cache(maxsize=4096)
-def _texts_of(code: types.CodeType) -> tuple[str, ...]:
-    """Return the strings that a function's code, and the functions inside it, mention."""
-    texts: list[str] = []
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            texts.append(constant)
-        elif isinstance(constant, types.CodeType):
-            texts.extend(_texts_of(constant))
-    return tuple(texts)
-
-
-def _slots(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object keeps in ``__slots__``: their descriptors run no user's code."""
-    for base in type(value).__mro__[:-1]:
-        for name, item in vars(base).items():
-            if isinstance(item, types.MemberDescriptorType):
-                try:
-                    yield name, item.__get__(value)
-                except AttributeError:  # empty
-                    continue
-
-
-def _from_library(kind: type) -> bool:
-    name = kind.__module__
-    return name == "builtins" or _is_library_module(name)
-
-
-@lru_cache(maxsize=4096)
-def _is_library_module(name: str) -> bool:
-    filename = getattr(sys.modules.get(name), "__file__", None)
-    return filename is not None and is_library(filename)
 
 
 def describe(

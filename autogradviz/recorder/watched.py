@@ -8,6 +8,7 @@ import torch
 
 from autogradviz.events import NO_ID, TensorMoved, TensorUnpacked
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.packed_tensors import kept_in, tell_written
 from autogradviz.recorder.tensors import version_of
 from autogradviz.recorder.values import below_autograd
 
@@ -51,6 +52,8 @@ class WatchedPack:
         state.sequence_nr = before
         if save is not None:
             recorder.saves.packed(save, result)
+            if self._packed_by == "user":
+                recorder.guarded("saved tensors", _look, recorder, save, result, tensor)
             if self._packed_by == "offload":
                 recorder.guarded(
                     "saved tensors", _tell_moved, recorder, save.saved_id, tensor, _copy_in(result)
@@ -85,6 +88,7 @@ class WatchedUnpack:
         recorder = self._gate.recorder
         if recorder is None:
             return self._hook(packed)
+        recorder.guarded("saved tensors", self._look_again, recorder, packed)
         try:
             result = self._hook(packed)
         except BaseException:
@@ -93,12 +97,17 @@ class WatchedUnpack:
         recorder.guarded("saved tensors", self._tell, recorder, packed, result)
         return result
 
+    def _look_again(self, recorder: Recorder, packed: Any) -> None:
+        save = recorder.saves.find(packed, _running(recorder))
+        if save is not None and save.kept:
+            with _NoFunctions():
+                tell_written(recorder, save.saved_id, save.kept)
+
     def _tell(self, recorder: Recorder, packed: Any, result: Any) -> None:
         failed = not isinstance(result, torch.Tensor)
         with _NoFunctions():
             seen_hash = None if failed else recorder.hash_of(result)
-        state = recorder.threads.state()
-        node_id = state.running[-1][1] if state.running else None
+        node_id = _running(recorder)
         save = recorder.saves.find(packed, node_id)
         if save is None:
             return
@@ -113,6 +122,17 @@ class WatchedUnpack:
         )  # fmt: skip
         if self._offload and not failed:
             _tell_moved(recorder, save.saved_id, _copy_in(packed), result)
+
+
+def _look(recorder: Recorder, save: Packed, result: Any, tensor: torch.Tensor) -> None:
+    with _NoFunctions():
+        save.kept = kept_in(recorder, result, tensor)
+
+
+def _running(recorder: Recorder) -> int | None:
+    """Return the node that runs in this thread."""
+    state = recorder.threads.state()
+    return state.running[-1][1] if state.running else None
 
 
 def _copy_in(packed: Any) -> torch.Tensor | None:
