@@ -1,7 +1,8 @@
-"""The tensors in what a pack hook gave: whether somebody wrote them before they were unpacked.
+"""What is known of a save that went through hooks, and of the tensors in what its hook gave.
 
 A hook that copies into memory of its own, a pinned staging buffer for instance, gives that
-memory and not the tensor. PyTorch knows nothing of it, and nothing checks it.
+memory and not the tensor. PyTorch knows nothing of it, and nothing checks whether it is written
+before it is unpacked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,48 @@ class Kept(NamedTuple):
     since_seq: int
     version: int
     content: int | None
+
+
+class Packed:
+    """One save that went through hooks."""
+
+    __slots__ = (
+        "holder",
+        "kept",
+        "node_id",
+        "original",
+        "saved_hash",
+        "saved_id",
+        "sequence_nr",
+        "unpacked",
+        "version",
+    )
+
+    def __init__(
+        self,
+        saved_id: int,
+        version: int | None,
+        original: Any,
+        saved_hash: int | None,
+        sequence_nr: int,
+    ) -> None:
+        self.saved_id = saved_id
+        self.sequence_nr = sequence_nr  # of the node that saved, by the count at that time
+        self.version = version
+        self.original = original  # weak, or None
+        self.saved_hash = saved_hash
+        self.node_id: int | None = None
+        self.unpacked = 0
+        self.holder: weakref.ref[Any] | None = None  # what the hook returned
+        self.kept: tuple[Kept, ...] = ()  # the tensors in that
+
+    def let_go(self, tensor: torch.Tensor) -> None:
+        """Forget that this is what was saved, what the hook returned or a part of that."""
+        if self.original is not None and self.original() is tensor:
+            self.original = None
+        if self.holder is not None and self.holder() is tensor:
+            self.holder = None
+        self.kept = tuple(part for part in self.kept if part.reference() is not tensor)
 
 
 def kept_in(recorder: Recorder, result: Any, original: torch.Tensor) -> tuple[Kept, ...]:

@@ -24,13 +24,13 @@ from autogradviz.events import (
     TensorSaved,
     field_names,
 )
+from autogradviz.recorder.packed_tensors import Packed
 from autogradviz.recorder.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.log import Row
-    from autogradviz.recorder.packed_tensors import Kept
     from autogradviz.recorder.recorder import Recorder
 
 _COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
@@ -43,40 +43,6 @@ WIDE: Final = 5_000
 
 MAX_CUSTOM: Final = 20_000
 """Custom Functions whose lines are remembered in a long recording."""
-
-
-class Packed:
-    """One save that went through hooks."""
-
-    __slots__ = (
-        "holder",
-        "kept",
-        "node_id",
-        "original",
-        "saved_hash",
-        "saved_id",
-        "sequence_nr",
-        "unpacked",
-        "version",
-    )
-
-    def __init__(
-        self,
-        saved_id: int,
-        version: int | None,
-        original: Any,
-        saved_hash: int | None,
-        sequence_nr: int,
-    ) -> None:
-        self.saved_id = saved_id
-        self.sequence_nr = sequence_nr  # of the node that saved, by the count at that time
-        self.version = version
-        self.original = original  # weak, or None
-        self.saved_hash = saved_hash
-        self.node_id: int | None = None
-        self.unpacked = 0
-        self.holder: weakref.ref[Any] | None = None  # what the hook returned
-        self.kept: tuple[Kept, ...] = ()  # the tensors in that
 
 
 def _kept(row: Row, columns: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -274,10 +240,7 @@ class SaveTable:
     def let_go(self, tensor: torch.Tensor) -> None:
         """Forget which hooked saves were of this tensor, and which were packed as it."""
         for save in chain.from_iterable(self._packed.values()):
-            if save.original is not None and save.original() is tensor:
-                save.original = None
-            if save.holder is not None and save.holder() is tensor:
-                save.holder = None
+            save.let_go(tensor)
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""

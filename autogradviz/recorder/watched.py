@@ -14,8 +14,8 @@ from autogradviz.recorder.values import below_autograd
 
 if TYPE_CHECKING:
     from autogradviz.events import PackedBy
+    from autogradviz.recorder.packed_tensors import Packed
     from autogradviz.recorder.recorder import Gate, Recorder
-    from autogradviz.recorder.saves import Packed
 
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 
