@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_get_tracing_state = torch._C._get_tracing_state  # noqa: SLF001
 
 
 class ModuleTable:
@@ -105,17 +106,15 @@ class ModuleTable:
         """The numbers that may be used again."""
         return self._names.keys()
 
-    def number(self, module: torch.nn.Module, state: ThreadState) -> int:
-        """Return a module's number, naming it and its children at the first call."""
+    def _meet(self, module: torch.nn.Module, state: ThreadState) -> int:
+        """Name a module and its children at the first call; return its number."""
+        if state.modules:  # a child made or attached after its root was walked
+            parent = state.modules[-1]
+            label = type(module).__name__
+            return self._add(module, self._free(f"{self._names[parent]}.{label}"), parent)
+        self.add_root(module, self._free(type(module).__name__))
         known = self.find(module)
-        if known is None:
-            if state.modules:  # a child made or attached after its root was walked
-                parent = state.modules[-1]
-                label = type(module).__name__
-                return self._add(module, self._free(f"{self._names[parent]}.{label}"), parent)
-            self.add_root(module, self._free(type(module).__name__))
-            known = self.find(module)
-            assert known is not None
+        assert known is not None
         return known
 
     def _free(self, name: str) -> str:
@@ -131,7 +130,11 @@ class ModuleTable:
         try:
             number = _sequence_nr()
             state = recorder.threads.state(number)
-            module_id = self.number(module, state)
+            module_id = self.find(module)
+            if module_id is None:
+                if _get_tracing_state() is not None:  # it would trace our look at the tensors
+                    return None
+                module_id = self._meet(module, state)
             call_id = self._calls
             self._calls += 1
             calls = state.calls

@@ -1213,3 +1213,20 @@ def swapping_a_tensor_that_the_graph_holds_raises():
     c = a.exp() * b
     torch.utils.swap_tensors(a, b)
     c.sum().backward()
+
+
+@program
+def a_module_that_is_traced_with_its_buffer_read_last():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.l1 = nn.Linear(2, 2)
+            self.register_buffer("shift", torch.ones(2))
+
+        def forward(self, x):
+            return self.l1(x) + self.shift
+
+    net = Shifted()
+    traced = torch.jit.trace(net, torch.rand(3, 2))  # it traces twice, and compares
+    traced(torch.rand(3, 2)).sum().backward()
+    return grads(net)
