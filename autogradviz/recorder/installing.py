@@ -21,6 +21,7 @@ from autogradviz.recorder.registrations import observe_hooks
 from autogradviz.recorder.selective import observe_policies
 from autogradviz.recorder.state import observe_attributes
 from autogradviz.recorder.steps import observe_optimizers
+from autogradviz.recorder.subclasses import observe_construction
 from autogradviz.recorder.surroundings import observe_disabling
 from autogradviz.recorder.swaps import observe_swaps
 from autogradviz.recorder.versions import observe_increments
@@ -77,6 +78,7 @@ def install_seams(recorder: Recorder) -> ExitStack:
             observe_requires_grad,
             observe_optimizers,
             observe_swaps,
+            observe_construction,
         ):
             pending.enter_context(observe(recorder))
         if recorder.mode is not None:

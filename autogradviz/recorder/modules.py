@@ -106,16 +106,20 @@ class ModuleTable:
         """The numbers that may be used again."""
         return self._names.keys()
 
-    def _meet(self, module: torch.nn.Module, state: ThreadState) -> int:
-        """Name a module and its children at the first call; return its number."""
+    def number(self, module: torch.nn.Module, state: ThreadState) -> int | None:
+        """Return a module's number, naming it and its children at the first call.
+
+        One that is first called while it is traced has none: our look would be traced.
+        """
+        known = self.find(module)
+        if known is not None or _get_tracing_state() is not None:
+            return known
         if state.modules:  # a child made or attached after its root was walked
             parent = state.modules[-1]
             label = type(module).__name__
             return self._add(module, self._free(f"{self._names[parent]}.{label}"), parent)
         self.add_root(module, self._free(type(module).__name__))
-        known = self.find(module)
-        assert known is not None
-        return known
+        return self.find(module)
 
     def _free(self, name: str) -> str:
         """Return a name that no other root has: "Linear", "Linear#2", ...."""
@@ -130,11 +134,9 @@ class ModuleTable:
         try:
             number = _sequence_nr()
             state = recorder.threads.state(number)
-            module_id = self.find(module)
+            module_id = self.number(module, state)
             if module_id is None:
-                if _get_tracing_state() is not None:  # it would trace our look at the tensors
-                    return None
-                module_id = self._meet(module, state)
+                return None
             call_id = self._calls
             self._calls += 1
             calls = state.calls

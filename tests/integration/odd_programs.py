@@ -1230,3 +1230,27 @@ def a_module_that_is_traced_with_its_buffer_read_last():
     traced = torch.jit.trace(net, torch.rand(3, 2))  # it traces twice, and compares
     traced(torch.rand(3, 2)).sum().backward()
     return grads(net)
+
+
+class Tagged(torch.Tensor):
+    """Made by calling it, as the pages on extending PyTorch show."""
+
+
+class Checked(torch.Tensor):
+    def __new__(cls, data, scale):
+        return super().__new__(cls, data) * scale
+
+
+@program
+def subclasses_made_by_calling_them():
+    made = [Tagged([1.0, 2.0]), Tagged(2), Tagged(torch.ones(2)), Checked(torch.ones(2), 3)]
+    assert [type(each) for each in made] == [Tagged, Tagged, Tagged, Checked]
+    made[1].zero_()
+    weight = leaf(2)
+    (made[0] * weight + made[2] * made[3] - made[1]).sum().backward()
+    return [weight.grad, *(each.as_subclass(torch.Tensor) for each in made)]
+
+
+@program
+def a_subclass_made_of_what_it_cannot_be_made_of_raises():
+    Tagged("two")
