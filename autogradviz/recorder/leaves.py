@@ -12,7 +12,6 @@ that nothing waits for the device in between.
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import torch
 
 from autogradviz.events import NormRead, RequiresGradChanged
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.values import below_autograd, readable
 
 if TYPE_CHECKING:
@@ -177,9 +177,5 @@ def observe_requires_grad(recorder: Recorder) -> Iterator[None]:
         recorder.guarded("leaves", recorder.leaves.set, self)
         return result
 
-    # The original is inherited from the C class: ours shadows it and is deleted again.
-    setattr(torch.Tensor, "requires_grad_", functools.wraps(original)(requires_grad_))  # noqa: B010
-    try:
+    with watched_method("requires_grad_", requires_grad_):
         yield
-    finally:
-        del torch.Tensor.requires_grad_

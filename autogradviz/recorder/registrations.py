@@ -15,6 +15,7 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.hooks import OwnHook, WatchedHook
+from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.seams import holders
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _observe_tensor(recorder: Recorder, name: str, kind: HookKind) -> Iterator[N
         recorder.guarded("hooks", known, self, handle)
         return handle
 
-    with _replaced(torch.Tensor, name, functools.wraps(original)(register)):
+    with watched_method(name, register):
         yield
 
 
@@ -83,12 +84,8 @@ def _observe_retain_grad(recorder: Recorder) -> Iterator[None]:
         if not before:
             recorder.guarded("hooks", known, self)
 
-    # The original is inherited from the C class: ours shadows it and is deleted again.
-    setattr(torch.Tensor, "retain_grad", functools.wraps(original)(retain_grad))  # noqa: B010
-    try:
+    with watched_method("retain_grad", retain_grad):
         yield
-    finally:
-        del torch.Tensor.retain_grad
 
 
 @contextmanager

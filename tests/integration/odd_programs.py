@@ -1254,3 +1254,31 @@ def subclasses_made_by_calling_them():
 @program
 def a_subclass_made_of_what_it_cannot_be_made_of_raises():
     Tagged("two")
+
+
+HANDLED = {}
+"""Filled before anybody records, as people fill theirs."""
+
+
+class Overriding(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in HANDLED:
+            return HANDLED[func](*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+for each in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"):
+    HANDLED[getattr(torch.Tensor, each)] = lambda *_, word=each: word
+
+
+@program
+def overrides_that_were_registered_before():
+    a = torch.rand(2).as_subclass(Overriding)
+    names = [a.register_hook(fail), a.retain_grad(), a.requires_grad_()]
+    names.append(a.register_post_accumulate_grad_hook(fail))
+    assert names == ["register_hook", "retain_grad", "requires_grad_", [*HANDLED.values()][1]()]
+    b = leaf(2)
+    torch.Tensor.register_hook(b, lambda g: 2 * g)
+    b.exp().sum().backward()
+    return b.grad
