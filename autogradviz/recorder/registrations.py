@@ -72,17 +72,18 @@ def _observe_retain_grad(recorder: Recorder) -> Iterator[None]:
 
     def known(tensor: torch.Tensor) -> None:
         with _NoFunctions():
-            if not tensor.is_leaf:
+            if tensor.retains_grad:
                 tensor_id = recorder.tensors.number(tensor)
                 recorder.hooks.new("retain_grad", original, tensor_id=tensor_id)
 
     @transparent
-    def retain_grad(self: torch.Tensor) -> None:
+    def retain_grad(self: torch.Tensor) -> Any:
         with _NoFunctions():
             before = self.retains_grad
-        original(self)
+        result = original(self)
         if not before:
             recorder.guarded("hooks", known, self)
+        return result
 
     with watched_method("retain_grad", retain_grad):
         yield

@@ -1268,16 +1268,18 @@ class Overriding(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-for each in ("register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_"):
+NAMES = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad_")
+for each in NAMES:
     HANDLED[getattr(torch.Tensor, each)] = lambda *_, word=each: word
 
 
 @program
 def overrides_that_were_registered_before():
     a = torch.rand(2).as_subclass(Overriding)
-    names = [a.register_hook(fail), a.retain_grad(), a.requires_grad_()]
-    names.append(a.register_post_accumulate_grad_hook(fail))
-    assert names == ["register_hook", "retain_grad", "requires_grad_", [*HANDLED.values()][1]()]
+    assert a.register_hook(fail) == "register_hook"
+    assert a.register_post_accumulate_grad_hook(fail) == "register_post_accumulate_grad_hook"
+    assert a.retain_grad() == "retain_grad"
+    assert a.requires_grad_() == "requires_grad_"
     b = leaf(2)
     torch.Tensor.register_hook(b, lambda g: 2 * g)
     b.exp().sum().backward()
