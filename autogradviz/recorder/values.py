@@ -120,7 +120,12 @@ def _has_bits(tensor: torch.Tensor) -> bool:
     # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
     if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
         return False
-    return tensor.device.type != "meta" and not _is_wrapped(tensor)
+    if tensor.device.type == "meta" or _is_wrapped(tensor):
+        return False
+    # Sharded modules free a parameter's memory, and get it anew before they use it again.
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((length - 1) * step for length, step in steps)
+    return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 @contextmanager

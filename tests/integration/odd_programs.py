@@ -1284,3 +1284,22 @@ def overrides_that_were_registered_before():
     torch.Tensor.register_hook(b, lambda g: 2 * g)
     b.exp().sum().backward()
     return b.grad
+
+
+@program
+def memory_freed_and_gathered_again():
+    """What sharded modules do to parameters between their uses."""
+    parameter, idle = leaf(600), leaf(600)
+    nbytes = parameter.untyped_storage().nbytes()
+    held = parameter.detach().clone()
+    loss = (parameter * idle).sin().sum()
+    for each in (parameter, idle):
+        each.untyped_storage().resize_(0)
+    window = parameter.detach()[:300].view(10, 30)
+    for each in (parameter, idle):
+        each.untyped_storage().resize_(nbytes)
+        with torch.no_grad():
+            each.copy_(held)
+    loss.backward()
+    idle.grad.untyped_storage().resize_(nbytes // 2)
+    return [parameter.grad, parameter, idle, torch.tensor(window.shape)]
