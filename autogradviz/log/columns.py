@@ -209,11 +209,8 @@ def _lists(array: pa.Array) -> list[Any]:
     """Return tuples; a null gives an empty one."""
     filled = array.fill_null([]) if array.null_count else array
     offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
-    values = _from_array(filled.flatten())
-    width = offsets[1]
-    if width and offsets == list(range(0, offsets[-1] + 1, width)):
-        return list(zip(*[iter(values)] * width, strict=True))
-    return [tuple(values[i:j]) for i, j in pairwise(offsets)]
+    values = tuple(_from_array(filled.flatten()))
+    return [values[i:j] for i, j in pairwise(offsets)]
 
 
 _READERS = {
