@@ -1,8 +1,8 @@
 """What a million events and ten million cost: ``python tests/bench_log.py [EVENTS]``.
 
 All are really recorded: a training of small steps, a million events of it with old ones sealed and
-without, and ten times as many in memory and in a file that is written meanwhile. Writes
-``assets/bench_log.md``; each run is a process of its own.
+without, ten times as many in memory and in a file that is written meanwhile, and a million of one
+step. Writes ``assets/bench_log.md``; each run is a process of its own.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from bench_flight import Net, resident
+from bench_steps import RNN
 
 import autogradviz
 from autogradviz.events import OpCalled
@@ -68,13 +69,38 @@ def record(events, path):
     return trace, nbytes / told, seconds / told
 
 
+def record_step(events):
+    """Record one step of an RNN; return the same, less what the step takes unrecorded."""
+    torch.set_num_threads(1)
+    model = RNN()
+    inputs = torch.rand(200, 1, 16)
+
+    def step(count):
+        began, before = time.process_time(), resident()
+        sum(model(inputs) for _ in range(count)).backward()
+        return time.process_time() - began, resident() - before
+
+    with autogradviz.record() as trace:
+        step(1)
+    count = max(events // len(trace.log), 1)
+    step(count)
+    plain_s, plain_nbytes = step(count)
+    with autogradviz.record() as trace:
+        seconds, nbytes = step(count)
+    told = len(trace.log)
+    return trace, (nbytes - plain_nbytes) / told, (seconds - plain_s) / told
+
+
 def measure(what, events):
     """Return the figures of one run."""
     if what == "rows":
         sealing.SEAL = sealing.SEAL_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
-        trace, nbytes, seconds = record(events, path if what == "file" else None)
+        if what == "step":
+            trace, nbytes, seconds = record_step(events)
+        else:
+            trace, nbytes, seconds = record(events, path if what == "file" else None)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         save_s = None if what == "file" else _timed(save, trace.log, path)
         del trace
@@ -96,6 +122,7 @@ HEADS = (
 NAMES = {
     "rows": "in memory, never sealed",
     "sealed": "in memory",
+    "step": "in memory, of one step",
     "file": "in a file, written meanwhile",
 }
 
@@ -108,8 +135,8 @@ def main(events):
         f"| {' | '.join(HEADS)} |",
         "|" + "---|" * len(HEADS),
     ]
-    runs = (("rows", events), ("sealed", events), ("sealed", 10 * events), ("file", 10 * events))
-    for what, count in runs:
+    runs = ("rows", "sealed", "step", "sealed", "file")
+    for what, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
         command = [sys.executable, __file__, what, str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
