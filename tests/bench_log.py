@@ -1,8 +1,8 @@
 """What a million events and ten million cost: ``python tests/bench_log.py [EVENTS]``.
 
-The first are a real recording, a training of small steps, with old events sealed and without. The
-second are the rows of such a training, told again and again with other numbers to the same log.
-Writes ``assets/bench_log.md``; each run is a process of its own.
+All are really recorded: a training of small steps, a million events of it with old ones sealed and
+without, ten times as many in memory and in a file that is written meanwhile, and a million of one
+step. Writes ``assets/bench_log.md``; each run is a process of its own.
 """
 
 import json
@@ -15,24 +15,23 @@ from pathlib import Path
 
 import torch
 from bench_flight import Net, resident
+from bench_steps import RNN
 
 import autogradviz
-from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, field_names
-from autogradviz.log import Log, columns_of, load, save
+from autogradviz.events import OpCalled
+from autogradviz.log import columns_of, load, save
 from autogradviz.recorder import sealing
 
 TARGET = Path(__file__).parent.parent / "assets" / "bench_log.md"
-WARM, SPAN = 20, 20  # steps
-LISTS = {"inputs", "outputs", "written", "next_node_ids", "input_tensor_ids", "root_tensor_ids"}
-NUMBERS = {"seq", "sequence_nr", "op_seq"}
+WARM = 20  # steps
 
 
-def train(steps):
+def train():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = Net()
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(steps):
+    while True:
         loss = model(torch.randn(8, 16)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -40,82 +39,74 @@ def train(steps):
         yield
 
 
-def record(events, *, sealed):
-    """Record a training; return its log, memory for each event, and CPU time of sealing it."""
-    if not sealed:
-        sealing.SEAL = sealing.SEAL_AFTER_STEP = sys.maxsize
-    spent = []
+def plain(steps):
+    """Return the CPU time of a step that nobody records."""
+    training = train()
+    for _ in range(WARM):
+        next(training)
+    began = time.process_time()
+    for _ in range(steps):
+        next(training)
+    return (time.process_time() - began) / steps
 
-    def seal(sealer, seq):
-        began = time.process_time()
-        original(sealer, seq)
-        spent.append(time.process_time() - began)
 
-    original, sealing.Sealer._seal = sealing.Sealer._seal, seal
-    with autogradviz.record() as trace:
+def record(events, path):
+    """Record a training; return its log, and for each event memory and CPU time."""
+    plain_s = plain(1_000)
+    with autogradviz.record(path=path) as trace:
         recorder = trace._held.__self__
-        steps = train(sys.maxsize)
+        training = train()
         for _ in range(WARM):
-            next(steps)
-        before, first = resident(), recorder.event_count
+            next(training)
+        before, first, steps = resident(), recorder.event_count, 0
+        began = time.process_time()
         while recorder.event_count < events:
-            next(steps)
+            next(training)
+            steps += 1
+        seconds = time.process_time() - began - steps * plain_s
         told = recorder.event_count - first
         nbytes = resident() - before
-    return trace.log, nbytes / told, sum(spent) / told
+    return trace, nbytes / told, seconds / told
 
 
-def repeat(events):
-    """Return a log of a training's rows, told again until there are enough, sealed meanwhile."""
+def record_step(events):
+    """Record one step of an RNN; return the same, less what the step takes unrecorded."""
+    torch.set_num_threads(1)
+    model = RNN()
+    inputs = torch.rand(200, 1, 16)
+
+    def step(count):
+        began, before = time.process_time(), resident()
+        sum(model(inputs) for _ in range(count)).backward()
+        return time.process_time() - began, resident() - before
+
     with autogradviz.record() as trace:
-        ends = [trace._held.__self__.event_count for _ in train(WARM + SPAN)]
-    first, last = ends[WARM - 1], ends[-1]
-    span = {
-        kind: [row for row in trace.log.rows(kind) if first <= row[0] < last]
-        for kind in EVENT_TYPES
-    }
-    log = Log()
-    before = resident()
-    for told in range(0, events, last - first):
-        for kind, rows in span.items():
-            shifted = [_shifted(kind, row, told) for row in rows]
-            log.extend_rows(kind, shifted)
-        if log.recent_count > sealing.SEAL:
-            log.seal(first + told + (last - first) - sealing.STAY)
-    log.extend_rows(RecordingEnded, [(first + events * 2, 0, 0, None, len(log))])
-    return log, (resident() - before) / len(log)
-
-
-def _shifted(kind, row, by):
-    """Return a row whose ids and numbers are others."""
-    return tuple(
-        _add(value, by) if name in LISTS | NUMBERS or name.endswith("_id") else value
-        for name, value in zip(field_names(kind), row, strict=True)
-    )
-
-
-def _add(value, by):
-    if isinstance(value, tuple):
-        return tuple(_add(each, by) for each in value)
-    return value + by if isinstance(value, int) else value
+        step(1)
+    count = max(events // len(trace.log), 1)
+    step(count)
+    plain_s, plain_nbytes = step(count)
+    with autogradviz.record() as trace:
+        seconds, nbytes = step(count)
+    told = len(trace.log)
+    return trace, (nbytes - plain_nbytes) / told, (seconds - plain_s) / told
 
 
 def measure(what, events):
     """Return the figures of one run."""
-    if what == "repeated":
-        log, nbytes = repeat(events)
-        seconds = None
-    else:
-        log, nbytes, seconds = record(events, sealed=what == "sealed")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if what == "rows":
+        sealing.SEAL = sealing.SEAL_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
-        save_s = _timed(save, log, path)
-        size = path.stat().st_size / len(log)
-        del log
+        if what == "step":
+            trace, nbytes, seconds = record_step(events)
+        else:
+            trace, nbytes, seconds = record(events, path if what == "file" else None)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        save_s = None if what == "file" else _timed(save, trace.log, path)
+        del trace
         load_s = _timed(load, path)
         columns_s = _timed(columns_of, path, OpCalled)
-    return [what, events, nbytes, peak, seconds, save_s, load_s, columns_s, size]
+        return [nbytes, peak, seconds, save_s, load_s, columns_s, path.stat().st_size / events]
 
 
 def _timed(work, *arguments):
@@ -125,31 +116,35 @@ def _timed(work, *arguments):
 
 
 HEADS = (
-    "", "events", "memory an event", "peak, PyTorch included", "sealing an event", "save", "load",
+    "", "events", "memory an event", "peak, PyTorch included", "recording an event", "save", "load",
     "columns of the operators", "file, an event",
 )  # fmt: skip
 NAMES = {
-    "rows": "recorded, never sealed",
-    "sealed": "recorded",
-    "repeated": "told again and again",
+    "rows": "in memory, never sealed",
+    "sealed": "in memory",
+    "step": "in memory, of one step",
+    "file": "in a file, written meanwhile",
 }
 
 
 def main(events):
     lines = [
-        "What many events cost: CPU time, one thread (`python tests/bench_log.py`).",
+        "What many events of a training cost to record and to read: CPU time, one thread"
+        " (`python tests/bench_log.py`).",
         "",
         f"| {' | '.join(HEADS)} |",
         "|" + "---|" * len(HEADS),
     ]
-    for what, count in (("rows", events), ("sealed", events), ("repeated", 10 * events)):
+    runs = ("rows", "sealed", "step", "sealed", "file")
+    for what, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
         command = [sys.executable, __file__, what, str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        _, _, nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
-        cpu = "–" if not seconds else f"{seconds * 1e6:.1f} µs"
+        nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
+        saved = "–" if save_s is None else f"{save_s:.2f} s"
         lines.append(
-            f"| {NAMES[what]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB | {cpu} "
-            f"| {save_s:.2f} s | {load_s:.2f} s | {columns_s:.2f} s | {size:.1f} B |"
+            f"| {NAMES[what]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB "
+            f"| {seconds * 1e6:.1f} µs | {saved} | {load_s:.2f} s | {columns_s:.2f} s "
+            f"| {size:.1f} B |"
         )
     text = "\n".join(lines) + "\n"
     TARGET.write_text(text, encoding="utf-8")

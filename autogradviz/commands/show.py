@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from autogradviz.events import StepEnded
 from autogradviz.render.text import harmless, megabytes, milliseconds
-from autogradviz.scene.words import block_of
+from autogradviz.scene.words import block_of, name_alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,9 +51,8 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_row("ops", f"{s.ops:,} in {milliseconds(s.end_ns)} ({_count(s.events, 'event')})")
     for word, told in _times(model):
         facts.add_row(word, told)
-    facts.add_row(
-        "saved", f"{megabytes(s.peak_nbytes)} at the peak, {_count(s.storages, 'storage')}"
-    )
+    peak, storages = megabytes(s.peak_nbytes), _count(s.storages, "storage")
+    facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
         facts.add_row("raised", Text(f"{s.error_type}: {first}", style="red"))
@@ -136,13 +134,11 @@ def _at_the_peak(model: Model) -> list[_Part]:
     for hold in curve.holds:
         if hold.start_ns <= peak_ns and (hold.end_ns is None or hold.end_ns > peak_ns):
             kept[block_of(_module_of(model, hold.saved_id)) or outside] += hold.nbytes
-    alike: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    names = name_alike(kept)
+    alike: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():
-        alike[re.sub(r"\d+", "*", block)].append((block, nbytes))
-    parts = [
-        _Part(pattern if len(own) > 1 else own[0][0], len(own), sum(nbytes for _, nbytes in own))
-        for pattern, own in alike.items()
-    ]
+        alike[names[block]].append(nbytes)
+    parts = [_Part(name, len(own), sum(own)) for name, own in alike.items()]
     return sorted(parts, key=lambda part: -part.nbytes)
 
 
@@ -181,19 +177,16 @@ def _recomputation_table(model: Model) -> Table:
     """Return for the checkpointed modules how often and how long they ran again."""
     table = _table("left", "right", "right")
     runs: dict[str, list[int]] = defaultdict(list)
-    names: dict[str, set[str]] = defaultdict(set)
+    names = name_alike(region.module or region.function or "?" for region in model.regions)
     for region in model.regions:
-        name = region.module or region.function or "?"
-        pattern = re.sub(r"\d+", "*", name)
-        names[pattern].add(name)
-        runs[pattern] += [run.duration_ns for run in region.recomputations]
-    ranked = sorted(runs, key=lambda pattern: -sum(runs[pattern]))
-    for pattern in ranked[:MOST_MODULES]:
-        name = pattern if len(names[pattern]) > 1 else next(iter(names[pattern]))
-        times = runs[pattern]
+        name = names[region.module or region.function or "?"]
+        runs[name] += [run.duration_ns for run in region.recomputations]
+    ranked = sorted(runs, key=lambda name: -sum(runs[name]))
+    for name in ranked[:MOST_MODULES]:
+        times = runs[name]
         table.add_row(Text(name), _times_over(len(times)), milliseconds(sum(times)))
     if len(ranked) > MOST_MODULES:
-        rest = [time for pattern in ranked[MOST_MODULES:] for time in runs[pattern]]
+        rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
         others = f"{len(ranked) - MOST_MODULES:,} others"
         table.add_row(others, _times_over(len(rest)), milliseconds(sum(rest)))
     return table

@@ -13,7 +13,7 @@ from autogradviz.events import field_names
 from autogradviz.log.columns import complete, to_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from autogradviz.events import Event
     from autogradviz.log.columns import Run
@@ -66,19 +66,20 @@ class Batches:
         """Yield the messages, as they stand in a file behind their head."""
         return (batch.message for batch in self._batches)
 
-    def rows(self, kind: type[Event]) -> list[Row]:
-        """Return the rows of a kind, oldest first; only its own columns are read."""
-        found: list[Row] = []
+    def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
+        """Return the rows of some kinds, oldest first; only their own columns are read."""
+        found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
         with collector_paused():
-            for batch, runs in self._open_each(kind):
+            for batch, runs in self._open_each(kinds):
                 for run in runs:
-                    found += to_rows(batch, run)
-        found.sort(key=itemgetter(0))  # several threads may have written out of turn
+                    found[run.kind] += to_rows(batch, run)
+        for rows in found.values():
+            rows.sort(key=itemgetter(0))  # several threads may have written out of turn
         return found
 
     def tables(self, kind: type[Event]) -> Iterator[pa.RecordBatch]:
         """Yield the columns of a kind batch by batch, without making objects of them."""
-        for batch, runs in self._open_each(kind):
+        for batch, runs in self._open_each([kind]):
             for run in runs:
                 yield batch.slice(run.start, run.length)
 
@@ -87,17 +88,20 @@ class Batches:
         for message in self.messages():
             yield from map(complete, open_stream(self.head, message))
 
-    def _open_each(self, kind: type[Event]) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
-        """Yield the columns of a kind in each batch that has some, and where its rows are."""
+    def _open_each(
+        self, kinds: Collection[type[Event]]
+    ) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
+        """Yield the columns of some kinds in each batch that has any, and where their rows are."""
+        columns = {name for kind in kinds for name in field_names(kind)}
         for message, runs in self._batches:
-            own = [run for run in runs if run.kind is kind]
+            own = [run for run in runs if run.kind in kinds]
             if own:
-                for batch in open_stream(self.head, message, field_names(kind)):
+                for batch in open_stream(self.head, message, columns):
                     yield batch, own
 
 
 def open_stream(
-    head: bytes, message: bytes | memoryview, columns: Sequence[str] | None = None
+    head: bytes, message: bytes | memoryview, columns: Collection[str] | None = None
 ) -> pa.RecordBatchStreamReader:
     """Return a reader of one message behind its head, of some columns only where they are named."""
     options = pa.ipc.IpcReadOptions(use_threads=False)

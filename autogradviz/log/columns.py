@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from autogradviz.events import EVENT_TYPES, Event, field_names
+from autogradviz.log.arrays import make_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,27 +113,10 @@ def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _columns(kind: type[Event], rows: Sequence[Row]) -> dict[str, pa.Array]:
-    columns = {"kind": pa.repeat(pa.scalar(kind.__name__), len(rows))}
+    columns = {"kind": make_array((kind.__name__,) * len(rows), pa.string())}
     for name, values in zip(field_names(kind), zip(*rows, strict=True), strict=True):
-        columns[name] = _to_array(values, schema().field(name).type)
+        columns[name] = make_array(values, schema().field(name).type)
     return columns
-
-
-def _to_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, type_)
-    except UnicodeEncodeError:
-        return pa.array([_encodable(value) for value in values], type_)
-
-
-def _encodable(value: Any) -> Any:
-    r"""Return text without lone surrogates, which UTF-8 cannot hold: ``\udc80`` is spelled out.
-
-    Python makes them of file names and source lines that are not UTF-8.
-    """
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    return tuple(map(_encodable, value)) if isinstance(value, tuple) else value
 
 
 # --- columns to rows ------------------------------------------------------------------------
@@ -225,11 +209,8 @@ def _lists(array: pa.Array) -> list[Any]:
     """Return tuples; a null gives an empty one."""
     filled = array.fill_null([]) if array.null_count else array
     offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
-    values = _from_array(filled.flatten())
-    width = offsets[1]
-    if width and offsets == list(range(0, offsets[-1] + 1, width)):
-        return list(zip(*[iter(values)] * width, strict=True))
-    return [tuple(values[i:j]) for i, j in pairwise(offsets)]
+    values = tuple(_from_array(filled.flatten()))
+    return [values[i:j] for i, j in pairwise(offsets)]
 
 
 _READERS = {

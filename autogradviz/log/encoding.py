@@ -63,7 +63,8 @@ class Encoder:
             pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
         )
         # Arrow writes the head when it must: with the first batch, which is thrown away here.
-        self._writer.write_batch(pa.RecordBatch.from_pylist([], schema()))
+        nothing = [pa.nulls(0, column.type) for column in schema()]
+        self._writer.write_batch(pa.record_batch(nothing, schema=schema()))
         begun = self._sink.take()
         self.head = begun[: next(read_messages(begun)).end]
         """The message that describes the columns: a stream begins with it."""

@@ -140,10 +140,13 @@ class SavedTensor:
     @property
     def broken(self) -> bool:
         """Whether backward found another version than was saved."""
-        return not self.cloned and any(
-            u.version is not None and u.seen_version is not None and u.version != u.seen_version
-            for u in self.unpacks
-        )
+        if self.cloned:
+            return False
+        for unpack in self.unpacks:
+            known = unpack.version is not None and unpack.seen_version is not None
+            if known and unpack.version != unpack.seen_version:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

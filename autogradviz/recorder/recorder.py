@@ -224,6 +224,7 @@ class Recorder:
         self.with_ops = self.with_stacks = False
         try:
             self._begin(model, 0)
+            self.due = sys.maxsize  # nothing grows on: what is sealed would be opened at once
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 self.nodes.walk(roots)
             self.emit(RecordingEnded, self.event_count)

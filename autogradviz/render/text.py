@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 NOTE_LINES = 30  # of a note on an exception
+_TEN_SECONDS_NS: Final = 10**10
 
 _COMMANDS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "�")
 del _COMMANDS[ord("\n")]
@@ -56,7 +57,9 @@ def megabytes(nbytes: int) -> str:
 
 
 def milliseconds(duration_ns: int) -> str:
-    """Return nanoseconds as "12.3 ms"."""
+    """Return nanoseconds as "12.3 ms", from ten seconds on as "12.3 s"."""
+    if duration_ns >= _TEN_SECONDS_NS:
+        return f"{duration_ns / 1e9:,.1f} s"
     return f"{duration_ns / 1e6:,.1f} ms"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.makers import maker
@@ -155,31 +155,39 @@ class _Drawing:
         Those whose gradients fared alike share a pennant; inputs have one of their own.
         """
         leaves = sorted(self._folded.leaves[index], key=_leaf_nbytes, reverse=True)
-        pennants = [self._pennant(index, leaf, path) for leaf in leaves]
-        shared: dict[tuple[GradState, bool], list[int]] = {}
-        for i, pennant in enumerate(pennants):
-            shared.setdefault((pennant.grad, bool(pennant.name)), []).append(i)
-        for (grad, _), alike in shared.items():
-            first = pennants[alike[0]]
-            label = _joint_label([pennants[i].label for i in alike])
-            width = text_width(label, TAG_SIZE, bold=True)
-            width += text_width(f" {first.shape}", TAG_SIZE) + PENNANT_PADDING
-            width += 0.0 if grad == "unknown" else GRAD_GLYPH
-            pennants[alike[0]] = replace(first, label=label, width=width)
-        return pennants
+        alike: dict[tuple[GradState, bool], list[Parameter]] = {}
+        for leaf in leaves:
+            if leaf.parameter is not None:
+                key = self._grad(leaf.parameter), bool(leaf.parameter.name)
+                alike.setdefault(key, []).append(leaf.parameter)
+        return [self._pennant(index, leaf, path, alike) for leaf in leaves]
 
-    def _pennant(self, index: int, leaf: Node, path: str) -> Pennant:
+    def _pennant(
+        self,
+        index: int,
+        leaf: Node,
+        path: str,
+        alike: dict[tuple[GradState, bool], list[Parameter]],
+    ) -> Pennant:
         parameter = leaf.parameter
         assert parameter is not None
+        grad, shape = self._grad(parameter), format_shape(parameter.tensor.shape)
+        label, width = leaf_label(parameter, path), 0.0
+        together = alike[grad, bool(parameter.name)]
+        if together[0] is parameter:
+            label = _joint_label([leaf_label(each, path) for each in together])
+            width = text_width(label, TAG_SIZE, bold=True)
+            width += text_width(f" {shape}", TAG_SIZE) + PENNANT_PADDING
+            width += 0.0 if grad == "unknown" else GRAD_GLYPH
         return _make_pennant(
             node=index,
             name=parameter.name,
-            label=leaf_label(parameter, path),
-            shape=format_shape(parameter.tensor.shape),
-            grad=self._grad(parameter),
+            label=label,
+            shape=shape,
+            grad=grad,
             norm=parameter.norm,
             shared=self._folded.users[leaf.node_id],
-            width=0.0,
+            width=width,
         )
 
     def _grad(self, parameter: Parameter) -> GradState:

@@ -41,7 +41,7 @@ class Chips:
         saved += [
             s
             for s in node.saved
-            if not s.broken and s.tensor.storage_id not in self._parameter_storages
+            if s.tensor.storage_id not in self._parameter_storages and s not in saved
         ]
         chips = [self._chip(index, s, drawn=i < MAX_CHIPS) for i, s in enumerate(saved)]
         for kept in self._kept.get(node.node_id, ()):

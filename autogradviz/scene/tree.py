@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -76,7 +77,7 @@ def build_tree(folded: FoldedGraph, regions: Sequence[Region], stays_apart: set[
         root = root.groups[0]
         root.kind = "root"
     _dissolve(root)
-    _join_runs(root, folded, stays_apart)
+    _join_runs(root, _Shapes(folded), stays_apart)
     _turn_pages(root)
     return root
 
@@ -194,19 +195,18 @@ def _is_unbroken(group: Tree) -> bool:
     return max(nodes) - min(nodes) + 1 == len(nodes)
 
 
-def _join_runs(tree: Tree, folded: FoldedGraph, stays_apart: set[int]) -> None:
+def _join_runs(tree: Tree, shapes: _Shapes, stays_apart: set[int]) -> None:
     """Put numbered neighbours of one structure into a group of their own."""
     for group in tree.groups:
-        _join_runs(group, folded, stays_apart)
-    numbered = [g for g in tree.groups if g.kind == "graph" or _is_numbered(g)]
-    if len(numbered) < MIN_RUN:
+        _join_runs(group, shapes, stays_apart)
+    numbered = [g.kind == "graph" or _is_numbered(g) for g in tree.groups]
+    if sum(numbered) < MIN_RUN:
         return
-    shapes = _Shapes(folded)
     joined: list[Tree] = []
     run: list[Tree] = []
     last: object = None
-    for group in tree.groups:
-        shape = shapes.of(group) if group in numbered else None
+    for group, is_numbered in zip(tree.groups, numbered, strict=True):
+        shape = shapes.of(group) if is_numbered else None
         apart = shape is None or not stays_apart.isdisjoint(group.all_nodes())
         if apart or shape != last or not _touch(run[-1], group, tree.nodes):
             joined += _as_group(run)
@@ -224,9 +224,9 @@ def _is_numbered(group: Tree) -> bool:
 
 
 def _touch(before: Tree, after: Tree, nodes: list[int]) -> bool:
-    """Return whether no other node of the parent was created between two groups."""
+    """Return whether none of the parent's own nodes, in order, was created between two groups."""
     low, high = max(before.all_nodes()), after.oldest()
-    return not any(low < node < high for node in nodes)
+    return bisect_right(nodes, low) >= bisect_left(nodes, high)
 
 
 def _as_group(run: list[Tree]) -> list[Tree]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from autogradviz.events import HookKind
     from autogradviz.model.types import Hook, SourceLocation
@@ -59,6 +60,25 @@ def block_of(path: str) -> str:
     parts = path.split(".")
     numbered = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
     return ".".join(parts[: numbered + 1])
+
+
+def name_alike(names: Iterable[str]) -> dict[str, str]:
+    """Return for each name what stands for it and those that differ in numbers only.
+
+    That is "blocks.*" for "blocks.0" and "blocks.1", "0–8" for nine numbers, and a name alone.
+    """
+    alike: dict[str, dict[str, None]] = {}
+    for name in names:
+        alike.setdefault(re.sub(r"\d+", "*", name), {})[name] = None
+    words: dict[str, str] = {}
+    for pattern, own in alike.items():
+        joint = pattern
+        if len(own) == 1:
+            joint = next(iter(own))
+        elif pattern == "*":
+            joint = f"{min(own, key=int)}–{max(own, key=int)}"
+        words.update(dict.fromkeys(own, joint))
+    return words
 
 
 def short_path(filename: str) -> str:

@@ -122,6 +122,28 @@ def test_where_sealing_fails_the_rows_stay(early, monkeypatch):
     assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
 
 
+def test_one_endless_step_is_sealed_while_it_goes_on(early):
+    def step(chains):
+        most = 0
+        weight = torch.ones(3, requires_grad=True)
+        loss = torch.zeros(())
+        for _ in range(chains):
+            loss = loss + (weight.exp() * weight).sum()
+            most = max(most, log.recent_count)
+        weight.register_hook(lambda _: heights.append(log.recent_count))
+        loss.backward()
+        return most, weight.grad
+
+    with autogradviz.record() as trace:
+        log, heights = trace._held.__self__.log, []
+        most, gradient = step(300)
+    assert len(trace.log) > 5_000
+    assert max(most, *heights) < 500  # SEAL, and what one op tells
+    assert len(trace.log.of(StepEnded)) == 0
+    assert torch.allclose(gradient, torch.full((3,), 600 * torch.e))
+    assert {node.state for node in trace.model.graph.nodes.values()} == {"ran"}
+
+
 def test_backwards_of_several_threads_are_sealed_whole(early):
     def work():
         for _ in range(60):

@@ -63,7 +63,7 @@ def test_show_says_what_a_trace_holds(folder, capsys):
         "steps   none ended; 1 backward",
         "graph   1 node, 0 edges",
     ]
-    assert "saved   32 B at the peak, 1 storage" in lines
+    assert "saved   32 B for backward at the peak, 1 storage in all" in lines
     assert lines[lines.index("saved at the peak, by module") + 1].split()[:2] == ["32", "B"]
     assert lines[lines.index("findings") + 1].split()[:2] == ["certain", "ExpBackward0.result"]
     assert any(line.endswith("train.py:5") for line in lines)
@@ -107,7 +107,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
     log.save(m.make_log(facts), folder / "x.agv")
     lines = shown(capsys, folder / "x.agv")
     assert "steps       2 (7 to 8), 1 backward" in lines
-    assert "saved       3.5 MB at the peak, 4 storages" in lines
+    assert "saved       3.5 MB for backward at the peak, 4 storages in all" in lines
     place = lines.index("saved at the peak, by module")
     bars = [line.split() for line in lines[place + 1 : place + 3]]
     assert [bar[:2] + bar[3:] for bar in bars] == [

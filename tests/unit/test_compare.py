@@ -8,7 +8,7 @@ import autogradviz
 from autogradviz import log
 from autogradviz.cli import main
 from autogradviz.comparison import Comparison, Difference, compare
-from autogradviz.events import NormRead
+from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 
 STEP = (
@@ -44,14 +44,14 @@ def test_another_operator_and_what_it_saves_are_told():
         m.saved(1, 1, node=1, slot="result", nr=0),
     )
     assert told(compare(trace(*STEP), trace(*other))) == [
-        ("ops", "exp, forward", "1", "0"),
-        ("ops", "tanh, forward", "0", "1"),
         (
             "ops",
             "first difference",
             "exp → float32[8] at train.py:4",
             "tanh → float32[8] at train.py:4",
         ),
+        ("ops", "exp, forward", "1", "0"),
+        ("ops", "tanh, forward", "0", "1"),
         ("saved", "ExpBackward0.result", "1", "0"),
         ("saved", "TanhBackward0.result", "0", "1"),
     ]
@@ -103,6 +103,40 @@ def test_a_gradient_that_is_no_longer_finite_is_told():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0, 2.0)), trace(model, leaves(1.0, None)))
     assert told(found) == [("gradients", "w1", "arrived", "NaN or infinite")]
+
+
+def test_of_many_gradients_that_fared_alike_the_first_are_named():
+    model = m.module(0, "")
+    found = compare(trace(model, leaves(*[1.0] * 8)), trace(model, leaves(*[None] * 7, 1.0)))
+    assert [what for _, what, *_ in told(found)] == ["w0", "w1", "w2", "w3", "w4", "2 others"]
+    assert {each[2:] for each in told(found)} == {("arrived", "NaN or infinite")}
+
+
+def test_what_grows_as_the_steps_do_is_no_difference():
+    step = (m.op("exp", (1,)), m.op("sin", (1,)), m.fact(StepEnded, step=0))
+    two = trace(m.tensor(1), *step, *step)
+    six = trace(m.tensor(1), *step * 6, m.op("cos", (1,)))
+    assert told(compare(two, six)) == [
+        ("steps", "steps that ended", "2", "6"),
+        ("ops", "cos, forward", "0", "1"),
+        ("ops", "2 counts", "", "as the steps differ"),
+    ]
+
+
+def test_checkpoints_of_numbered_blocks_are_counted_together():
+    regions = [
+        [
+            m.entered(i, function=f"h.{i}"),
+            m.exited(i),
+            m.recompute(i, i),
+            m.recomputed(i, "early_stop"),
+        ]
+        for i in range(3)
+    ]
+    assert told(compare(trace(*STEP), trace(*STEP, regions))) == [
+        ("checkpoint", "regions of h.*", "0", "3"),
+        ("checkpoint", "recomputations of h.*, early stop", "0", "3"),
+    ]
 
 
 def test_norms_are_told_the_most_changed_first_and_the_rest_counted():

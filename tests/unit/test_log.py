@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pyarrow as pa
@@ -17,9 +18,12 @@ from autogradviz.events import (
     SourceLineRead,
     TensorReleased,
     TensorSaved,
+    TensorSeen,
     TensorUnpacked,
+    field_names,
 )
 from autogradviz.log import Log, encoding, load, save
+from autogradviz.log.batches import open_stream
 
 
 def test_rows_read_back_as_events():
@@ -90,6 +94,26 @@ def test_what_is_sealed_reads_like_what_is_not(seq):
     assert len(log) == len(whole)
     assert log == whole
     assert list(log) == list(whole)
+
+
+def test_kinds_that_are_unsealed_together_open_each_batch_once(monkeypatch):
+    opened = []
+
+    def watched(head, message, columns):
+        opened.append(columns)
+        return open_stream(head, message, columns)
+
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules[open_stream.__module__], "open_stream", watched)
+    log, whole = sealed_at(40), many()
+    log.unseal(OpCalled, TensorSeen)
+    assert opened == [{*field_names(OpCalled), *field_names(TensorSeen)}]
+    log.unseal(OpCalled)
+    assert log.rows(TensorSeen) == whole.rows(TensorSeen)
+    assert len(opened) == 1
+    log.unseal()
+    assert len(opened) == 2
+    assert log == whole
 
 
 def test_a_log_goes_on_after_it_was_sealed(monkeypatch):

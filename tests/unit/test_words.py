@@ -1,0 +1,25 @@
+"""Names and numbers as they are told."""
+
+from __future__ import annotations
+
+from autogradviz.render.text import milliseconds
+from autogradviz.scene.words import name_alike
+
+
+def test_names_that_differ_in_numbers_only_share_one():
+    assert name_alike(["h.0.mlp", "h.11.mlp", "h.3.attn", "head", "h.0.mlp"]) == {
+        "h.0.mlp": "h.*.mlp",
+        "h.11.mlp": "h.*.mlp",
+        "h.3.attn": "h.3.attn",
+        "head": "head",
+    }
+    assert name_alike(["10", "9", "8"]) == dict.fromkeys(["10", "9", "8"], "8–10")
+    assert name_alike([]) == {}
+
+
+def test_long_times_are_told_in_seconds():
+    assert [milliseconds(ns) for ns in (12_340_000, 9_999_900_000, 10_000_000_000)] == [
+        "12.3 ms",
+        "9,999.9 ms",
+        "10.0 s",
+    ]
