@@ -17,9 +17,8 @@ operators inside them are not recorded.
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import (
@@ -29,7 +28,8 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from autogradviz.events import NO_ID, MutationCloned, OpCalled, VersionBumped
+from autogradviz.events import NO_ID, OpCalled, VersionBumped
+from autogradviz.recorder.clones import tell_clone
 from autogradviz.recorder.draws import tell_draw
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.handed import decompose, run_bare, wrap_numbers
@@ -40,7 +40,6 @@ from autogradviz.recorder.versions import Written, bump_unbumped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
@@ -50,10 +49,8 @@ _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
-_GRAPH_FILE: Final = torch.autograd.graph.__file__
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
-_new_call: Final = tuple.__new__  # what a NamedTuple's own constructor calls, at twice the cost
-_CLONE_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
+_Tensor: Final = torch.Tensor
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -63,17 +60,21 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-class Call(NamedTuple):
-    """One call of an operator, before it ran."""
+Call: TypeAlias = tuple[
+    Signature,
+    "ThreadState",
+    "int | None",
+    "int | None",
+    tuple[int, ...],
+    tuple[int, ...],
+    "Sequence[Written]",
+    tuple[int, ...],
+]
+"""One call of an operator, before it ran.
 
-    signature: Signature
-    state: ThreadState
-    created: int | None  # the node that it makes, by sequence number
-    inside: int | None  # the custom Function whose first op this is, by sequence number
-    ids: tuple[int, ...]  # what it took
-    versions: tuple[int, ...]
-    written: Sequence[Written]
-    hashes: tuple[int, ...]
+Its signature and thread; the node that it makes and the custom Function whose first op it is, by
+sequence number; of what it took the numbers and versions; what it writes; fingerprints.
+"""
 
 
 class OpMode(TorchDispatchMode):
@@ -148,21 +149,33 @@ class OpMode(TorchDispatchMode):
             fresh = now > state.sequence_nr
             state.sequence_nr = now
             created = inside = None
+            if fresh and not _grad_enabled():
+                inside = now - 1
+                fresh = False
             with _NoFunctions():
-                requires_grad, taken = self._arguments(signature, args, kwargs)
-            if fresh:
-                if not _grad_enabled():
-                    inside = now - 1
-                elif requires_grad:
-                    created = now - 1
-            return _new_call(Call, (signature, state, created, inside, *taken))
+                requires_grad, ids, versions, written, hashes = self._arguments(
+                    signature, args, kwargs, fresh
+                )
+            if requires_grad:
+                created = now - 1
+            return signature, state, created, inside, ids, versions, written, hashes  # noqa: TRY300
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
 
     def _arguments(
-        self, signature: Signature, args: Any, kwargs: Any
-    ) -> tuple[bool, tuple[Any, ...]]:
+        self,
+        signature: Signature,
+        args: Any,
+        kwargs: Any,
+        fresh: bool,  # noqa: FBT001 - a hot path
+    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]]:
+        """Look at what an op takes.
+
+        Returns:
+            Whether any of it requires a gradient (False unless ``fresh`` asks), numbers and
+            versions, what is written, and fingerprints.
+        """
         recorder = self._recorder
         number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
         with_values = recorder.with_values
@@ -175,12 +188,16 @@ class OpMode(TorchDispatchMode):
             value = args[position] if position < given else kwargs.get(keyword)
             if value is None:
                 continue
-            for tensor in (value,) if isinstance(value, torch.Tensor) else _tensors(value):
+            for tensor in (value,) if isinstance(value, _Tensor) else _tensors(value):
                 tensor_id = number(tensor)
-                version = version_of(tensor)
+                try:
+                    version = tensor._version  # noqa: SLF001 - has no public name
+                except RuntimeError:  # inference mode
+                    version = NO_ID
                 ids.append(tensor_id)
                 versions.append(version)
-                requires_grad = requires_grad or tensor.requires_grad
+                if fresh and tensor.requires_grad:
+                    requires_grad, fresh = True, False
                 storage_id = storage_of[tensor_id]
                 if storage_id >= len(known) or known[storage_id] != version:
                     recorder.versions.seen(tensor_id, storage_id, version)
@@ -189,7 +206,7 @@ class OpMode(TorchDispatchMode):
                 if writes:
                     written = written or []
                     written.append((tensor_id, tensor, version))
-        return requires_grad, (tuple(ids), tuple(versions), written or (), tuple(hashes))
+        return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
 
     def _finish(
         self, call: Call, result: Any, started: int, *, failed: bool
@@ -202,7 +219,7 @@ class OpMode(TorchDispatchMode):
                 bump_unbumped(written)
             with _NoFunctions():
                 given, given_versions, given_hashes = self._results(result, signature, written)
-            stack_id = recorder.stacks.capture(2) if recorder.with_stacks else None
+            stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
             region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
             if recompute_id is not None:
                 phase = "recompute"
@@ -228,7 +245,7 @@ class OpMode(TorchDispatchMode):
             if written and not failed:
                 self._bump(signature, written, seq, state.number, stack_id)
             if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-                self._cloned(taken[0], given, seq, state.number, stack_id)
+                tell_clone(recorder, taken[0], given, seq, state.number, stack_id)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
             return None
@@ -243,11 +260,12 @@ class OpMode(TorchDispatchMode):
         if written and signature.bumps_later:
             raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
         ids, versions, hashes = [], [], []
-        for tensor in (result,) if isinstance(result, torch.Tensor) else _tensors(result):
+        with_values = recorder.with_values
+        for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
             tensor_id = number(tensor)
             ids.append(tensor_id)
             versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-            if recorder.with_values:
+            if with_values:
                 hashes.append(fingerprint(recorder, tensor))
         return tuple(ids), tuple(versions), tuple(hashes)
 
@@ -272,27 +290,3 @@ class OpMode(TorchDispatchMode):
                 VersionBumped, tensor_id, storage_id, before, after, name, seq,
                 stack_id=stack_id, thread=thread,
             )  # fmt: skip
-
-    def _cloned(
-        self,
-        source: int,
-        outputs: tuple[int, ...],
-        seq: int,
-        thread: int,
-        stack_id: int | None,
-    ) -> None:
-        # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
-        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way
-        for _ in range(_CLONE_DEPTH):
-            if frame is None:
-                return
-            code = frame.f_code
-            if code.co_name == "maybe_clone" and code.co_filename == _GRAPH_FILE:
-                break
-            frame = frame.f_back
-        else:
-            return
-        storage_id = self._recorder.tensors.storage_id(source)
-        self._recorder.emit(
-            MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread
-        )

@@ -265,10 +265,10 @@ class Recorder:
         It takes the thread, the stack and the event's own fields, in their order.
         """
         append = self.log.appender(kind)
-        number, began_ns, now_ns = self._counter.__next__, self.began_ns, perf_counter_ns
+        counter, began_ns, now_ns = self._counter, self.began_ns, perf_counter_ns
 
         def tell(*values: Any) -> None:
-            seq = number()
+            seq = next(counter)
             self.event_count = seq + 1
             if seq >= self.due and self.keeper is not None:
                 self.keeper.filled(seq)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import torch
 
@@ -17,7 +18,8 @@ _OWN_GRADIENT_KEYS: Final = (
 )  # fmt: skip
 
 
-class Signature(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Signature:
     """What an operator's schema says of its tensor arguments."""
 
     op: Any  # kept, so that its address stays its own

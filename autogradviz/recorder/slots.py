@@ -8,6 +8,7 @@ NOTE [ Looking at a slot ]
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from autogradviz.recorder.tags import NodeTag, Slot
 
 _RAW: Final = "_raw_saved_"
+_known: Final[WeakKeyDictionary[type, tuple[tuple[str, str], ...]]] = WeakKeyDictionary()
+
+
+def _slots_of(kind: type) -> tuple[tuple[str, str], ...]:
+    """Return the slots of a type of nodes: attributes and labels; looked up once a process."""
+    names = _known.get(kind)
+    if names is None:
+        names = _known[kind] = tuple(
+            [(name, _label(name)) for name in dir(kind) if name.startswith(_RAW)]
+        )
+    return names
 
 
 def _label(attribute: str) -> str:
@@ -42,9 +54,7 @@ class SlotTable:
         kind = type(node)
         names = self._names.get(kind)
         if names is None:
-            names = self._names[kind] = tuple(
-                [(name, _label(name)) for name in dir(kind) if name.startswith(_RAW)]
-            )
+            names = self._names[kind] = _slots_of(kind)
         saved: list[Slot] = []
         for name, label in names:
             try:

@@ -91,12 +91,13 @@ class StackTable:
         self.outermost = 0
         """``id`` of the frame that opened the recording: stacks end there."""
 
-    def capture(self, depth: int) -> int:
+    def capture(self, depth: int, state: ThreadState | None = None) -> int:
         """Return the number of the stack that called, ``depth`` frames above this one."""
-        key = self._key(sys._getframe(depth + 1), self._recorder.threads.state().marks)  # noqa: SLF001 - the documented way
+        frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
+        key = self._key(frame, (state or self._recorder.threads.state()).marks)
         found = self._short.get(key)
         if found is None:
-            found = self._short[key] = self._define(self._places(sys._getframe(depth + 1)))  # noqa: SLF001
+            found = self._short[key] = self._define(self._places(frame))
         return found
 
     def mark(self, depth: int, state: ThreadState) -> None:

@@ -21,7 +21,7 @@ from autogradviz.recorder.process import surroundings
 from autogradviz.recorder.snapshot import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.recorder import Recorder
 
@@ -45,9 +45,14 @@ class StateTable:
         self._entered: dict[int, int] = {}  # region → event number at its beginning
         # attribute → what was written, as text → event number and stack, the latest last
         self._writes: dict[str, dict[str, tuple[int, int]]] = {}
+        self.watch_writes: Callable[[], None] | None = None
+        """Called before the first region: who writes attributes from then on matters."""
 
     def region_entered(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
         """Describe what a region can read, before its forward runs."""
+        if self.watch_writes is not None:
+            self.watch_writes()
+            self.watch_writes = None
         self._entered[region_id] = self._recorder.event_count
         self._before[region_id] = self._read(held, arguments)
 
@@ -142,8 +147,13 @@ def plain_arguments(frame: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def observe_attributes(recorder: Recorder) -> Iterator[None]:
-    """Note the lines that write modules' attributes while the context is open."""
-    original = torch.nn.Module.__setattr__
+    """Note the lines that write modules' attributes, from the first region on.
+
+    Not before: a special method that changes on a class changes on every subclass, of which
+    ``nn.Module`` has hundreds. What somebody else put in its place meanwhile stays there.
+    """
+    owner: Any = torch.nn.Module
+    original = owner.__setattr__
 
     @transparent
     def write(module: torch.nn.Module, name: str, value: Any) -> None:
@@ -151,8 +161,14 @@ def observe_attributes(recorder: Recorder) -> Iterator[None]:
         if not name.startswith("_"):
             recorder.guarded("state", recorder.state.wrote, name, value)
 
-    torch.nn.Module.__setattr__ = write  # type: ignore[method-assign,assignment]
+    def begin() -> None:
+        nonlocal original
+        original, owner.__setattr__ = owner.__setattr__, write
+
+    recorder.state.watch_writes = begin
     try:
         yield
     finally:
-        torch.nn.Module.__setattr__ = original  # type: ignore[method-assign]
+        recorder.state.watch_writes = None
+        if owner.__setattr__ is write:
+            owner.__setattr__ = original

@@ -307,3 +307,30 @@ def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
         loss.backward()
     assert len(trace.log.of(RecorderLimited)) == 1
     assert len(trace.model.graph.nodes) == 15_000
+
+
+def test_writes_to_modules_are_watched_from_the_first_region_on():
+    original = torch.nn.Module.__setattr__
+    layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
+    with autogradviz.record(layer):
+        layer(x).sum().backward()
+        assert torch.nn.Module.__setattr__ is original
+        torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+        assert torch.nn.Module.__setattr__ is not original
+    assert torch.nn.Module.__setattr__ is original
+
+
+def test_what_a_user_puts_over_a_watched_method_stays():
+    original = torch.nn.Module.__setattr__
+    layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
+
+    def mine(module, name, value):
+        original(module, name, value)
+
+    try:
+        with autogradviz.record(layer):
+            torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+            torch.nn.Module.__setattr__ = mine
+        assert torch.nn.Module.__setattr__ is mine
+    finally:
+        torch.nn.Module.__setattr__ = original

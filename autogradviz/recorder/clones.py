@@ -1,0 +1,44 @@
+"""Clones that ``allow_mutation_on_saved_tensors`` makes before a write."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import torch.autograd.graph
+
+from autogradviz.events import MutationCloned
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from autogradviz.recorder.recorder import Recorder
+
+_GRAPH_FILE: Final = torch.autograd.graph.__file__
+_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
+
+
+def tell_clone(
+    recorder: Recorder,
+    source: int,
+    outputs: tuple[int, ...],
+    seq: int,
+    thread: int,
+    stack_id: int | None,
+) -> None:
+    """Record that an op which cloned a tensor did so for a write, where it did."""
+    # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way
+    for _ in range(_DEPTH):
+        if frame is None:
+            return
+        code = frame.f_code
+        if code.co_name == "maybe_clone" and code.co_filename == _GRAPH_FILE:
+            break
+        frame = frame.f_back
+    else:
+        return
+    storage_id = recorder.tensors.storage_id(source)
+    recorder.emit(
+        MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread
+    )
