@@ -319,6 +319,19 @@ class VersionBumped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRestored(Event):
+    """A version counter was set back: whoever wrote vouches that nobody can tell.
+
+    Sharded modules do so when they gather a parameter's values again.
+    """
+
+    tensor_id: int
+    storage_id: int | None
+    version: int  # before
+    seen_version: int  # after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MutationCloned(Event):
     """``allow_mutation_on_saved_tensors`` copied a saved tensor just before a write."""
 
@@ -694,6 +707,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     HooksEntered,
     HooksLeft,
     PackedWritten,
+    VersionRestored,
 )
 
 

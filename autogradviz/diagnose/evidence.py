@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import source
 from autogradviz.diagnose.raw_memory import raw_writes
 from autogradviz.diagnose.threads import writes_in_threads
-from autogradviz.events import BackwardStarted, FrameSeen, NodeFinished, ParameterSeen
+from autogradviz.events import (
+    BackwardStarted,
+    FrameSeen,
+    NodeFinished,
+    ParameterSeen,
+    VersionRestored,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +106,8 @@ class Evidence:
     def written_after(self, region: Region, until: int) -> tuple[Op, Op] | None:
         """Return the first write to what a region reads but did not make, and its reader.
 
-        Only writes between the end of the region's forward and the event ``until`` count.
+        Only writes between the end of the region's forward and the event ``until`` count, and
+        none after which the version counter was set back: its author vouches for it.
         """
         if region.exited_seq is None:
             return None
@@ -110,8 +117,18 @@ class Evidence:
                 if storage_id is None or self.made_inside(storage_id, region):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
-                    return write, read
+                    if not any(write.seq < seq < until for seq in self._restored[storage_id]):
+                        return write, read
         return None
+
+    @cached_property
+    def _restored(self) -> defaultdict[int, list[int]]:
+        """When storages had their version counter set back."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for event in self.model.log.of(VersionRestored):
+            if event.storage_id is not None:
+                found[event.storage_id].append(event.seq)
+        return found
 
     def name_of(self, storage_id: int) -> str:
         """Return the first parameter or buffer name of a storage, "" where it has none."""

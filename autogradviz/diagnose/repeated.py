@@ -26,7 +26,7 @@ def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
     for region in evidence.model.regions:
         for again in region.recomputations:
             found = evidence.written_after(region, again.started_seq)
-            if found is not None:
+            if found is not None and not values_agree(region, again):
                 yield _mutated(evidence, region, again, *found)
                 return
 

@@ -24,7 +24,7 @@ from autogradviz.recorder.steps import observe_optimizers
 from autogradviz.recorder.subclasses import observe_construction
 from autogradviz.recorder.surroundings import observe_disabling
 from autogradviz.recorder.swaps import observe_swaps
-from autogradviz.recorder.versions import observe_increments
+from autogradviz.recorder.versions import observe_increments, observe_restores
 
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
@@ -73,6 +73,7 @@ def install_seams(recorder: Recorder) -> ExitStack:
             observe_backward,
             observe_modules,
             observe_increments,
+            observe_restores,
             observe_attributes,
             observe_modes,
             observe_requires_grad,

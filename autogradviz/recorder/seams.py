@@ -30,6 +30,7 @@ _NAMES: Final = (
     "autograd.function.FunctionCtx.save_for_backward",
     "autograd.function.FunctionCtx.mark_dirty",
     "autograd.function.FunctionCtx.mark_non_differentiable",
+    "autograd.grad_mode._unsafe_preserve_version_counter",
     "autograd.graph._engine_run_backward",
     "autograd.graph.saved_tensors_hooks",
     "autograd.graph._swap_with_cloned",

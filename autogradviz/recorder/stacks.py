@@ -93,7 +93,10 @@ class StackTable:
 
     def capture(self, depth: int, state: ThreadState | None = None) -> int:
         """Return the number of the stack that called, ``depth`` frames above this one."""
-        frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
+        try:
+            frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
+        except ValueError:  # C++ alone, on a thread of its own
+            frame = None
         key = self._key(frame, (state or self._recorder.threads.state()).marks)
         found = self._short.get(key)
         if found is None:

@@ -1,7 +1,7 @@
 """The version seam: what is known of each storage's version counter.
 
-Ops tell of their writes themselves. Here are the two that pass them by: ``increment_version``,
-and a counter found higher than anybody was seen raising it.
+Ops tell of their writes themselves. Here are those that pass them by: ``increment_version``, a
+counter found higher than anybody was seen raising it, and one that is set back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.events import NO_ID, VersionBumped
+from autogradviz.events import NO_ID, VersionBumped, VersionRestored
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.tensors import Sparse, version_of
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 _SPARE: Final = 256  # grown at a time
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_Preserve = torch.autograd.grad_mode._unsafe_preserve_version_counter  # noqa: SLF001
 _increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
 
 Written: TypeAlias = tuple[int, torch.Tensor, int]
@@ -75,6 +77,17 @@ class VersionTable:
             reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
             reached.append((self._recorder.event_count, version))
 
+    def restored(self, tensor_id: int, version: int) -> None:
+        """Note that a tensor's counter was set back, and tell of it where it had moved."""
+        storage_id = self._recorder.tensors.storage_id(tensor_id)
+        if storage_id is None:
+            return
+        known = self._version(storage_id)
+        if version < known:
+            self.known[storage_id] = version
+            self._reached.setdefault(storage_id, []).append((self._recorder.event_count, version))
+            self._recorder.emit(VersionRestored, tensor_id, storage_id, known, version)
+
     def at(self, tensor_id: int, seq: int) -> int | None:
         """Return a tensor's version at the time of an event, None where it was never seen."""
         storage_id = self._recorder.tensors.storage_id(tensor_id)
@@ -102,6 +115,31 @@ class VersionTable:
         for reached in self._reached.values():
             place = bisect_left(reached, (first_seq, 0))
             del reached[: max(place - 1, 0)]
+
+
+@contextmanager
+def observe_restores(recorder: Recorder) -> Iterator[None]:
+    """Record counters that are set back while the context is open."""
+    original = _Preserve.__exit__
+
+    @transparent
+    def leave(self: Any, *error: Any) -> None:
+        original(self, *error)
+        recorder.guarded("version", _tell_restored, recorder, self.tensors)
+
+    _Preserve.__exit__ = leave  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        _Preserve.__exit__ = original  # type: ignore[method-assign]
+
+
+def _tell_restored(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> None:
+    with _NoFunctions():
+        for tensor in tensors:
+            version = version_of(tensor)
+            if version != NO_ID:
+                recorder.versions.restored(recorder.tensors.number(tensor), version)
 
 
 @contextmanager
