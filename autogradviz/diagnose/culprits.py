@@ -190,10 +190,16 @@ def _hooked(
         if added or called.endswith(".remove")
     ]
     place = _nearest(evidence, region, again, found)
-    owner, _, method = place.function.rpartition(".") if place is not None else ("", "", "")
-    if method not in _CONTEXT_FUNCTIONS:
+    if place is None:
+        return None
+    owner, _, method = place.function.rpartition(".")
+    if source.is_context_manager(place.filename, place.function):
+        name = method
+    elif method in _CONTEXT_FUNCTIONS:
+        name = owner.rpartition(".")[2]
+    else:
         return place
-    return find_context(evidence, region, again, (owner.rpartition(".")[2],), change) or place
+    return find_context(evidence, region, again, (name,), change) or place
 
 
 def _made(evidence: Evidence, name: str) -> SourceLocation | None:

@@ -87,7 +87,7 @@ def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation
     found = [
         (between.inside(filename, function), filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.asks(filename, ("is_grad_enabled", "requires_grad"))
+        for lineno, function in _questions(filename)
     ]
     best = max(found, default=(0, "", 0, ""))
     if not best[0]:
@@ -106,6 +106,13 @@ def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation
         confidence="likely",
         events=(),
     )
+
+
+def _questions(filename: str) -> list[tuple[int, str]]:
+    """Return line and function of what asks whether gradients are on, or wanted."""
+    called = source.calls(filename, ("is_grad_enabled",))
+    asked = [(lineno, function) for lineno, function, _ in called]
+    return asked or source.asks(filename, ("requires_grad",))
 
 
 def unrestored_random(region: Region, again: Recomputation) -> Cause | None:
