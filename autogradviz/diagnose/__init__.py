@@ -16,6 +16,7 @@ from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.finite import find_not_finite
 from autogradviz.diagnose.frozen import find_frozen
+from autogradviz.diagnose.handmade import find_handmade
 from autogradviz.diagnose.hidden import find_hidden_writes
 from autogradviz.diagnose.inplace import find_mutated
 from autogradviz.diagnose.kept import find_kept_alive
@@ -60,6 +61,7 @@ _FAMILIES: Final = (
     find_unrestored_random,
     find_repeated_effects,
     find_different_values,
+    find_handmade,
     find_python_effects,
     find_written_attributes,
     find_hidden_writes,

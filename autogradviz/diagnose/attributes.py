@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.functions import class_name, forward_of, frame_in
 from autogradviz.diagnose.wording import fit, quoted, short, where
 from autogradviz.events import NO_ID
 
@@ -25,7 +26,7 @@ def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
     nodes = evidence.model.graph.nodes
     for op in evidence.model.ops:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
-        if node is None or not _runs(evidence, op, _class_name(node), "backward"):
+        if node is None or frame_in(evidence, op, class_name(node), "backward") is None:
             continue
         for storage_id in _read(op):
             found = _written_since(evidence, node, op, storage_id)
@@ -45,19 +46,6 @@ def _read(op: Op) -> dict[int, None]:
     }
 
 
-def _class_name(node: Node) -> str:
-    return node.name.removesuffix("Backward")
-
-
-def _runs(evidence: Evidence, op: Op, owner: str, method: str) -> bool:
-    """Return whether a method of a class of that name was running when an op was called."""
-    wanted = f"{owner}.{method}"
-    return any(
-        place.function == wanted or place.function.endswith(f".{wanted}")
-        for place in evidence.model.stack(op.stack_id)
-    )
-
-
 def _written_since(
     evidence: Evidence, node: Node, read: Op, storage_id: int
 ) -> tuple[Op, Op] | None:
@@ -67,35 +55,19 @@ def _written_since(
     writes = [write for write in evidence.writers.get(storage_id, ()) if write.seq < read.seq]
     if not writes:
         return None  # before every operator is looked through: few tensors are written at all
-    owner = _class_name(node)
-    first, last = _forward_of(evidence, node)
+    owner = class_name(node)
+    first, last = forward_of(evidence, node)
     met = [
         op
         for op in evidence.model.ops
         if first < op.seq < last
         and any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
-        and _runs(evidence, op, owner, "forward")
+        and frame_in(evidence, op, owner, "forward") is not None
     ]
     for write in writes if met else ():
-        if met[0].seq < write.seq and not _runs(evidence, write, owner, "forward"):
+        if met[0].seq < write.seq and frame_in(evidence, write, owner, "forward") is None:
             return met[0], write
     return None
-
-
-def _forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
-    """Return the event numbers between which a custom Function's forward ran.
-
-    Its operators make no nodes: they lie between the last older node's and the first younger's.
-    """
-    number = node.sequence_nr or 0
-    first, last = -1, 1 << 62
-    for op in evidence.model.ops:
-        if op.sequence_nr is not None and op.thread == node.thread and op.phase != "backward":
-            if op.sequence_nr < number:
-                first = max(first, op.seq)
-            elif op.sequence_nr > number:
-                last = min(last, op.seq)
-    return first, last
 
 
 def _describe(node: Node, read: Op, forward: Op, write: Op) -> Finding:
@@ -106,7 +78,7 @@ def _describe(node: Node, read: Op, forward: Op, write: Op) -> Finding:
         victim=node.location or forward.location,
         explanation=fit(
             [
-                f"The forward of {_class_name(node)}{where(node.module)} used a tensor and kept it "
+                f"The forward of {class_name(node)}{where(node.module)} used a tensor and kept it "
                 "without save_for_backward:",
                 quoted(forward.location),
                 f"Then {write.name} wrote the same memory:",

@@ -117,7 +117,8 @@ def _describe(
     culprit = cause.culprit if cause is not None else None
     # What was saved too often is the recomputation's doing: its own line suffers.
     surplus = slug == "checkpoint-more-saved"
-    victim = (parted if surplus else None) or _victim(region, again, differing) or parted
+    victim = cause.victim if cause is not None else None
+    victim = victim or (parted if surplus else None) or _victim(region, again, differing) or parted
     place = region.module or region.function
     said = title.format(first=len(region.saved), again=len(again.saved)) + where(place)
     return Finding(

@@ -11,6 +11,7 @@ from autogradviz.diagnose.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.contexts import SETTERS, find_context
 from autogradviz.diagnose.let_go import find_let_go
 from autogradviz.diagnose.owners import owners
+from autogradviz.diagnose.swapped import find_swap
 from autogradviz.diagnose.toggles import find_toggle
 from autogradviz.diagnose.wording import attribute_name
 from autogradviz.diagnose.writes import Direction, Write, closures, makers
@@ -26,18 +27,6 @@ if TYPE_CHECKING:
 Change: TypeAlias = "StateChanged | EffectRepeated"
 
 _CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
-_TENSOR: Final = re.compile(r"\w+ (\d+(×\d+)*|scalar) ")
-_SWAPS: Final = (
-    ".data",
-    ".set_",
-    ".resize_",
-    ".half",
-    ".double",
-    ".bfloat16",
-    ".to_empty",
-    ".cuda",
-)
-_CASTS: Final = (".to", ".float", ".cpu", ".type", "._apply")
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
@@ -88,7 +77,7 @@ def find_writer(
     found = (find_candidates(evidence, region, name) for name in names)
     candidates = next((each for each in found if each), [])
     dead = change.after == "dead"
-    other = None if in_forward else _swapped(evidence, between, change)
+    other = None if in_forward else find_swap(evidence, between, change)
     if other is None and not in_forward and (dead or wanted == "shrank"):
         other = find_let_go(evidence, between)
     if (
@@ -125,23 +114,6 @@ def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
         ),
         None,
     )
-
-
-def _swapped(evidence: Evidence, between: Between, change: Change) -> SourceLocation | None:
-    """Return the line between the two runs that gave a tensor other memory, or another type."""
-    if not all(_TENSOR.match(text) for text in (change.before, change.after)):
-        return None
-    found = [
-        (between.outside(filename, function, line), strength, -line, filename, function)
-        for filename in evidence.user_files
-        for strength, words in ((2, _SWAPS), (1, _CASTS))
-        for line, function, text in source.mentions(filename, words)
-        if re.search(rf"({'|'.join(map(re.escape, words))})(\(| = )", text)
-    ]
-    best = max(found, default=None)
-    if best is None or best[0] < CALLED:
-        return None
-    return source.location(best[3], -best[2], best[4])
 
 
 def _entered(
@@ -190,10 +162,16 @@ def _hooked(
         if added or called.endswith(".remove")
     ]
     place = _nearest(evidence, region, again, found)
-    owner, _, method = place.function.rpartition(".") if place is not None else ("", "", "")
-    if method not in _CONTEXT_FUNCTIONS:
+    if place is None:
+        return None
+    owner, _, method = place.function.rpartition(".")
+    if source.is_context_manager(place.filename, place.function):
+        name = method
+    elif method in _CONTEXT_FUNCTIONS:
+        name = owner.rpartition(".")[2]
+    else:
         return place
-    return find_context(evidence, region, again, (owner.rpartition(".")[2],), change) or place
+    return find_context(evidence, region, again, (name,), change) or place
 
 
 def _made(evidence: Evidence, name: str) -> SourceLocation | None:

@@ -22,6 +22,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from autogradviz.diagnose.between import Passage
     from autogradviz.model import Model, Node, Op, Region, SavedTensor, SourceLocation, Unpack
 
 # These write running statistics that their schemas do not mention.
@@ -175,10 +176,15 @@ class Evidence:
         frames = self.model.log.of(FrameSeen)
         return tuple(dict.fromkeys(f.filename for f in frames if not f.library))
 
-    def raw_write(self) -> SourceLocation | None:
-        """Return a line of the user's that writes memory past PyTorch, as far as source tells."""
+    def raw_write(self, passage: Passage | None = None) -> SourceLocation | None:
+        """Return a line of the user's that writes memory past PyTorch, as far as source tells.
+
+        Of several the one that most surely ran in a passage, where one is given.
+        """
         for filename in self.user_files:
             found = raw_writes(filename)
+            if passage is not None:  # the sort is stable
+                found.sort(key=lambda place: -passage.outside(filename, place[1], place[0]))
             if found:
                 return source.location(filename, *found[0])
         return None
@@ -206,7 +212,14 @@ class Evidence:
         return self.model.error.location if self.model.error is not None else None
 
 
+def uses_running_statistics(op: Op) -> bool:
+    """Return whether a BatchNorm reads its running statistics: it gives none of the batch then."""
+    batch_statistics = op.outputs[1:] if op.name in _QUIET_WRITERS else ()
+    return bool(batch_statistics) and all(tensor.nbytes == 0 for tensor in batch_statistics)
+
+
 def _written_storages(op: Op) -> set[int]:
-    places = [place for place in _QUIET_WRITERS.get(op.name, ()) if place < len(op.inputs)]
+    quiet = () if uses_running_statistics(op) else _QUIET_WRITERS.get(op.name, ())
+    places = [place for place in quiet if place < len(op.inputs)]
     tensors = [*op.written, *[op.inputs[place] for place in places]]
     return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

@@ -69,6 +69,8 @@ def _shared_names(filename: str) -> set[str]:
                     if _name(part) in names
                     for name in _held(value)
                 }
+            elif isinstance(node, (ast.For, ast.comprehension)):
+                names |= _looped(node.target, node.iter, names)
             elif isinstance(node, ast.withitem) and _shares(node.context_expr, names):
                 names |= {_name(node.optional_vars)} - {""}
             elif isinstance(node, ast.Call):
@@ -113,10 +115,20 @@ def _held(value: ast.expr) -> set[str]:
     return {_name(value)} - {""}
 
 
+def _looped(target: ast.expr, over: ast.expr, names: set[str]) -> set[str]:
+    """Return the variables of a loop that are rows of shared memory."""
+    if isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
+        places = {"zip": over.args, "enumerate": [ast.Constant(value=0), *over.args[:1]]}
+        given = places.get(_name(over.func), [])
+        pairs = zip(target.elts, given, strict=False)
+        return {_name(part) for part, value in pairs if _shares(value, names)} - {""}
+    return {_name(target)} - {""} if _shares(over, names) else set()
+
+
 def _taken(node: ast.Call) -> set[str]:
     if _name(node.func) not in _TAKEN or not node.args:
         return set()
-    return {_name(node.args[0])} - {""}
+    return _held(node.args[0])
 
 
 def _shares(node: ast.AST, names: set[str]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.arguments import given_within
 from autogradviz.diagnose.beside import (
     REENTRANT_FIX,
     REENTRANT_NODE,
@@ -136,18 +137,23 @@ def captured_graph(evidence: Evidence) -> Finding | None:
 
 
 def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Finding:
+    within = given_within(evidence, region, reader)
     error, nodes = evidence.model.error, evidence.model.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     return Finding(
         slug="reentrant-captured-graph",
-        title=f"{region.function} reads a tensor with a graph, which is no argument of it",
-        culprit=reader.location,
+        title=f"{region.function} is given a tensor with a graph inside of a tuple or an object"
+        if within
+        else f"{region.function} reads a tensor with a graph, which is no argument of it",
+        culprit=region.location if within else reader.location,
         victim=node.location if node is not None else maker.location,
         explanation=fit(
             [
                 f"This region{where(region.module)} is checkpointed with use_reentrant=True:",
                 quoted(region.location),
-                "Inside, it reads a tensor that it was not given as an argument:",
+                "Inside, it reads a tensor that it was given within another argument:"
+                if within
+                else "Inside, it reads a tensor that it was not given as an argument:",
                 quoted(reader.location),
                 "which was computed here:",
                 quoted(maker.location),
@@ -156,8 +162,8 @@ def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Find
                 "the loss, and the first of the two frees it.",
             ]
         ),
-        fix=f"# pass it as an argument, or\n{REENTRANT_FIX}",
-        confidence="certain",
+        fix=f"# pass the tensor itself as an argument, or\n{REENTRANT_FIX}",
+        confidence="likely" if within else "certain",
         events=(maker.seq, reader.seq),
         region_id=region.region_id,
     )

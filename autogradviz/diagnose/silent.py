@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.between import Passage
+from autogradviz.diagnose.evidence import uses_running_statistics
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, quoted, short, slot, where
 from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
@@ -37,7 +39,9 @@ def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     computed = _computed_gradients(evidence)
     for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
-            if (saved.slot or "").startswith("running_"):
+            if (saved.slot or "").startswith("running_") and not (
+                node.op is not None and uses_running_statistics(node.op)
+            ):
                 continue  # BatchNorm updates them in its own forward, and does not read them
             for unpack in saved.unpacks:
                 write = _bypassing_write(evidence, saved, unpack)
@@ -63,6 +67,8 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
     if unpack.seen_version != unpack.version:
         return None
     between = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+    if (saved.slot or "").startswith("running_"):
+        return next(iter(between), None)  # by a BatchNorm, whose schema does not say so
     writes = [op for op in between if op.written]
     sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
     return next(iter(sure or (writes if _changed(unpack) else ())), None)
@@ -93,6 +99,16 @@ def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     }
 
 
+def _until_read(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Passage:
+    """Return what lies between a save and the backward that read it."""
+    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < unpack.seq]
+    return Passage(
+        evidence,
+        saved.op.stack_id if saved.op is not None else None,
+        began[-1].stack_id if began else None,
+    )
+
+
 def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
     gradients = computed.get(node.node_id)
     if gradients is None:
@@ -107,8 +123,11 @@ def _describe(
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
     named = slot(saved, node.name)
     victim = saved.location or node.location
-    fused = write is not None and "fused" in write.name
-    culprit = write.location if write is not None else evidence.raw_write()
+    culprit = (
+        write.location
+        if write is not None
+        else evidence.raw_write(_until_read(evidence, saved, unpack))
+    )
     return Finding(
         slug="silent-write",
         title=f"{name or named} was written before backward, past the version check",
@@ -125,20 +144,12 @@ def _describe(
                 "kernel with a raw pointer, NumPy on shared memory, another thread."
                 + (" The source has such a write:" if culprit is not None else ""),
                 quoted(culprit),
-                _why(fused=fused, seen=write is not None),
+                _why(write),
                 f"so the counter still said {unpack.seen_version} when backward read the tensor: "
                 "the gradient was computed from the new values, and nothing was raised.",
             ]
         ),
-        fix=(
-            "# call step() only after every backward() that uses these weights"
-            if fused or (write is not None and evidence.in_optimizer(write))
-            else "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
-            "# or do that write after backward()"
-            if write is None
-            else "# move this after backward(), and do not write through .data, so that PyTorch "
-            f"can tell:\nwith torch.no_grad():\n    {_without_data(culprit)}"
-        ),
+        fix=_fix(evidence, write, culprit),
         confidence="certain" if _changed(unpack) and write and culprit else "likely",
         events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
@@ -150,9 +161,30 @@ def _without_data(culprit: SourceLocation | None) -> str:
     return text.replace(".data", "")
 
 
-def _why(*, fused: bool, seen: bool) -> str:
-    if fused:
+def _fix(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
+    if write is None:
+        return (
+            "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
+            "# or do that write after backward()"
+        )
+    if "fused" in write.name or evidence.in_optimizer(write):
+        return "# call step() only after every backward() that uses these weights"
+    if write.name.endswith("batch_norm"):
+        return (
+            "# call backward() before the BatchNorm runs in training mode again, or refresh the\n"
+            "# statistics of a copy: copy.deepcopy(module)"
+        )
+    return (
+        "# move this after backward(), and do not write through .data, so that PyTorch "
+        f"can tell:\nwith torch.no_grad():\n    {_without_data(culprit)}"
+    )
+
+
+def _why(write: Op | None) -> str:
+    if write is None:
+        return "torch.autograd.graph.increment_version would have told PyTorch;"
+    if "fused" in write.name:
         return "A fused optimizer does not raise the version counter,"
-    if seen:
-        return "The write went through .data or another alias with a counter of its own,"
-    return "torch.autograd.graph.increment_version would have told PyTorch;"
+    if write.name.endswith("batch_norm"):
+        return "BatchNorm moves its running statistics without raising their version counter,"
+    return "The write went through .data or another alias with a counter of its own,"

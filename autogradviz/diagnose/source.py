@@ -100,7 +100,8 @@ def _target_names(node: ast.AST) -> set[str]:
 def called_names(filename: str, function: str, first: int, last: int) -> frozenset[str]:
     """Return the last names of what a function calls on the lines between two of its lines.
 
-    What a ``with`` enters, a decorator or an argument that is a function counts as called.
+    What a ``with`` enters, a decorator or an argument that is a function counts as called;
+    ``F.apply`` calls "F.forward".
     """
     found: set[str] = set()
     for name, owner in functions(filename):
@@ -111,6 +112,8 @@ def called_names(filename: str, function: str, first: int, last: int) -> frozens
                 if isinstance(node, ast.Call):
                     for part in (node.func, *node.args, *[word.value for word in node.keywords]):
                         found |= _target_names(part)
+                    if isinstance(node.func, ast.Attribute) and node.func.attr == "apply":
+                        found |= {f"{name}.forward" for name in _target_names(node.func.value)}
                 elif isinstance(node, ast.Attribute):
                     found.add(node.attr)  # a property
     return frozenset(found)

@@ -91,10 +91,13 @@ def harmed(region: Region, again: Recomputation) -> SourceLocation | None:
     followed through the forward's tensors.
     """
     others = {pair.forward.seq: pair for pair in again.pairs if _parts(pair) and pair.forward}
+    replaced = any(pair.status == "added" for pair in again.pairs)
     reached: set[int] = set()
     for op in region.ops:
         if op.seq in others or any(t.storage_id in reached for t in op.inputs):
-            if op.sequence_nr is not None or region.reentrant:  # its forward makes no nodes
+            # A reentrant forward makes no nodes. An operator that was left out is another's harm.
+            left_out = op.seq in others and others[op.seq].recompute is None and not replaced
+            if op.sequence_nr is not None or (region.reentrant and not left_out):
                 return op.location
             reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
     changed = came_back_changed(region, again)

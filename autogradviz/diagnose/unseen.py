@@ -8,13 +8,14 @@ from autogradviz.diagnose import source
 from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.one_sided import find_one_sided
+from autogradviz.diagnose.swapped import find_swapped_inside
 from autogradviz.diagnose.wording import short
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Recomputation, Region
 
-_RANDOM_OPS: Final = frozenset(
+RANDOM_OPS: Final = frozenset(
     {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
      "uniform_", "normal_", "normal", "randint", "randperm", "multinomial", "exponential_",
      "rrelu_with_noise", "random_", "poisson", "_fused_dropout"}
@@ -38,6 +39,7 @@ def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) 
         unrestored_random(region, again)
         or _asks_for_gradients(evidence, region, again)
         or find_one_sided(evidence, region)
+        or find_swapped_inside(evidence, region, again)
         or _never_the_same(evidence, region, again)
     )
 
@@ -87,7 +89,7 @@ def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation
     found = [
         (between.inside(filename, function), filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.asks(filename, ("is_grad_enabled", "requires_grad"))
+        for lineno, function in _questions(filename)
     ]
     best = max(found, default=(0, "", 0, ""))
     if not best[0]:
@@ -108,12 +110,19 @@ def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation
     )
 
 
+def _questions(filename: str) -> list[tuple[int, str]]:
+    """Return line and function of what asks whether gradients are on, or wanted."""
+    called = source.calls(filename, ("is_grad_enabled",))
+    asked = [(lineno, function) for lineno, function, _ in called]
+    return asked or source.asks(filename, ("requires_grad",))
+
+
 def unrestored_random(region: Region, again: Recomputation) -> Cause | None:
     """Return that torch's random state was not restored, where both runs drew from it."""
     if region.preserve_rng:
         return None
-    drawn = next((op for op in region.ops if op.name in _RANDOM_OPS), None)
-    if drawn is None or not any(op.name in _RANDOM_OPS for op in again.ops):
+    drawn = next((op for op in region.ops if op.name in RANDOM_OPS), None)
+    if drawn is None or not any(op.name in RANDOM_OPS for op in again.ops):
         return None
     return Cause(
         slug="checkpoint-random-not-restored",

@@ -29,7 +29,7 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
                 continue  # told by its own family
             # A counter or a running statistic that moved on twice is told as that.
             pair = first_other(again, besides=evidence.buffers)
-            if pair is None and again.first_difference is None:
+            if pair is None:
                 pair = _saver(region, again)
             if pair is not None:
                 yield _describe(evidence, region, again, pair)
@@ -79,8 +79,10 @@ def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: Op
 
 
 def _inputs(first: Op | None, second: Op | None) -> str:
-    if first is None or second is None:
-        return "Only one of the two runs called it."
+    if first is None:
+        return "Only the recomputation called it."
+    if second is None:
+        return "It was not called again, and what it saved came back with other content."
     if first.input_hashes != second.input_hashes:
         return "Its inputs held other values already: what it reads changed in between."
     return "Its inputs held the same values: the operator itself gave another result."

@@ -145,4 +145,39 @@ with autogradviz.record(net) as trace:
     y.sum().backward()
 """,
     ),
+    Page(
+        slug="handmade-checkpoint-differs",
+        title="A checkpoint of one's own runs the forward again otherwise",
+        means="""A custom Function keeps its inputs and calls the function again in backward. An
+        operator that was given the same as in forward gave something else: the random state was
+        not put back, or autocast was set otherwise.""",
+        happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
+        checkpoint written by hand restores what its author thought of.""",
+        fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
+        example="""
+import torch
+import autogradviz
+
+def block(x):
+    return torch.dropout(x.tanh(), 0.5, True)
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = block(x)  # <-- named
+        return torch.autograd.grad(y, x, gradient)[0]
+
+x = torch.rand(64, requires_grad=True)
+with autogradviz.record(values=True) as trace:
+    Checkpoint.apply(x).sum().backward()
+""",
+    ),
 )

@@ -98,11 +98,15 @@ class SaveTable:
         return found if isinstance(found, list) else [found]
 
     def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
-        """Return a tensor's fingerprint when a node saved it, None where none was taken."""
+        """Return a tensor's fingerprint when a node saved it, None where none was taken.
+
+        A square and its transpose are one window on one memory, and hold other contents: of an
+        op that took both nobody can tell which one it was.
+        """
         for row in self._created(sequence_nr):
-            for other, saved in _kept(row, _HASHES):
-                if other == tensor_id:
-                    return None if saved == NO_ID else saved
+            found = {saved for other, saved in _kept(row, _HASHES) if other == tensor_id}
+            if found:
+                return found.pop() if len(found) == 1 and NO_ID not in found else None
         return None
 
     def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:

@@ -174,7 +174,7 @@ def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
     wide = (torch.randn(rows, 199) * 1000).to(dtype)
     spread = torch.empty(rows, 2 * 199, dtype=dtype)[:, ::2]
     shifted = torch.empty(rows * 199 + 1, dtype=dtype)[1:].view(rows, 199)
-    same = [wide, wide.t().contiguous().t(), wide.t(), spread.copy_(wide), shifted.copy_(wide)]
+    same = [wide, wide.t().contiguous().t(), spread.copy_(wide), shifted.copy_(wide)]
     others = [wide.clone() for _ in range(4)]
     others[0][-1, -1] += 1
     others[1].neg_()
@@ -182,3 +182,22 @@ def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
     others[3] *= 2
     assert len(set(contents(*same))) == 1
     assert len(set(contents(wide, *others))) == 5
+
+
+def test_small_contents_are_told_apart_by_their_order_too():
+    with autogradviz.record(values=True) as trace:
+        square = torch.arange(16.0).reshape(4, 4)
+        turned = square.t().contiguous()
+        square.t() * 1
+        assert not torch.equal(square, turned)
+    hashes = {op.op: op.output_hashes for op in trace.log.of(OpCalled)}
+    assert hashes["aten.clone.default"] != hashes["aten.arange.default"]
+    assert hashes["aten.clone.default"] == hashes["aten.mul.Tensor"]
+
+
+def test_a_product_of_a_square_and_its_transpose_is_no_silent_write():
+    weight = torch.randn(4, 4, requires_grad=True)
+    with autogradviz.record(values=True) as trace:
+        h = (torch.randn(4, 4) @ weight).tanh()
+        (h @ h.t()).square().sum().backward()
+    assert trace.diagnose() == []
