@@ -34,10 +34,11 @@ def find_handmade(evidence: Evidence) -> Iterator[Finding]:
     if evidence.model.error is not None:
         return
     again: dict[int, list[Op]] = {}
-    for op in evidence.model.ops:
-        if op.phase == "backward" and op.backward_node_id is not None and op.region_id is None:
-            again.setdefault(op.backward_node_id, []).append(op)
     nodes = evidence.model.graph.nodes
+    for op in evidence.model.ops:
+        node_id = op.backward_node_id
+        if op.phase == "backward" and node_id in nodes and op.region_id is None:
+            again.setdefault(node_id, []).append(op)
     forwards: dict[str, list[Op]] = {}
     for node_id, ops in sorted(again.items(), key=lambda pair: nodes[pair[0]].order):
         node = nodes[node_id]
