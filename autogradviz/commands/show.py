@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autogradviz.events import StepEnded
 from autogradviz.render.text import harmless, megabytes, milliseconds
-from autogradviz.scene.words import block_of, name_alike
+from autogradviz.scene.words import block_of, name_alike, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,11 +47,11 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_column(style="dim")
     facts.add_column()
     facts.add_row("steps", _steps(model))
-    facts.add_row("graph", f"{_count(s.nodes, 'node')}, {_count(s.edges, 'edge')}")
-    facts.add_row("ops", f"{s.ops:,} in {milliseconds(s.end_ns)} ({_count(s.events, 'event')})")
+    facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
+    facts.add_row("ops", f"{s.ops:,} in {milliseconds(_span(model))} ({plural(s.events, 'event')})")
     for word, told in _times(model):
         facts.add_row(word, told)
-    peak, storages = megabytes(s.peak_nbytes), _count(s.storages, "storage")
+    peak, storages = megabytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
@@ -66,13 +66,15 @@ def overview(trace: Trace) -> RenderableType:
     return harmless(Group(*parts))
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+def _span(model: Model) -> int:
+    """Return the time from the first operator to the end of the last, in nanoseconds."""
+    ops = model.ops
+    return ops[-1].time_ns + ops[-1].duration_ns - ops[0].time_ns if ops else 0
 
 
 def _steps(model: Model) -> str:
     steps = [event.step for event in model.log.of(StepEnded)]
-    backwards = _count(sum(span.kind == "backward" for span in model.timeline.spans), "backward")
+    backwards = plural(sum(span.kind == "backward" for span in model.timeline.spans), "backward")
     if not steps:
         return f"none ended; {backwards}"
     named = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
@@ -109,7 +111,7 @@ def _times(model: Model) -> Iterator[tuple[str, str]]:
         part = f", {again / took['backward']:.0%} of backward" if took["backward"] else ""
         yield (
             "checkpoint",
-            f"{_count(len(model.regions), 'region')}, {_count(len(runs), 'recomputation')} in "
+            f"{plural(len(model.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
             f"{milliseconds(again)}{part}",
         )
 
