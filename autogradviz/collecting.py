@@ -31,3 +31,18 @@ def collector_paused() -> Iterator[None]:
             gc.freeze()
             gc.unfreeze()
         gc.enable()
+
+
+@contextmanager
+def collector_waiting() -> Iterator[None]:
+    """Keep the garbage collector from running for a moment, as ``collector_paused`` does.
+
+    Other people's young objects stay young: what of theirs is garbage soon is soon collected.
+    """
+    was_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

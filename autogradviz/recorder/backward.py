@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.autograd.graph
 
+from autogradviz.collecting import collector_waiting
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -103,7 +104,8 @@ class BackwardTable:
             if len(self._open) == 1:
                 recorder.leaves.look_again()
             nodes = recorder.nodes
-            with _NoFunctions():
+            # What is made there stays; the collector's turns are the user's objects'.
+            with _NoFunctions(), collector_waiting():
                 nodes.walk(roots, partial(self._hook, entry))
             recorder.emit(
                 BackwardStarted,

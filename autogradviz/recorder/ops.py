@@ -256,6 +256,8 @@ class OpMode(TorchDispatchMode):
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         recorder = self._recorder
         number = recorder.tensors.number
+        if type(result) is _Tensor and not written and not recorder.with_values:
+            return (number(result),), (version_of(result),), ()
         raised = {}
         if written and signature.bumps_later:
             raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}

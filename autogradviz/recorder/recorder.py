@@ -119,8 +119,6 @@ class Recorder:
         self._path = path
         self.keeper: Attendant | None = None
 
-    # --- life ---------------------------------------------------------------------------
-
     def start(self, model: torch.nn.Module | None, outermost: int) -> None:
         """Install every seam.
 
@@ -236,15 +234,17 @@ class Recorder:
         self.log.sort()
         return self.log
 
-    # --- what the seams call --------------------------------------------------------------
-
     def next_seq(self) -> int:
         """Return the number of the event that is about to be appended."""
         seq = next(self._counter)
         self.event_count = seq + 1
-        if seq >= self.due and self.keeper is not None:
-            self.keeper.filled(seq)
+        if seq >= self.due:
+            self._filled(seq)
         return seq
+
+    def _filled(self, seq: int) -> None:
+        if self.keeper is not None:
+            self.keeper.filled(seq)
 
     def emit(
         self,
@@ -270,8 +270,8 @@ class Recorder:
         def tell(*values: Any) -> None:
             seq = next(counter)
             self.event_count = seq + 1
-            if seq >= self.due and self.keeper is not None:
-                self.keeper.filled(seq)
+            if seq >= self.due:
+                self._filled(seq)
             append((seq, now_ns() - began_ns) + values)  # noqa: RUF005 - a star costs a list
 
         return tell

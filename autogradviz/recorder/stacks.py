@@ -13,8 +13,9 @@ import os
 import sys
 import sysconfig
 from bisect import bisect_right
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import torch
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
+
+Spans: TypeAlias = list[tuple[int, int, "int | None"]]
+"""Where the instructions of each line begin and end, in order."""
 
 MAX_FRAMES: Final = 150
 MAX_STACKS: Final = 20_000
@@ -62,14 +66,13 @@ def is_library(filename: str) -> bool:
     return torch_or_own or _SITE not in filename
 
 
-def _line_starts(code: CodeType) -> tuple[list[int], list[int]]:
-    starts, lines = [], []
-    last = code.co_firstlineno
-    for start, _, line in code.co_lines():
-        last = line if line is not None else last
-        starts.append(start)
-        lines.append(last)
-    return starts, lines
+def _line_at(code: CodeType, spans: Spans, offset: int) -> int:
+    """Return the line of an instruction, or of the nearest one before it that has a line."""
+    for place in range(bisect_right(spans, offset, key=itemgetter(0)) - 1, -1, -1):
+        line = spans[place][2]
+        if line is not None:
+            return line
+    return code.co_firstlineno
 
 
 class StackTable:
@@ -82,7 +85,7 @@ class StackTable:
         self._callers: dict[tuple[int, ...], int] = {}  # what called marked frames
         self._frames: dict[tuple[int, int], int] = {}
         self._codes: dict[int, CodeType] = {}  # keeps addresses unique while we use them as names
-        self._starts: dict[int, tuple[list[int], list[int]]] = {}
+        self._spans: dict[int, Spans] = {}
         self._read: set[tuple[str, int]] = set()
         self._files: dict[str, list[str]] = {}
         self._count = 0
@@ -120,18 +123,12 @@ class StackTable:
 
     def _key(self, frame: FrameType | None, marks: list[tuple[int, int]]) -> tuple[int, ...]:
         """Return a key for a stack: its frames up to the innermost mark, and what called that."""
-        marked, callers = marks[-1] if marks else (0, 0)
-        outermost = self.outermost
+        last, callers = marks[-1] if marks else (self.outermost, 0)
         key: list[int] = []
-        append = key.append
         while frame is not None:
-            append(id(frame.f_code))
-            append(frame.f_lasti)
-            here = id(frame)
-            if here == marked:
-                append(callers)
-                break
-            if here == outermost:
+            key += (id(frame.f_code), frame.f_lasti)
+            if id(frame) == last:
+                key.append(callers)
                 break
             frame = frame.f_back
         return tuple(key)
@@ -150,7 +147,7 @@ class StackTable:
         if len(self._ids) > MAX_STACKS:
             for table in (self._ids, self._short, self._callers, self._frames):
                 table.clear()
-            for text in (self._starts, self._files, self._codes, self._read):
+            for text in (self._spans, self._files, self._codes, self._read):
                 text.clear()
 
     @property
@@ -191,11 +188,10 @@ class StackTable:
         if found is not None:
             return found
         self._codes.setdefault(id(code), code)
-        known = self._starts.get(id(code))
-        if known is None:
-            known = self._starts[id(code)] = _line_starts(code)
-        starts, lines = known
-        lineno = lines[max(bisect_right(starts, offset) - 1, 0)]
+        spans = self._spans.get(id(code))
+        if spans is None:
+            spans = self._spans[id(code)] = list(code.co_lines())
+        lineno = _line_at(code, spans, offset)
         filename = code.co_filename
         # A handler that other code's ops pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS

@@ -68,16 +68,13 @@ Window: TypeAlias = tuple[tuple[int, ...], str, int]
 class _Storage(weakref.ref[torch.UntypedStorage]):
     """What is known of a storage while it lives; the first of its tensors needs no key."""
 
-    __slots__ = ("address", "dtype", "number", "offset", "others", "shape", "tensor_id")
+    __slots__ = ("address", "number", "tensor_id", "window")
 
     address: int
     number: int
     tensor_id: int
-    offset: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    others: tuple[tuple[Any, ...], ...]
-    """The keys of its other tensors."""
+    window: tuple[Any, tuple[int, ...], torch.dtype]
+    """Offset, shape and type of that tensor."""
 
 
 class TensorTable:
@@ -88,6 +85,7 @@ class TensorTable:
         self._tell = recorder.teller(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._ids: dict[Any, int] = {}  # of all but the storages' first tensors
+        self._others: dict[int, list[tuple[Any, ...]]] = {}  # their keys, by storages' addresses
         self._storages: dict[int, _Storage] = {}  # the living, by address
         self._dead: deque[_Storage] = deque()  # not forgotten yet
         self._count = 0
@@ -107,22 +105,22 @@ class TensorTable:
         kind = type(tensor)
         try:
             if kind in _PLAIN:
-                shape = tensor.shape
+                window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
                 return self._opaque(kind)
             else:
-                shape = shape_of(tensor)
-            address, offset, dtype = _storage_address(tensor), tensor.storage_offset(), tensor.dtype
+                window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
+            address = _storage_address(tensor)
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
         known = self._storages.get(address)
         if known is not None:
-            if known.offset == offset and known.dtype is dtype and known.shape == shape:
+            if known.window == window:
                 return known.tensor_id
-            found = self._ids.get((address, offset, shape, dtype))
+            found = self._ids.get((address, *window))
             if found is not None:
                 return found
-        return self._define(address, offset, shape, dtype, tensor)
+        return self._define(address, window, tensor)
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
@@ -130,8 +128,9 @@ class TensorTable:
         return None if storage_id == NO_ID else storage_id
 
     def _define(
-        self, address: int, offset: Any, size: torch.Size, dtype: torch.dtype, tensor: torch.Tensor
+        self, address: int, window: tuple[Any, torch.Size, torch.dtype], tensor: torch.Tensor
     ) -> int:
+        offset, size, dtype = window
         # The tuple is equal to the size, and no load on the garbage collector.
         shape, word, nbytes = self._windows.get((size, dtype)) or self._window(tensor)
         storage = tensor.untyped_storage()
@@ -142,14 +141,14 @@ class TensorTable:
                 known.number = storage_id = self._storage_count
                 self._storage_count = storage_id + 1
                 known.tensor_id = tensor_id = self._new(storage_id)
-                known.address, known.offset, known.shape = address, offset, shape
-                known.dtype, known.others = dtype, ()
+                known.address = address
+                known.window = (offset, shape, dtype)
                 self._storages[address] = known  # complete: other threads look without the lock
             else:
                 key = (address, offset, shape, dtype)
                 storage_id = known.number
                 tensor_id = self._ids[key] = self._new(storage_id)
-                known.others += (key,)
+                self._others.setdefault(address, []).append(key)
         self._tell(
             self._threads.state().number, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
@@ -225,8 +224,8 @@ class TensorTable:
         with self._lock:
             while self._dead:
                 storage = self._dead[0]
-                for window in storage.others:
-                    self._ids.pop(window, None)
+                for key in self._others.pop(storage.address, ()):
+                    self._ids.pop(key, None)
                 self._storages.pop(storage.address, None)
                 if self._dead and self._dead[0] is storage:  # no finaliser did it meanwhile
                     self._dead.popleft()
@@ -234,4 +233,5 @@ class TensorTable:
     def close(self) -> None:
         """Forget everything."""
         self._storages.clear()
+        self._others.clear()
         self._ids.clear()

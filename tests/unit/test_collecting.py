@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from autogradviz.collecting import collector_paused
+from autogradviz.collecting import collector_paused, collector_waiting
 
 
 class Ring:
@@ -65,3 +65,18 @@ def test_what_somebody_froze_stays_frozen(thawed):
     with collector_paused():
         pass
     assert gc.get_freeze_count() == frozen
+
+
+def test_while_it_waits_young_objects_stay_young(thawed):
+    young = [[]]
+    with collector_waiting():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert any(found is young for found in gc.get_objects(generation=0))
+
+
+def test_waiting_leaves_a_collector_off_that_was_off(thawed):
+    gc.disable()
+    with collector_waiting():
+        pass
+    assert not gc.isenabled()
