@@ -118,7 +118,10 @@ class _Causes:
         self._missing = missing
         self._flow = Flow(evidence)
         self._fates: dict[int, Fate] = {}  # by storage of the parameter
-        self._cut_off = {event.region_id for event in evidence.model.log.of(RegionCutOff)}
+        log = evidence.model.log
+        self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
+        self._called = {event.module_id for event in log.of(ModuleEntered)}
+        self._cut_off = {event.region_id for event in log.of(RegionCutOff)}
         self._regions = {region.region_id: region for region in evidence.model.regions}
         self._nodes = {
             node.parameter.tensor.tensor_id: node
@@ -163,10 +166,9 @@ class _Causes:
         return _not_in_loss(fate.first, fate.last or fate.first)
 
     def _unused(self, tensor_id: int) -> _Cause:
-        log = self._evidence.model.log
-        owner = next(e.module_id for e in log.of(ParameterSeen) if e.tensor_id == tensor_id)
+        owner = self._owners[tensor_id]
         module = self._evidence.model.modules.get(owner)
-        called = any(event.module_id == owner for event in log.of(ModuleEntered))
+        called = owner in self._called
         name = (module.name or module.type_name) if module is not None else "its module"
         why = "was called, and did not use them" if called else "was never called"
         return _Cause(
