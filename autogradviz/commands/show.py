@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autogradviz.events import StepEnded
 from autogradviz.render.text import harmless, megabytes, milliseconds
+from autogradviz.scene.facts import summarize
 from autogradviz.scene.words import block_of, name_alike, plural
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class _Part(NamedTuple):
 
 def overview(trace: Trace) -> RenderableType:
     """Return steps, graph, time, memory by module, what recomputation cost, and the findings."""
-    model, scene = trace.model, trace.scene
-    s = scene.summary
+    model = trace.model
+    s = summarize(model, trace.title)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
+from autogradviz.diagnose.fates import Fate, find_fates
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
 from autogradviz.diagnose.wording import fit, listed, op_words, quoted, short
@@ -116,11 +117,11 @@ class _Causes:
         self._evidence = evidence
         self._missing = missing
         self._flow = Flow(evidence)
-        self._ends: dict[int, End] = {}  # by storage of the parameter, the last
-        self._first: dict[int, Op] = {}  # use
-        self._last: dict[int, Op] = {}  # operator on its way
-        self._inside: dict[int, Op] = {}  # first use inside of a reentrant region
-        self._cut_off = {event.region_id for event in evidence.model.log.of(RegionCutOff)}
+        self._fates: dict[int, Fate] = {}  # by storage of the parameter
+        log = evidence.model.log
+        self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
+        self._called = {event.module_id for event in log.of(ModuleEntered)}
+        self._cut_off = {event.region_id for event in log.of(RegionCutOff)}
         self._regions = {region.region_id: region for region in evidence.model.regions}
         self._nodes = {
             node.parameter.tensor.tensor_id: node
@@ -131,36 +132,18 @@ class _Causes:
     def all(self) -> Iterator[tuple[_Cause, str]]:
         """Yield the cause of each, with the parameter's name."""
         if self._missing:
-            self._follow()
+            self._fates = self._follow()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.model.tensors[tensor_id].storage_id
             cause = self._cause(tensor_id, storage_id) if storage_id is not None else None
             if cause is not None:
                 yield cause, name
 
-    def _follow(self) -> None:
-        """Walk the forward once, with the parameters that each storage was computed from."""
+    def _follow(self) -> dict[int, Fate]:
         tensors = self._evidence.model.tensors
-        carried = {s: frozenset({s}) for s in storages(tensors[t] for t in self._missing)}
+        origins = storages(tensors[tensor_id] for tensor_id in self._missing)
         until = max(event.seq for event in self._evidence.model.log.of(BackwardStarted))
-        for op in self._flow.forward:
-            # What writes a parameter, as its initialisation does, is no use of it.
-            taken = {s for s in storages(op.inputs) if s in carried} - storages(op.written)
-            if not taken or op.seq > until:
-                continue
-            sources = frozenset().union(*(carried[s] for s in taken))
-            end = None if op.sequence_nr is not None else self._flow.end_at(op, taken)
-            for origin in sources:
-                self._first.setdefault(origin, op)
-                if op.region_id in self._flow.reentrant:
-                    self._inside.setdefault(origin, op)
-                if end is None:
-                    self._last[origin] = op
-                else:
-                    self._ends[origin] = end
-            if end is None:
-                for storage_id in storages(op.outputs):
-                    carried[storage_id] = carried.get(storage_id, frozenset()) | sources
+        return find_fates(self._flow, origins, until)
 
     def _cause(self, tensor_id: int, storage_id: int) -> _Cause | None:
         """Return why one parameter got none; None where another family tells it."""
@@ -169,24 +152,23 @@ class _Causes:
             stopped = self._stopped_in_backward(node)
             if stopped is not None:
                 return stopped
-        first, end = self._first.get(storage_id), self._ends.get(storage_id)
-        if first is None:
+        fate = self._fates.get(storage_id)
+        if fate is None:
             return self._unused(tensor_id)
-        inside = self._inside.get(storage_id)
+        inside = fate.inside
         if inside is not None and inside.region_id is not None:
             region = self._regions[inside.region_id]
             if inside.region_id in self._cut_off:
                 learns = any(storages(op.inputs) & self._flow.leaves for op in region.ops)
                 return None if learns else _cut_off(region, inside)
-        if end is not None:
-            return _ended(end, first)
-        return _not_in_loss(first, self._last[storage_id])
+        if fate.end is not None:
+            return _ended(fate.end, fate.first)
+        return _not_in_loss(fate.first, fate.last or fate.first)
 
     def _unused(self, tensor_id: int) -> _Cause:
-        log = self._evidence.model.log
-        owner = next(e.module_id for e in log.of(ParameterSeen) if e.tensor_id == tensor_id)
+        owner = self._owners[tensor_id]
         module = self._evidence.model.modules.get(owner)
-        called = any(event.module_id == owner for event in log.of(ModuleEntered))
+        called = owner in self._called
         name = (module.name or module.type_name) if module is not None else "its module"
         why = "was called, and did not use them" if called else "was never called"
         return _Cause(

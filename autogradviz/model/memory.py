@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
@@ -24,18 +23,18 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     Parameters and buffers live anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
-    times = {event.seq: event.time_ns for event in rows_of(log, TensorReleased)}
-    times.update((event.seq, event.time_ns) for event in rows_of(log, TensorUnpacked))
+    times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
     for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
         if not _holds(tensor) or tensor.tensor.storage_id in owned:
             continue
-        time_ns = event.time_ns if tensor.op is None else tensor.op.time_ns
+        op, released_seq = tensor.op, tensor.released_seq
+        time_ns = event.time_ns if op is None else op.time_ns
         changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
-        if tensor.released_seq is not None:
-            released_ns = times.get(tensor.released_seq, time_ns)
-            changes.append((tensor.released_seq, -1, released_ns, tensor.saved_id))
+        if released_seq is not None:
+            released_ns = times.get(released_seq, time_ns)
+            changes.append((released_seq, -1, released_ns, tensor.saved_id))
     return _add_up(sorted(changes), saved)
 
 
@@ -46,22 +45,23 @@ def _holds(tensor: SavedTensor) -> bool:
 
 def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]) -> MemoryCurve:
     """Return one point for each event that changes the sum."""
-    holders: Counter[int | None] = Counter()
+    holders: dict[int | None, int] = {}
     points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
     begun: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
     holds: list[tuple[int, int, int | None]] = []  # saved tensor, start, end
     nbytes = 0
     for seq, change, time_ns, saved_id in changes:
         tensor = saved[saved_id].tensor
-        before = holders[tensor.storage_id]
-        holders[tensor.storage_id] += change
+        storage_id = tensor.storage_id
+        before = holders.get(storage_id, 0)
+        holders[storage_id] = before + change
         if before == 0 or before + change == 0:
             nbytes += change * tensor.storage_nbytes
             points[seq] = (time_ns, nbytes)
             if before == 0:
-                begun[tensor.storage_id] = (saved_id, time_ns)
+                begun[storage_id] = (saved_id, time_ns)
             else:
-                holds.append((*begun.pop(tensor.storage_id), time_ns))
+                holds.append((*begun.pop(storage_id), time_ns))
     holds += [(saved_id, start_ns, None) for saved_id, start_ns in begun.values()]
     return MemoryCurve(
         seqs=tuple(points),
