@@ -10,7 +10,9 @@ from autogradviz.diagnose import source
 from autogradviz.diagnose.attributes import find_written_attributes
 from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
+from autogradviz.diagnose.counted_twice import find_counted_twice
 from autogradviz.diagnose.cut_off import find_cut_off
+from autogradviz.diagnose.detached import find_detached
 from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
@@ -48,6 +50,7 @@ __all__ = ["Confidence", "Finding", "diagnose"]
 
 _FAMILIES: Final = (
     find_mutated,
+    find_detached,
     find_diverged,
     find_misuse,
     find_reentrant_pitfalls,
@@ -62,6 +65,7 @@ _FAMILIES: Final = (
     find_repeated_effects,
     find_different_values,
     find_handmade,
+    find_counted_twice,
     find_python_effects,
     find_written_attributes,
     find_hidden_writes,

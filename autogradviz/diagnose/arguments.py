@@ -37,6 +37,25 @@ def given_within(evidence: Evidence, region: Region, reader: Op) -> bool:
     return _passed(call.filename, call.lineno) > len(bare)
 
 
+def returned_within(region: Region, maker: Op) -> bool:
+    """Return whether what a line of a region's function computes is in what that returns."""
+    place = maker.location
+    if place is None or place.function != region.function:
+        return False
+    owner = next(
+        (o for name, o in source.functions(place.filename) if name == place.function), None
+    )
+    nodes = source.own_nodes(owner) if owner is not None else ()
+    made = _made(nodes)
+    returns = [node.value for node in nodes if isinstance(node, ast.Return)]
+    names = {name for value in returns for name in _held(value)}
+    while fresh := {part for n in names for v in made.get(n, ()) for part in _held(v)} - names:
+        names |= fresh
+    here = {name for name, values in made.items()
+            if any(v.lineno <= place.lineno <= (v.end_lineno or 0) for v in values)}  # fmt: skip
+    return bool(here & names)
+
+
 def _free(filename: str, function: str, lineno: int) -> set[str] | None:
     """Return the names that a line was computed from, followed to what the function does not make.
 
@@ -96,6 +115,22 @@ def _read(node: ast.AST) -> set[str]:
         and not (part in owners and part.id in {"torch", "F", "nn", "math"})
         and part.id not in {"isinstance", "tuple", "list", "dict"}
     }
+
+
+def _held(node: ast.AST | None) -> set[str]:
+    """Return the variables that a tuple, a dictionary or an object's construction holds."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    parts: list[ast.expr | None] = []
+    if isinstance(node, (ast.Tuple, ast.List)):
+        parts = [*node.elts]
+    elif isinstance(node, ast.Dict):
+        parts = [*node.values]
+    elif isinstance(node, ast.Call):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called[:1].isupper() or called in {"dict", "tuple", "list"}:
+            parts = [*node.args, *[word.value for word in node.keywords]]
+    return {name for part in parts for name in _held(part)}
 
 
 def _is_self(node: ast.AST) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op
+    from autogradviz.model import Node, Op, SourceLocation
 
 
 def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
         for storage_id in _read(op):
             found = _written_since(evidence, node, op, storage_id)
             if found is not None:
-                yield _describe(node, op, *found)
+                yield _describe(evidence, node, op, *found)
                 return
 
 
@@ -65,17 +65,36 @@ def _written_since(
         and frame_in(evidence, op, owner, "forward") is not None
     ]
     for write in writes if met else ():
-        if met[0].seq < write.seq and frame_in(evidence, write, owner, "forward") is None:
+        # Another call's forward writes too; this one's own writes do no harm.
+        own = write.seq < last and frame_in(evidence, write, owner, "forward") is not None
+        if met[0].seq < write.seq and not own:
             return met[0], write
     return None
 
 
-def _describe(node: Node, read: Op, forward: Op, write: Op) -> Finding:
+def _computed_anew(evidence: Evidence, read: Op) -> SourceLocation | None:
+    """Return the first line that a backward ran again, with gradients on, from what it read."""
+    return next(
+        (
+            op.location
+            for op in evidence.model.ops
+            if op.seq > read.seq
+            and op.backward_node_id == read.backward_node_id
+            and op.sequence_nr is not None
+            and op.location is not None
+            and read.location is not None
+            and op.location.function != read.location.function
+        ),
+        None,
+    )
+
+
+def _describe(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> Finding:
     return Finding(
         slug="ctx-attribute-written",
         title=f"{node.name} read a tensor that was written after its forward",
         culprit=write.location,
-        victim=node.location or forward.location,
+        victim=_computed_anew(evidence, read) or node.location or forward.location,
         explanation=fit(
             [
                 f"The forward of {class_name(node)}{where(node.module)} used a tensor and kept it "

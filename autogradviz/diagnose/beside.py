@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
+from autogradviz.diagnose.arguments import returned_within
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import Flow, storages
 from autogradviz.diagnose.wording import fit, quoted, short, where
@@ -57,8 +58,10 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
         for root in sorted(storages(tensors[t] for t in event.root_tensor_ids)):
             if root in tainted:
                 maker, user = tainted[root]
+                region = regions[maker.region_id or 0]
                 line = _where_kept(evidence, maker, user) or maker.location
-                yield _left_behind(regions[maker.region_id or 0], maker, user, line)
+                returned = returned_within(region, maker)
+                yield _left_behind(region, maker, user, region.location if returned else line)
                 return
 
 
@@ -122,7 +125,9 @@ def _where_kept(evidence: Evidence, maker: Op, user: Op) -> SourceLocation | Non
 def _left_behind(region: Region, maker: Op, user: Op, kept: SourceLocation | None) -> Finding:
     return Finding(
         slug="reentrant-side-channel",
-        title=f"The loss uses what {region.function} left on the side: its gradient is lost",
+        title=f"The loss uses what {region.function} returned inside of an object: no gradient"
+        if kept == region.location
+        else f"The loss uses what {region.function} left on the side: its gradient is lost",
         culprit=kept,
         victim=user.location,
         explanation=fit(
@@ -130,15 +135,17 @@ def _left_behind(region: Region, maker: Op, user: Op, kept: SourceLocation | Non
                 f"This region{where(region.module)} is checkpointed with use_reentrant=True, so "
                 "its forward runs without gradients, and only what it returns gets a node:",
                 quoted(region.location),
-                "It made this, which it did not return:",
+                "It made this, which it returned inside of another object:"
+                if kept == region.location
+                else "It made this, which it did not return:",
                 quoted(maker.location),
-                quoted(kept) if kept != maker.location else "",
+                quoted(kept) if kept not in {maker.location, region.location} else "",
                 f"The loss takes it at {short(user.location)}, as a constant:",
                 quoted(user.location),
                 "PyTorch raises nothing; the gradient through it is missing.",
             ]
         ),
-        fix=f"# return it from the region, or\n{REENTRANT_FIX}",
+        fix=f"# return it from the region, as a tensor of its own, or\n{REENTRANT_FIX}",
         confidence="likely",
         events=(region.entered_seq, maker.seq, user.seq),
         region_id=region.region_id,

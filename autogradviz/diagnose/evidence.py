@@ -32,6 +32,8 @@ _QUIET_WRITERS: Final = {
     "miopen_batch_norm": (3, 4),
 }
 
+_FILLERS: Final = frozenset({"copy_", "zero_", "fill_"})
+
 _seq: Final = attrgetter("seq")
 
 
@@ -90,9 +92,9 @@ class Evidence:
                     first[tensor.storage_id] = op.seq
         return first
 
-    def made_inside(self, storage_id: int, region: Region) -> bool:
+    def made_inside(self, storage_id: int | None, region: Region) -> bool:
         """Return whether a region's own forward made a storage."""
-        made = self.made_in.get(storage_id)
+        made = self.made_in.get(storage_id) if storage_id is not None else None
         end = region.exited_seq
         return made is not None and made > region.entered_seq and (end is None or made < end)
 
@@ -108,18 +110,23 @@ class Evidence:
         """Return the first write to what a region reads but did not make, and its reader.
 
         Only writes between the end of the region's forward and the event ``until`` count, and
-        none after which the version counter was set back: its author vouches for it.
+        none after which the version counter was set back: its author vouches for it. What the
+        region fills anew before it reads it, as a staging buffer, it may find as it likes.
         """
         if region.exited_seq is None:
             return None
+        filled: set[int | None] = {None}
         for read in region.ops:
-            for tensor in read.inputs:
+            for tensor in () if opens_window(read) else read.inputs:
                 storage_id = tensor.storage_id
-                if storage_id is None or self.made_inside(storage_id, region):
+                if storage_id in filled or self.made_inside(storage_id, region):
+                    continue
+                if storage_id in _filled(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
                     if not any(write.seq < seq < until for seq in self._restored[storage_id]):
                         return write, read
+            filled |= _filled(read)
         return None
 
     @cached_property
@@ -210,6 +217,19 @@ class Evidence:
     def raised_at(self) -> SourceLocation | None:
         """Return the innermost line of the user's own code in the error's traceback."""
         return self.model.error.location if self.model.error is not None else None
+
+
+def opens_window(op: Op) -> bool:
+    """Return whether an op only gave another view of memory that it was given."""
+    given = {tensor.storage_id for tensor in op.inputs}
+    return not op.written and all(tensor.storage_id in given for tensor in op.outputs)
+
+
+def _filled(op: Op) -> set[int | None]:
+    """Return the storages that an op overwrote from end to end, whatever was in them."""
+    if op.name not in _FILLERS:
+        return set()
+    return {tensor.storage_id for tensor in op.written if tensor.nbytes == tensor.storage_nbytes}
 
 
 def uses_running_statistics(op: Op) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocat
         ),
         None,
     )
+
+
+def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
+    """Return where a custom Function was called, where its forward ran an operator."""
+    wanted = f"{class_name(node)}.forward"
+    for op in evidence.model.ops:
+        places = evidence.model.stack(op.stack_id) if op.phase != "backward" else ()
+        for inner, outer in pairwise(place for place in places if place.text):
+            if f".{inner.function}".endswith(f".{wanted}"):
+                return outer
+    return None
 
 
 def forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.flow import Flow
+from autogradviz.diagnose.flow import Flow, storages
 from autogradviz.diagnose.wording import fit, op_words, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import SourceLocation
+    from autogradviz.model import Op, SourceLocation
 
 _REASONS: Final = (
     (
@@ -51,6 +51,7 @@ _REASONS: Final = (
         "# make it under torch.no_grad() instead, or clone() it outside inference_mode:\n# {text}",
     ),
 )
+_KEEPS: Final = re.compile(r"\w+(\.\w+|\[[^\]]*\])+ = ")  # self.cache = ..., table[n] = ...
 _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
 
@@ -102,7 +103,9 @@ def _made_in_inference_mode(
         and (line := flow.switch_line(off, op)) is not None
     ]
     raised = evidence.raised_at()
-    line, op = made[0] if made else (raised, None)
+    switch, op = made[0] if made else (raised, None)
+    kept = _kept_for_later(evidence, [op for _, op in made])
+    line = kept.location if kept is not None else switch
     return Finding(
         slug="inference-tensor",
         title=title,
@@ -113,14 +116,29 @@ def _made_in_inference_mode(
                 "This line raised:",
                 quoted(raised),
                 why,
-                *(["Such tensors were made under the mode that is switched on here:", quoted(line),
-                   f"the last by {op_words(op)}"] if op is not None else []),
+                *(["Such tensors were made under the mode that is switched on here:",
+                   quoted(switch), f"the last by {op_words(op)}"] if op is not None else []),
+                *(["One of them was kept, and is read again outside of it:", quoted(line)]
+                  if kept is not None else []),
             ]
         ),
         fix=fix.format(text=raised.text if raised is not None else ""),
         confidence="likely" if made or raised is None else "certain",
         events=(*([op.seq] if op is not None else []), error_seq),
     )  # fmt: skip
+
+
+def _kept_for_later(evidence: Evidence, made: list[Op]) -> Op | None:
+    """Return what an attribute or an item keeps of the mode's tensors, and others read later."""
+    numbers = {op.seq for op in made}
+    makers = {s: op for op in made for s in storages(op.outputs)}
+    for op in evidence.model.ops:
+        if made and op.seq > made[0].seq and op.seq not in numbers:
+            for storage_id in sorted(storages(op.inputs) & makers.keys()):
+                place = makers[storage_id].location
+                if place is not None and _KEEPS.match(place.text):
+                    return makers[storage_id]
+    return None
 
 
 def _viewed_at(evidence: Evidence, message: str) -> SourceLocation | None:

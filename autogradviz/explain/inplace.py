@@ -255,4 +255,25 @@ with autogradviz.record(values=True) as trace:
     loss.backward()
 """,
     ),
+    Page(
+        slug="saved-tensor-detached",
+        title="A saved tensor was detached in place",
+        means="""A node had saved a tensor with a graph; detach_() took that very tensor out of its
+        graph, and backward could not take it back.""",
+        happens="""A recurrent network's hidden state is cut with detach_() before the loss of its
+        window went backward.""",
+        fix="""Use h = h.detach(), which leaves the saved tensor as it is, or call backward()
+        first.""",
+        example="""
+import torch
+import autogradviz
+
+weight = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    h = weight.tanh()
+    loss = (h * weight).sum()
+    h.detach_()  # <-- named
+    loss.backward()
+""",
+    ),
 )

@@ -180,4 +180,37 @@ with autogradviz.record(values=True) as trace:
     Checkpoint.apply(x).sum().backward()
 """,
     ),
+    Page(
+        slug="gradient-counted-twice",
+        title="A custom backward fills .grad itself, and returns the gradient too",
+        means="""A Function's backward called backward() on something that it computed from one of
+        its own arguments, a leaf. That added to the leaf's .grad; what the Function returned for
+        the same leaf was added once more.""",
+        happens="""A checkpoint of one's own recomputes with the parameter itself, calls
+        torch.autograd.backward(), and returns parameter.grad.""",
+        fix="""Return torch.autograd.grad(output, inputs, gradient): it fills no .grad.""",
+        example="""
+import torch
+import autogradviz
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.kept = x.detach(), weight
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.kept[0].requires_grad_(), ctx.kept[1]
+        with torch.enable_grad():
+            y = x * weight
+        torch.autograd.backward(y, gradient)  # <-- named
+        return x.grad, weight.grad
+
+weight = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    x = torch.rand(3, requires_grad=True) * 2
+    Product.apply(x, weight).sum().backward()
+""",
+    ),
 )
