@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.evidence import filled
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.functions import class_name, forward_of, frame_in
+from autogradviz.diagnose.functions import applied_at, class_name, forward_of, frame_in
+from autogradviz.diagnose.kept import assignment
 from autogradviz.diagnose.wording import fit, quoted, short, where
-from autogradviz.events import NO_ID
+from autogradviz.events import NO_ID, ContextTensorKept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +55,8 @@ def _written_since(
     if any(saved.tensor.storage_id == storage_id for saved in node.saved):
         return None  # PyTorch checks this one
     writes = [write for write in evidence.writers.get(storage_id, ()) if write.seq < read.seq]
+    if any(w.backward_node_id == node.node_id and storage_id in filled(w) for w in writes):
+        return None  # backward filled it anew
     if not writes:
         return None  # before every operator is looked through: few tensors are written at all
     owner = class_name(node)
@@ -89,28 +93,51 @@ def _computed_anew(evidence: Evidence, read: Op) -> SourceLocation | None:
     )
 
 
+def _kept_in_region(evidence: Evidence, node: Node, forward: Op) -> SourceLocation | None:
+    """Return the line of a checkpointed region that hung a tensor on ``ctx``.
+
+    A recomputation gives backward new saved tensors; what hangs on the first run's ``ctx`` stays.
+    """
+    if forward.region_id is None:
+        return None
+    used = {t.tensor_id for t in (*forward.inputs, *forward.outputs)}
+    for event in evidence.model.log.of(ContextTensorKept):
+        if event.node_id == node.node_id and event.tensor_id in used:
+            near = evidence.model.location(event.stack_id) or node.location
+            return assignment(near, event.slot.removeprefix("ctx."))
+    return None
+
+
 def _describe(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> Finding:
+    kept = _kept_in_region(evidence, node, forward)
     return Finding(
         slug="ctx-attribute-written",
         title=f"{node.name} read a tensor that was written after its forward",
-        culprit=write.location,
-        victim=_computed_anew(evidence, read) or node.location or forward.location,
+        culprit=kept or write.location,
+        victim=_computed_anew(evidence, read)
+        or (applied_at(evidence, node) if kept is not None else None)
+        or node.location
+        or forward.location,
         explanation=fit(
             [
                 f"The forward of {class_name(node)}{where(node.module)} used a tensor and kept it "
                 "without save_for_backward:",
-                quoted(forward.location),
+                quoted(kept or forward.location),
                 f"Then {write.name} wrote the same memory:",
                 quoted(write.location),
                 f"and its backward read it at {short(read.location)}:",
                 quoted(read.location),
                 "What hangs on ctx as an attribute has no version check, so nothing was raised and "
                 "the gradient was computed from the new values.",
+                "It was called in a checkpointed region: recomputation gives backward new saved "
+                "tensors, but leaves the attributes of the first run's ctx as they are."
+                if kept is not None
+                else "",
             ]
         ),
         fix="ctx.save_for_backward(x)  # in forward: PyTorch then checks the version\n"
         "(x,) = ctx.saved_tensors  # in backward",
-        confidence="certain" if write.location is not None else "likely",
+        confidence="certain" if write.location is not None and kept is None else "likely",
         events=(forward.seq, write.seq, read.seq),
         nodes=(node.node_id,),
     )

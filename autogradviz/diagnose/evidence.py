@@ -115,18 +115,18 @@ class Evidence:
         """
         if region.exited_seq is None:
             return None
-        filled: set[int | None] = {None}
+        fresh: set[int | None] = set()
         for read in region.ops:
             for tensor in () if opens_window(read) else read.inputs:
                 storage_id = tensor.storage_id
-                if storage_id in filled or self.made_inside(storage_id, region):
+                if storage_id in fresh or self.made_inside(storage_id, region):
                     continue
-                if storage_id in _filled(read):
+                if storage_id is None or storage_id in filled(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
                     if not any(write.seq < seq < until for seq in self._restored[storage_id]):
                         return write, read
-            filled |= _filled(read)
+            fresh |= filled(read)
         return None
 
     @cached_property
@@ -225,7 +225,7 @@ def opens_window(op: Op) -> bool:
     return not op.written and all(tensor.storage_id in given for tensor in op.outputs)
 
 
-def _filled(op: Op) -> set[int | None]:
+def filled(op: Op) -> set[int | None]:
     """Return the storages that an op overwrote from end to end, whatever was in them."""
     if op.name not in _FILLERS:
         return set()

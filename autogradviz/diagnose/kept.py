@@ -48,7 +48,7 @@ def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
     name = event.slot.removeprefix("ctx.")
     # The log has a line where save_for_backward was called, which stands near.
     near = evidence.model.location(event.stack_id) or node.location
-    culprit = _assignment(near, name) or near
+    culprit = assignment(near, name) or near
     cycle = event.own_output
     return Finding(
         slug="context-keeps-tensor",
@@ -75,7 +75,8 @@ def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
     )
 
 
-def _assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
+def assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
+    """Return the line of the function around a place that sets an attribute of that name."""
     if near is None:
         return None
     for write in writes(near.filename, name):

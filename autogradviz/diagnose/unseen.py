@@ -9,6 +9,7 @@ from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.one_sided import find_one_sided
 from autogradviz.diagnose.swapped import find_swapped_inside
+from autogradviz.diagnose.warm_cast import find_warm_cast
 from autogradviz.diagnose.wording import short
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) 
         or _asks_for_gradients(evidence, region, again)
         or find_one_sided(evidence, region)
         or find_swapped_inside(evidence, region, again)
+        or find_warm_cast(evidence, region, again)
         or _never_the_same(evidence, region, again)
     )
 
