@@ -25,6 +25,7 @@ from autogradviz.diagnose.kept import find_kept_alive
 from autogradviz.diagnose.lost import find_lost_graph
 from autogradviz.diagnose.missing import find_missing_gradients
 from autogradviz.diagnose.misuse import find_misuse
+from autogradviz.diagnose.mixed_up import find_mixed_up
 from autogradviz.diagnose.reentrant import find_reentrant_pitfalls
 from autogradviz.diagnose.refused import find_refused
 from autogradviz.diagnose.repeated import (
@@ -38,6 +39,7 @@ from autogradviz.diagnose.selective import find_mutated_cache
 from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
 from autogradviz.diagnose.shifted import find_shifted_saves
 from autogradviz.diagnose.silent import find_silent_writes
+from autogradviz.diagnose.sparse import find_written_sparse
 from autogradviz.diagnose.values import find_different_values
 from autogradviz.errors import AutogradvizWarning
 
@@ -70,7 +72,9 @@ _FAMILIES: Final = (
     find_written_attributes,
     find_hidden_writes,
     find_reused_buffers,
+    find_mixed_up,
     find_silent_writes,
+    find_written_sparse,
     find_not_finite,
     find_missing_gradients,
     find_frozen,

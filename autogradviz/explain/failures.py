@@ -203,4 +203,37 @@ import autogradviz
 autogradviz.explain("graph-list")
 """,
     ),
+    Page(
+        slug="hooks-mix-up",
+        title="Saved-tensor hooks gave one tensor for another",
+        means="""A pair of hooks kept two saved tensors under one key, and gave backward the content
+        of one for the other. The gradient is wrong, and nothing is raised.""",
+        happens="""The key is an address or an id: a tensor and its transpose share their memory,
+        and addresses are used again when a tensor dies.""",
+        fix="""Put shape, strides and dtype into the key, and keep what it names alive; or count
+        the tensors.""",
+        example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+kept = {}
+
+def pack(tensor):
+    key = tensor.untyped_storage().data_ptr()  # <-- named
+    kept.setdefault(key, tensor.detach().clone(memory_format=torch.contiguous_format))
+    return key, tensor.shape
+
+def unpack(packed):
+    key, shape = packed
+    return kept[key].reshape(shape)
+
+weight = torch.rand(3, 3, requires_grad=True)
+with autogradviz.record(values=True) as trace:
+    with saved_tensors_hooks(pack, unpack):
+        h = weight.tanh()
+        loss = (h @ h.t()).sum()
+    loss.backward()
+""",
+    ),
 )
