@@ -12,7 +12,7 @@ from autogradviz.diagnose.cells import in_cells
 from autogradviz.diagnose.checkpoint import find_diverged
 from autogradviz.diagnose.counted_twice import find_counted_twice
 from autogradviz.diagnose.cut_off import find_cut_off
-from autogradviz.diagnose.detached import find_detached
+from autogradviz.diagnose.detached import find_detached, find_freed
 from autogradviz.diagnose.effects import find_python_effects
 from autogradviz.diagnose.evidence import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
@@ -53,6 +53,7 @@ __all__ = ["Confidence", "Finding", "diagnose"]
 _FAMILIES: Final = (
     find_mutated,
     find_detached,
+    find_freed,
     find_diverged,
     find_misuse,
     find_reentrant_pitfalls,

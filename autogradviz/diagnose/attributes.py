@@ -28,6 +28,8 @@ def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
     nodes = evidence.model.graph.nodes
     for op in evidence.model.ops:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
+        if op.recompute_id is not None:
+            continue  # PyTorch's own checkpoint is a Function too
         if node is None or frame_in(evidence, op, class_name(node), "backward") is None:
             continue
         for storage_id in _read(op):

@@ -80,6 +80,8 @@ def find_writer(
     other = None if in_forward else find_swap(evidence, between, change)
     if other is None and not in_forward and (dead or wanted == "shrank"):
         other = find_let_go(evidence, between)
+    if not candidates and change.before == "absent":  # functools.cached_property
+        other = other or _made(evidence, attribute_name(change.state_name))
     if (
         dead
         or not candidates

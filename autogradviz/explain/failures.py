@@ -236,4 +236,23 @@ with autogradviz.record(values=True) as trace:
     loss.backward()
 """,
     ),
+    Page(
+        slug="saved-memory-freed",
+        title="The memory of a saved tensor was freed before backward",
+        means="""A node kept a tensor for backward, and its storage was resized to nothing in
+        between. The tensor still has its shape; its memory is gone.""",
+        happens="""Sharded or offloaded weights are freed after forward, and not gathered again
+        before backward reads them.""",
+        fix="""Fill the storage before backward reads it, or free it only after backward().""",
+        example="""
+import torch
+import autogradviz
+
+x, weight = torch.rand(2, 3, requires_grad=True), torch.rand(3, 3)
+with autogradviz.record() as trace:
+    loss = (x @ weight).sum()
+    weight.untyped_storage().resize_(0)  # <-- named
+    loss.backward()
+""",
+    ),
 )
