@@ -76,8 +76,8 @@ def _describe(
                 f"{hook or 'The pack hook'} keeps both under one key."
                 + (" Its key:" if culprit is not None else ""),
                 quoted(culprit),
-                "A tensor, its views and its transpose share one memory; an address says neither "
-                "shape nor strides, and is used again when a tensor dies. PyTorch raises nothing.",
+                "Two saved tensors must never have one key: views and transposes share their "
+                "memory, and addresses are used again when a tensor dies. PyTorch raises nothing.",
             ]
         ),
         fix="key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())\n"
@@ -90,14 +90,40 @@ def _describe(
 
 
 def _key(evidence: Evidence, hook: str) -> SourceLocation | None:
-    """Return the line of a pack hook, or of what it calls, that names a tensor's memory."""
+    """Return the line of a pack hook, or of what it calls, that names a tensor's memory.
+
+    Where none does, the line that computes what the hook gives: the key is made of other things.
+    """
     for words in _KEYS:
         for filename in evidence.user_files:
             for function, owner in _hook_and_called(filename, hook):
                 for node in sorted(source.own_nodes(owner), key=lambda n: getattr(n, "lineno", 0)):
                     if isinstance(node, ast.Call) and _names(node, words):
                         return source.location(filename, node.lineno, function)
-    return None
+    return next(
+        (
+            source.location(filename, _given(owner), name)
+            for filename in evidence.user_files
+            for name, owner in source.functions(filename)
+            if hook and name.endswith(hook)
+        ),
+        None,
+    )
+
+
+def _given(hook: ast.AST) -> int:
+    """Return the line where a hook computes what it returns, or returns it."""
+    nodes = source.own_nodes(hook)
+    returns = [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+    names = {part.id for node in returns for part in ast.walk(node) if isinstance(part, ast.Name)}
+    made = [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    ]
+    lines = made or [node.lineno for node in returns]
+    return min(lines, default=getattr(hook, "lineno", 0))
 
 
 def _hook_and_called(filename: str, hook: str) -> list[tuple[str, ast.AST]]:
