@@ -18,7 +18,7 @@ from autogradviz.events import FrameSeen, StateChanged
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Recomputation, Region, SourceLocation
+    from autogradviz.model import Op, Recomputation, Region, SourceLocation
 
 
 _FOR_THREADS: Final = (
@@ -50,11 +50,14 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         return find_unseen_cause(evidence, region, again)
     mentioned = _mentioned(evidence, region, again)
     read = _read_inside(evidence, region, again)
+    parted = _parting_op(again)
+    line = parted.location.text if parted is not None and parted.location is not None else ""
 
-    def rank(change: StateChanged) -> tuple[int, bool, bool, int]:
+    def rank(change: StateChanged) -> tuple[int, bool, bool, bool, int]:
         return (
             _relevance(change, mentioned, read),
             not _moved_only(change),
+            attribute_name(change.state_name) in re.findall(r"\w+", line),
             change.stack_id is not None,
             -change.seq,
         )
@@ -174,11 +177,16 @@ def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | Non
     return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
 
 
-def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
-    """Return the names read by the functions that ran where the runs part, innermost first."""
+def _parting_op(again: Recomputation) -> Op | None:
+    """Return the first operator at which two runs differ."""
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
     pair = pair or first_other(again)
-    op = (pair.recompute or pair.forward) if pair is not None else None
+    return (pair.recompute or pair.forward) if pair is not None else None
+
+
+def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
+    """Return the names read by the functions that ran where the runs part, innermost first."""
+    op = _parting_op(again)
     stack_id = op.stack_id if op is not None else None
     if stack_id is None and region.ops:
         stack_id = region.ops[0].stack_id

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SETTERS: Final = frozenset({"setattr", "delattr", "__setattr__"})
+_TABLES: Final = frozenset({"_parameters", "_buffers", "_modules", "__dict__"})
 _BY_KEY: Final[dict[str, Direction]] = {"pop": "shrank", "setdefault": "grew"}
 
 
@@ -46,6 +47,16 @@ def _directions(node: ast.AST, name: str, key: str | None) -> Iterator[Direction
             isinstance(target, ast.Subscript) and says(target.slice, key) for target in targets
         ):
             yield "shrank" if isinstance(node, ast.Delete) else "grew"
+        elif any(_into_table(target, name) for target in targets):
+            yield "changed"
+
+
+def _into_table(target: ast.AST, name: str) -> bool:
+    """Return whether an item of a module's own tables is set: ``module._parameters[n] = ...``."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Attribute):
+        return False
+    known = isinstance(target.slice, ast.Constant) and not says(target.slice, name)
+    return target.value.attr in _TABLES and not known
 
 
 def _called(node: ast.Call, name: str, key: str | None) -> Iterator[Direction]:

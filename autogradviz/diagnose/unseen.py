@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import source
-from autogradviz.diagnose.between import Between
+from autogradviz.diagnose.between import CALLED, Between
 from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.one_sided import find_one_sided
 from autogradviz.diagnose.swapped import find_swapped_inside
@@ -14,7 +14,7 @@ from autogradviz.diagnose.wording import short
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Recomputation, Region
+    from autogradviz.model import Recomputation, Region, SourceLocation
 
 RANDOM_OPS: Final = frozenset(
     {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
@@ -32,6 +32,10 @@ _FICKLE: Final = {
     "SystemRandom": frozenset({"random", "choice", "randint"}),
     "gc": frozenset({"get_count"}),
 }  # fmt: skip
+
+
+_READS: Final = ("read_text", "read_bytes", "open(", "loadtxt")
+_WRITES: Final = ("write_text", "write_bytes", "write", "dump", "save", "savez", "savetxt")
 
 
 def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
@@ -59,14 +63,25 @@ def _never_the_same(evidence: Evidence, region: Region, again: Recomputation) ->
     if not best[0]:
         return None
     culprit = source.location(best[2], -best[1], best[3])
+    written = _file_written(evidence, between, culprit)
     return Cause(
         slug="checkpoint-not-repeatable",
-        title="it asks for something that is never the same twice",
-        culprit=culprit,
+        title="it reads a file that was written in between"
+        if written is not None
+        else "it asks for something that is never the same twice",
+        culprit=written or culprit,
         lines=(
             f"Nothing that was watched differs between the two runs; the region asks, at "
             f"{short(culprit)}, for what a second call answers otherwise:",
             f"        {culprit.text}",
+            *(
+                [
+                    f"That file may have been written in between, at {short(written)}:",
+                    f"        {written.text}",
+                ]
+                if written is not None
+                else []
+            ),
         ),
         fix="# ask before the region, and pass the answer in as an argument",
         confidence="likely",
@@ -74,9 +89,29 @@ def _never_the_same(evidence: Evidence, region: Region, again: Recomputation) ->
     )
 
 
+def _file_written(
+    evidence: Evidence, between: Between, asked: SourceLocation
+) -> SourceLocation | None:
+    """Return what wrote a file between the two runs, where a region's line reads one."""
+    if not any(word in asked.text for word in _READS):
+        return None
+    found = [
+        (-between.outside(filename, function, line), filename, line, function)
+        for filename in evidence.user_files
+        for line, function, called in source.calls(filename, _WRITES)
+        if called.rpartition(".")[2] in _WRITES
+    ]
+    best = min(found, default=None)
+    return source.location(*best[1:]) if best is not None and best[0] <= -CALLED else None
+
+
 def _is_fickle(filename: str, called: str) -> bool:
     owner, _, name = called.rpartition(".")
-    if called == "next" or name in _FICKLE.get(owner.rpartition(".")[2], ()):
+    if (
+        called in {"next", "open"}
+        or name in _READS
+        or name in _FICKLE.get(owner.rpartition(".")[2], ())
+    ):
         return True
     return any(
         called in names & source.imported(filename, module) for module, names in _FICKLE.items()

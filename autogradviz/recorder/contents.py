@@ -47,6 +47,7 @@ _BY_REPR: Final = frozenset(
     {torch.dtype, torch.device, torch.layout, torch.memory_format, range, decimal.Decimal,
      fractions.Fraction, dt.datetime, dt.date, dt.time, dt.timedelta}
 )  # fmt: skip
+_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _BYTES: Final = (bytearray, array.array)
 _AROUND: Final = {
     collections.UserDict: "data", collections.UserList: "data", collections.UserString: "data",
@@ -173,7 +174,9 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _around(value: Any, kind: type) -> list[tuple[str, Any]]:
-    """Return what stands in the place of one of the standard library's classes around it."""
+    """Return a tensor's attributes, or what one of the standard library's classes stands around."""
+    if kind in _TENSORS:  # weight.scale = ...
+        return list(value.__dict__.items())
     if kind in _AROUND:
         return [("", vars(value)[_AROUND[kind]])]
     if kind is collections.ChainMap:  # the first that has a key counts
@@ -188,7 +191,7 @@ def _length(value: Any) -> int:
 
 
 def _tensor(value: torch.Tensor, numbers: Numbers) -> str | None:
-    if type(value) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
+    if type(value) not in _TENSORS:
         return None
     shape = "×".join(map(str, value.shape)) or "scalar"
     grad = ", requires grad" if value.requires_grad else ""

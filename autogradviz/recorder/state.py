@@ -158,7 +158,7 @@ def observe_attributes(recorder: Recorder) -> Iterator[None]:
     @transparent
     def write(module: torch.nn.Module, name: str, value: Any) -> None:
         original(module, name, value)
-        if not name.startswith("_"):
+        if not name.startswith("__"):
             recorder.guarded("state", recorder.state.wrote, name, value)
 
     def begin() -> None:
