@@ -156,10 +156,11 @@ def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a leaf's hook ran once a region in place of once a backward."""
     log = evidence.model.log
     parents = {e.backward_id: e.parent_backward_id for e in log.of(BackwardStarted)}
+    outermost = outermost_backwards(evidence)
     runs: dict[tuple[int, int], list[HookRan]] = defaultdict(list)
     for event in log.of(HookRan):
-        if event.backward_id is not None:
-            runs[event.hook_id, _outermost(parents, event.backward_id)].append(event)
+        if event.backward_id in outermost:
+            runs[event.hook_id, outermost[event.backward_id]].append(event)
     for hook in evidence.model.hooks:
         if hook.kind not in {"tensor", "post_accumulate_grad"} or hook.tensor_id is None:
             continue
@@ -170,10 +171,12 @@ def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
                 return
 
 
-def _outermost(parents: dict[int, int | None], backward_id: int) -> int:
-    while (parent := parents.get(backward_id)) is not None:
-        backward_id = parent
-    return backward_id
+def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
+    """Return for each backward the outermost one that it ran in, itself where it is that."""
+    found: dict[int | None, int] = {}
+    for event in evidence.model.log.of(BackwardStarted):  # a parent stands before its children
+        found[event.backward_id] = found.get(event.parent_backward_id, event.backward_id)
+    return found
 
 
 def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding:

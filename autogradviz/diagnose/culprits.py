@@ -14,7 +14,7 @@ from autogradviz.diagnose.owners import owners
 from autogradviz.diagnose.swapped import find_swap
 from autogradviz.diagnose.toggles import find_toggle
 from autogradviz.diagnose.wording import attribute_name
-from autogradviz.diagnose.writes import Direction, Write, closures, makers
+from autogradviz.diagnose.writes import Direction, Write, closures, gives, makers
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
@@ -60,13 +60,14 @@ def find_writer(
     wanted = _direction(change)
     key = item_key(change.state_name)
 
-    def score(candidate: Candidate) -> tuple[int, int, bool, int, int]:
+    def score(candidate: Candidate) -> tuple[int, int, int, bool, int, int]:
         filename, write = candidate
         inside = between.inside(filename, write.function)
         outside = between.outside(filename, write.function, write.lineno)
         fits = write.direction == wanted or (write.direction == "grew" and write.key is not None)
         return (
             inside if in_forward else outside,
+            gives(write, change.after),
             2 * fits + (write.direction == "changed"),
             not write.unnamed,
             int(key is not None and key == write.key),

@@ -16,6 +16,7 @@ from autogradviz.diagnose.beside import (
 )
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
+from autogradviz.diagnose.ready_twice import find_ready_twice
 from autogradviz.diagnose.wording import fit, quoted, where
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
         yield _gradients_asked_for(evidence)
     elif error is not None and _NO_OUTPUT in error.message:
         yield from _detached_output(evidence)
-    elif error is None and any(region.reentrant for region in evidence.model.regions):
+    elif error is not None:
+        yield from find_ready_twice(evidence)
+    elif any(region.reentrant for region in evidence.model.regions):
         yield from find_lost_beside(evidence)
         yield from find_repeated_hooks(evidence)
 

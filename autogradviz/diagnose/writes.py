@@ -90,6 +90,7 @@ class Write:
     alias: bool = False  # through another name
     unnamed: bool = False  # the statement does not say what it writes
     rebinds: bool = False  # gives the name to something else: ``name = ...``
+    value: str = ""  # what it is given, as source, where that is a constant or a name
 
 
 def writes(filename: str, name: str) -> list[Write]:
@@ -102,12 +103,38 @@ def writes(filename: str, name: str) -> list[Write]:
                 line = getattr(node, "lineno", 0)
                 assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
                 rebinds = assigned and not isinstance(target, ast.Subscript)
-                found.append(
-                    Write(line, function, direction, _key(target), attribute, rebinds=rebinds)
+                key, value = _key(target), _given(node, target)
+                write = Write(
+                    line, function, direction, key, attribute, rebinds=rebinds, value=value
                 )
+                found.append(write)
                 break
     found += _through_aliases(filename, name)
     return sorted(found, key=lambda write: write.lineno)
+
+
+def _given(node: ast.AST, target: ast.AST) -> str:
+    """Return the constant or the name that a statement assigns to a target, as source."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return ""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    plain = isinstance(node.value, (ast.Constant, ast.Name, ast.Attribute))
+    return ast.unparse(node.value) if plain and node.value is not None and target in targets else ""
+
+
+def gives(write: Write, found: str) -> int:
+    """Return 1 where a statement gives what was found afterwards, -1 where another constant.
+
+    Constants are those of Python, and names in capitals, as enumerations have.
+    """
+    last = write.value.rpartition(".")[2]
+    if not write.value or not (last.isupper() or _is_constant(write.value)):
+        return 0
+    return 1 if found in {write.value, last} or found.endswith(f".{last}") else -1
+
+
+def _is_constant(text: str) -> bool:
+    return isinstance(ast.parse(text, mode="eval").body, ast.Constant)
 
 
 def _through_aliases(filename: str, name: str) -> Iterator[Write]:

@@ -97,3 +97,18 @@ def test_a_counter_that_is_set_back_is_recorded():
     assert (restored.version, restored.seen_version) == (1, 0)
     assert writes[0].seq < restored.seq < writes[1].seq
     assert trace.diagnose() == []
+
+
+def test_a_parameter_that_ddp_finds_ready_twice_is_explained():
+    class Pyramid(Net):
+        def forward(self, x):
+            x = self.blocks[1](x)
+            return sum(checkpoint(self.blocks[0], x * n, use_reentrant=True) for n in range(3))
+
+    net = DistributedDataParallel(Pyramid())
+    with pytest.raises(RuntimeError, match="ready only once"), autogradviz.record() as trace:
+        net(torch.rand(2, 4)).sum().backward()
+    (finding,) = trace.diagnose()
+    assert (finding.slug, finding.confidence) == ("reentrant-hook-repeated", "certain")
+    assert "use_reentrant=True" in finding.culprit.text
+    assert "blocks.0.0" in finding.title
