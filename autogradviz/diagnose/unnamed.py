@@ -30,12 +30,21 @@ def unnamed_writes(filename: str, name: str, key: str | None) -> list[Write]:
             looked for: numbers say too little.
     """
     word = ast.literal_eval(key) if key is not None and key[:1] in {"'", '"'} else None
+    own = {function.rpartition(".")[2].lower() for function, _ in functions(filename)}
     return [
         Write(getattr(node, "lineno", 0), function, direction, key, unnamed=True)
         for function, owner in functions(filename)
         for node in own_nodes(owner)
+        if not _calls_one(node, own)  # the file's own function shows what it writes
         for direction in _directions(node, name, word)
     ]
+
+
+def _calls_one(node: ast.AST, names: set[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    return called.lower() in names and called.lower().startswith("set")
 
 
 def _directions(node: ast.AST, name: str, key: str | None) -> Iterator[Direction]:
