@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.diagnose.between import Passage
-    from autogradviz.model import Model, Node, Op, Region, SavedTensor, SourceLocation, Unpack
+    from autogradviz.model import (
+        Model,
+        Node,
+        Op,
+        Recomputation,
+        Region,
+        SavedTensor,
+        SourceLocation,
+        Unpack,
+    )
 
 # These write running statistics that their schemas do not mention.
 _QUIET_WRITERS: Final = {
@@ -31,6 +40,11 @@ _QUIET_WRITERS: Final = {
     "cudnn_batch_norm": (3, 4),
     "miopen_batch_norm": (3, 4),
 }
+
+_ADDERS: Final = frozenset(
+    {"add_", "sub_", "mul_", "lerp_", "addcmul_", "index_add_", "scatter_add_", "logical_or_"}
+)
+"""Writes that go on from what was there."""
 
 _FILLERS: Final = frozenset({"copy_", "zero_", "fill_"})
 
@@ -58,13 +72,36 @@ class Evidence:
         first = bisect_right(writes, after, key=_seq)
         return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
 
-    def buffers_written(self, ops: Iterable[Op]) -> dict[int, Op]:
-        """Return the buffers that some ops wrote, by storage id, each with the first of them."""
+    def lasting_writes(self, ops: Iterable[Op]) -> dict[int, Op]:
+        """Return what ops wrote that stays: storages of buffers and of what they went on from.
+
+        Each comes with the first op that wrote it.
+        """
         found: dict[int, Op] = {}
-        for op in ops if self.buffers else ():
-            for storage_id in _written_storages(op) & self.buffers:
+        for op in ops:
+            written = _written_storages(op)
+            for storage_id in written if op.name in _ADDERS else written & self.buffers:
                 found.setdefault(storage_id, op)
         return found
+
+    def written_twice(self, region: Region, again: Recomputation) -> dict[int, tuple[Op, Op]]:
+        """Return what stays and was written by both runs of a region, made by neither."""
+        before, after = self.lasting_writes(region.ops), self.lasting_writes(again.ops)
+        return {
+            storage_id: (before[storage_id], after[storage_id])
+            for storage_id in before
+            if storage_id in after and self.made_in.get(storage_id, 0) < region.entered_seq
+        }
+
+    @cached_property
+    def written_in_both_runs(self) -> frozenset[int]:
+        """What stays and was written by both runs of any region."""
+        return frozenset(
+            storage_id
+            for region in self.model.regions
+            for again in region.recomputations[:1]
+            for storage_id in self.written_twice(region, again)
+        )
 
     @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:

@@ -102,28 +102,14 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
 
 
 def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where a region writes a buffer, and wrote it again when recomputed."""
+    """Yield a finding where a region writes what stays, and wrote it again when recomputed."""
     for region in evidence.model.regions:
         for again in region.recomputations[:1]:
-            pair = _written_twice(evidence, region, again)
-            if pair is not None:
-                yield _repeated(evidence, region, again, *pair)
+            twice = evidence.written_twice(region, again)
+            if twice:
+                first = min(twice, key=lambda storage_id: evidence.writers[storage_id][0].seq)
+                yield _repeated(evidence, region, again, first, *twice[first])
                 return
-
-
-def _written_twice(
-    evidence: Evidence, region: Region, again: Recomputation
-) -> tuple[int, Op, Op] | None:
-    before, after = map(evidence.buffers_written, (region.ops, again.ops))
-    twice = [
-        storage_id
-        for storage_id in before
-        if storage_id in after and not evidence.made_inside(storage_id, region)
-    ]
-    if not twice:
-        return None
-    first = min(twice, key=lambda storage_id: evidence.writers[storage_id][0].seq)
-    return first, before[first], after[first]
 
 
 def _repeated(
@@ -134,7 +120,8 @@ def _repeated(
     before: Op,
     after: Op,
 ) -> Finding:
-    name = evidence.name_of(storage_id) or "a buffer"
+    buffer = storage_id in evidence.buffers
+    name = evidence.name_of(storage_id) or ("a buffer" if buffer else "what it did not make")
     last = region.saved[-1].location if region.saved else region.location
     return Finding(
         slug="checkpoint-effect-repeated",
@@ -154,8 +141,10 @@ def _repeated(
             "# skip the update while recomputing, for instance for BatchNorm:\n"
             "#   checkpoint everything but the norm layer, or set momentum to 1 - sqrt(1 - m),\n"
             "#   or use a norm without running statistics (GroupNorm, LayerNorm)"
-        ),
-        confidence="certain" if before.location is not None else "likely",
+        )
+        if buffer
+        else "# return the value from the region, and add it up outside",
+        confidence="certain" if buffer and before.location is not None else "likely",
         events=(before.seq, again.started_seq, after.seq),
         region_id=region.region_id,
     )

@@ -28,7 +28,7 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family
             # A counter or a running statistic that moved on twice is told as that.
-            pair = first_other(again, besides=evidence.buffers)
+            pair = first_other(again, besides=evidence.buffers | evidence.written_in_both_runs)
             if pair is None:
                 pair = _saver(region, again)
             if pair is not None:
