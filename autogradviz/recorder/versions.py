@@ -53,7 +53,9 @@ class VersionTable:
         """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
         if NO_ID in (storage_id, version):
             return
-        known = self._version(storage_id)
+        known = (
+            self.known[storage_id] if storage_id < len(self.known) else self._version(storage_id)
+        )
         if known == NO_ID:
             self.known[storage_id] = version
         elif version > known:
