@@ -36,7 +36,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
     with_graph = {node.location for node in nodes.values() if node.name == REENTRANT_NODE}
     regions = {r.region_id: r for r in evidence.model.regions
                if r.reentrant and r.location in with_graph}  # fmt: skip
-    with_node = _differentiable(regions.values())
+    with_node = differentiable(regions.values())
     made: dict[int, Op] = {}  # by storage, what a region made last
     tainted: dict[int, tuple[Op, Op]] = {}  # maker and first user outside
     for op in flow.forward:
@@ -48,7 +48,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
             continue
         found = next((tainted[s] for s in sorted(taken) if s in tainted), None)
         if found is None and flow.switched_off(op) is None:
-            on_the_side = _read_without_node(flow, op, made, following)
+            on_the_side = read_without_node(flow, op, made, following)
             if on_the_side is not None and made[on_the_side].seq in with_node:
                 found = made[on_the_side], op
         if found is not None:
@@ -65,7 +65,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
                 return
 
 
-def _differentiable(regions: Iterable[Region]) -> set[int]:
+def differentiable(regions: Iterable[Region]) -> set[int]:
     """Return the operators of regions' forwards that made a node when they ran again.
 
     There gradients are on: what makes no node then was cut off on purpose, or has no gradient.
@@ -81,7 +81,7 @@ def _differentiable(regions: Iterable[Region]) -> set[int]:
     }
 
 
-def _read_without_node(
+def read_without_node(
     flow: Flow, op: Op, made: dict[int, Op], following: dict[int, tuple[int, ...]]
 ) -> int | None:
     """Return the storage that an operator took out of a region and got no gradient's way to.

@@ -11,6 +11,7 @@ from autogradviz.diagnose.between import Between
 from autogradviz.diagnose.cause import Cause
 from autogradviz.diagnose.culprits import find_culprit, find_draw, other_thread
 from autogradviz.diagnose.owners import with_owner, without_parts
+from autogradviz.diagnose.remade import find_remade
 from autogradviz.diagnose.suffering import first_other
 from autogradviz.diagnose.unseen import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.wording import attribute_name, base_name, short
@@ -67,8 +68,11 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         unseen = find_unseen_cause(evidence, region, again)
         if unseen is not None:
             return unseen
+    same_ops = again.first_difference is None and best.stack_id is None and "#" not in best.after
+    remade = find_remade(evidence, region, again, changes) if same_ops else None
+    best, culprit = remade or (best, None)
     others = [change for change in changes if change is not best]
-    culprit = find_culprit(evidence, region, again, with_owner(best, others))
+    culprit = culprit or find_culprit(evidence, region, again, with_owner(best, others))
     culprit = culprit or _seen_beside(evidence, best, others)
     cause = _cause_of(evidence, best, others, culprit)
     return cause if rank(best)[0] else replace(cause, confidence="likely")

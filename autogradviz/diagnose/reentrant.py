@@ -14,6 +14,7 @@ from autogradviz.diagnose.beside import (
     find_lost_beside,
     find_repeated_hooks,
 )
+from autogradviz.diagnose.carried import find_carried
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
 from autogradviz.diagnose.ready_twice import find_ready_twice
@@ -40,6 +41,7 @@ def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
         yield from find_ready_twice(evidence)
     elif any(region.reentrant for region in evidence.model.regions):
         yield from find_lost_beside(evidence)
+        yield from find_carried(evidence)
         yield from find_repeated_hooks(evidence)
 
 

@@ -23,8 +23,8 @@ class Router(nn.Module):
         balance = probabilities.mean(0).square().sum()
         if not self.outside:
             track("balance", balance, self.layer, 2)  # ALSO
-        mixed = x * probabilities.amax(-1, keepdim=True)
-        return mixed + balance, balance  # VICTIM
+        mixed = x * probabilities.amax(-1, keepdim=True)  # VICTIM
+        return mixed + balance, balance
 
 
 def _step(outside):
