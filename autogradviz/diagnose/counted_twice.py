@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
@@ -23,34 +25,38 @@ def find_counted_twice(evidence: Evidence) -> Iterator[Finding]:
         return
     nested = {e.backward_id: e for e in log.of(BackwardStarted)
               if e.parent_backward_id is not None and e.accumulate}  # fmt: skip
-    filled = list(log.of(GradAccumulated)) if nested else []
-    for event in filled:
-        inner = nested.get(event.backward_id)
-        node = _running(evidence, inner) if inner is not None else None
-        if inner is None or node is None or not _leads_to(evidence, node, event.node_id):
-            continue
-        again = [e for e in filled if e.node_id == event.node_id
-                 and e.backward_id == inner.parent_backward_id]  # fmt: skip
-        if again:
-            yield _describe(evidence, node, inner, event, again[0])
-            return
+    if not nested:
+        return
+    filled: dict[int, list[GradAccumulated]] = defaultdict(list)
+    for event in log.of(GradAccumulated):
+        filled[event.node_id].append(event)
+    following: dict[int, set[int]] = defaultdict(set)
+    for edge in evidence.model.graph.edges:
+        following[edge.source].add(edge.target)
+    for node_id, inner in _began_by(evidence, nested).items():
+        for leaf in sorted(following[node_id] & filled.keys()):
+            first = [e for e in filled[leaf] if e.backward_id == inner.backward_id]
+            again = [e for e in filled[leaf] if e.backward_id == inner.parent_backward_id]
+            if first and again:
+                node = evidence.model.graph.nodes[node_id]
+                yield _describe(evidence, node, inner, first[0], again[0])
+                return
 
 
-def _running(evidence: Evidence, inner: BackwardStarted) -> Node | None:
-    """Return the node of the outer backward that began an inner one."""
-    started = [
-        event
-        for event in evidence.model.log.of(NodeStarted)
-        if event.backward_id == inner.parent_backward_id
-        and event.seq < inner.seq
-        and event.thread == inner.thread
-    ]
-    return evidence.model.graph.nodes.get(started[-1].node_id) if started else None
-
-
-def _leads_to(evidence: Evidence, node: Node, leaf: int) -> bool:
-    edges = evidence.model.graph.edges
-    return any(edge.source == node.node_id and edge.target == leaf for edge in edges)
+def _began_by(evidence: Evidence, nested: dict[int, BackwardStarted]) -> dict[int, BackwardStarted]:
+    """Return the backwards that nodes of Python began while they ran, by node."""
+    found: dict[int, BackwardStarted] = {}
+    running: dict[tuple[int, int], int] = {}  # by backward and thread
+    events: list[NodeStarted | BackwardStarted] = list(evidence.model.log.of(NodeStarted))
+    for event in sorted([*events, *nested.values()], key=attrgetter("seq")):
+        if isinstance(event, NodeStarted):
+            running[event.backward_id, event.thread] = event.node_id
+        elif event.parent_backward_id is not None:
+            node_id = running.get((event.parent_backward_id, event.thread))
+            node = evidence.model.graph.nodes.get(node_id) if node_id is not None else None
+            if node is not None:
+                found.setdefault(node.node_id, event)
+    return found
 
 
 def _describe(

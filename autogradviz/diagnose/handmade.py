@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Pair: TypeAlias = tuple[Op, Op]
 
 _LEAST: Final = 2  # operators that both runs must have in common
+_BEGIN: Final = 8  # operators of a second run that are looked for in the first
 _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
@@ -82,7 +83,7 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     begun = next(
         (
             (i, j)
-            for j, other in enumerate(second)
+            for j, other in enumerate(second[:_BEGIN])
             for i, op in enumerate(first)
             if op.name == other.name and op.inputs and _given_the_same(op, other)
         ),
@@ -90,7 +91,7 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     )
     if begun is None:
         return []
-    first, second = first[begun[0] :], second[begun[1] :]
+    first, second = first[begun[0] :][: 2 * len(second)], second[begun[1] :]
     matcher = SequenceMatcher(None, [op.name for op in first], [op.name for op in second], False)
     return [
         (first[block.a + n], second[block.b + n])

@@ -82,7 +82,8 @@ def _describe(
         ),
         fix="key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())\n"
         "# and keep the tensor alive, or count: an address is used again",
-        confidence="likely",
+        # A hook that rounds may give what the graph rounded itself, and saved too.
+        confidence="likely" if saved.tensor.storage_id == other.tensor.storage_id else "hint",
         events=(saved.saved_seq, other.saved_seq, unpack.seq),
         nodes=tuple(each.node_id for each in (saved, other) if each.node_id is not None),
         region_id=saved.region_id,
