@@ -39,6 +39,11 @@ def make_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return put_together(values, type_)
 
 
+def take_time() -> None:
+    """Let pandas be imported now: many arrays are to be made, and no step waits for them."""
+    pa.array([], pa.int64())
+
+
 def put_together(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Return what ``make_array`` does, from buffers."""
     if type_ == pa.string():

@@ -79,18 +79,24 @@ def schema() -> pa.Schema:
 def to_batch(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> pa.RecordBatch:
     """Return one batch that holds the rows of some kinds, one kind after the other."""
     filled = [(len(rows), _columns(kind, rows)) for kind, rows in pieces if rows]
-    return pa.record_batch(
-        [
-            pa.concat_arrays(
-                [
-                    columns[column.name] if column.name in columns else pa.nulls(n, column.type)
-                    for n, columns in filled
-                ]
-            )
-            for column in schema()
-        ],
-        schema=schema(),
-    )
+    return pa.record_batch([_whole(column, filled) for column in schema()], schema=schema())
+
+
+def _whole(column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]) -> pa.Array:
+    """Return one column of all kinds: null where a kind has no such field."""
+    parts: list[pa.Array] = []
+    missing = 0
+    for length, columns in filled:
+        if column.name not in columns:
+            missing += length
+            continue
+        if missing:
+            parts.append(pa.nulls(missing, column.type))
+            missing = 0
+        parts.append(columns[column.name])
+    if missing or not parts:
+        parts.append(pa.nulls(missing, column.type))
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def runs_of(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> list[Run]:

@@ -63,8 +63,7 @@ class Encoder:
             pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
         )
         # Arrow writes the head when it must: with the first batch, which is thrown away here.
-        nothing = [pa.nulls(0, column.type) for column in schema()]
-        self._writer.write_batch(pa.record_batch(nothing, schema=schema()))
+        self._writer.write_batch(to_batch([]))
         begun = self._sink.take()
         self.head = begun[: next(read_messages(begun)).end]
         """The message that describes the columns: a stream begins with it."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 import autogradviz
 from autogradviz.errors import FileExistsAlreadyError, NotATraceError
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+from autogradviz.log.arrays import take_time
 from autogradviz.log.columns import schema
 from autogradviz.log.encoding import FORMAT, FORMAT_VERSION, Encoder, to_batches
 from autogradviz.log.log import Log
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
+
+MANY: Final = 500_000
+"""Rows that take longer to save without pandas than pandas takes to be imported."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -60,6 +64,8 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
         yield from log.sealed.messages()
     else:  # of a file that is older
         yield from map(encoder.encode, log.sealed.whole())
+    if log.recent_count > MANY:
+        take_time()
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
 

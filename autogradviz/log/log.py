@@ -80,6 +80,8 @@ class Log:
         Asking for each kind by itself takes twice as long.
         """
         folded = [kind for kind in kinds or EVENT_TYPES if not self._is_read(kind)]
+        if not folded:
+            return
         for kind, rows in self._sealed.rows(folded).items():
             rows.extend(self._rows[kind])
             rows.sort(key=itemgetter(0))

@@ -7,7 +7,7 @@ import sys
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autogradviz.log.arrays import make_array, put_together
@@ -25,6 +25,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("type_", VALUES, ids=str)
+@settings(deadline=None)  # the first array imports pandas
 @given(data=st.data())
 def test_what_is_put_together_is_what_pyarrow_makes(type_, data):
     values = tuple(data.draw(st.lists(st.none() | VALUES[type_], max_size=20)))
@@ -40,17 +41,31 @@ def test_lone_surrogates_are_spelled_out(make):
     assert make((("a\udc80",), ()), pa.list_(pa.string())).to_pylist() == [["a\\udc80"], []]
 
 
-def test_sealing_imports_no_pandas():
+def seals_and_saves(many, path):
+    """Return whether pandas is there after some rows were sealed, and after the rest was saved."""
     pytest.importorskip("pandas")
-    program = """
+    program = f"""
 import sys
 from autogradviz import events
-from autogradviz.log import Log
+from autogradviz.log import Log, file, save
+file.MANY = {many}
 log = Log()
 log.extend_rows(events.ModuleSeen, [(i, i, 0, None, i, None, "h", "Net") for i in range(9)])
-log.seal(8)
-assert (len(log.sealed), log.recent_count) == (8, 1)
+log.seal(4)
+assert (len(log.sealed), log.recent_count) == (4, 5)
+print("pandas" in sys.modules)
+save(log, {str(path)!r})
 print("pandas" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    assert done.stdout == b"False\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    return done.stdout.split()
+
+
+def test_sealing_imports_no_pandas_nor_does_saving_a_few_rows(tmp_path):
+    assert seals_and_saves(5, tmp_path / "run.agv") == ["False", "False"]
+
+
+def test_saving_many_rows_does(tmp_path):
+    assert seals_and_saves(4, tmp_path / "run.agv") == ["False", "True"]
