@@ -11,7 +11,7 @@ from autogradviz.diagnose.wording import fit, quoted, short, where
 from autogradviz.events import NodeSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Op, Region
@@ -25,16 +25,21 @@ def find_carried(evidence: Evidence) -> Iterator[Finding]:
     with_node = differentiable(regions)
     made: dict[int, tuple[Region, Op]] = {}
     for region in regions:
-        for op in region.ops:
+        for op in _own(region, region.ops):
             for storage_id in storages(op.outputs) - flow.leaves:
                 made.setdefault(storage_id, (region, op))
     for user in regions:
         others = {s: op for s, (maker, op) in made.items() if maker is not user}
-        for op in [op for again in user.recomputations[:1] for op in again.ops]:
+        for op in _own(user, [op for again in user.recomputations[:1] for op in again.ops]):
             taken = read_without_node(flow, op, others, following)
             if taken is not None and others[taken].seq in with_node:
                 yield _describe(made[taken][0], others[taken], op)
                 return
+
+
+def _own(region: Region, ops: Iterable[Op]) -> list[Op]:
+    """Return the operators of a region, without those of regions inside of it."""
+    return [op for op in ops if op.region_id == region.region_id]
 
 
 def _describe(region: Region, maker: Op, user: Op) -> Finding:
