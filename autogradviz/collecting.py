@@ -23,14 +23,13 @@ def collector_paused() -> Iterator[None]:
         yield
         return
     gc.collect(_YOUNG)
-    gc.disable()
-    try:
-        yield
-    finally:
-        if gc.get_freeze_count() == 0:  # else somebody else's objects would be thawed
-            gc.freeze()
-            gc.unfreeze()
-        gc.enable()
+    with collector_waiting():
+        try:
+            yield
+        finally:
+            if gc.get_freeze_count() == 0:  # else somebody else's objects would be thawed
+                gc.freeze()
+                gc.unfreeze()
 
 
 @contextmanager

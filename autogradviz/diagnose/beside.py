@@ -182,7 +182,7 @@ def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
 def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding:
     regions = [region for region in evidence.model.regions if region.reentrant]
     region = regions[-1]
-    name = evidence.model.parameters.get(hook.tensor_id or 0, ("a leaf",))[0]
+    name = evidence.leaf_name(hook.tensor_id or 0)
     return Finding(
         slug="reentrant-hook-repeated",
         title=f"{hook.name} ran {len(events)} times in one backward, on parts of a gradient",

@@ -66,7 +66,7 @@ def _describe(
     first: GradAccumulated,
     second: GradAccumulated,
 ) -> Finding:
-    name = evidence.model.parameters.get(first.tensor_id, ("a leaf",))[0]
+    name = evidence.leaf_name(first.tensor_id)
     culprit = evidence.model.location(inner.stack_id)
     victim = applied_at(evidence, node) or node.location
     return Finding(

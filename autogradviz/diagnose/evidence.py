@@ -179,6 +179,10 @@ class Evidence:
         """Return the first parameter or buffer name of a storage, "" where it has none."""
         return self._names.get(storage_id, "")
 
+    def leaf_name(self, tensor_id: int) -> str:
+        """Return a parameter's or buffer's first name, "a leaf" where it has none."""
+        return (self.model.parameters.get(tensor_id) or ("a leaf",))[0]
+
     @cached_property
     def _names(self) -> dict[int, str]:
         names: dict[int, str] = {}

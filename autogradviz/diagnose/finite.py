@@ -217,11 +217,7 @@ def _counted(given: NotFiniteSeen | None) -> str:
 
 
 def _whose(evidence: Evidence, bad: list[NormRead]) -> str:
-    names = [
-        (evidence.model.parameters.get(event.tensor_id) or ("a leaf",))[0]
-        for event in bad
-        if event.place == "gradient"
-    ]
+    names = [evidence.leaf_name(event.tensor_id) for event in bad if event.place == "gradient"]
     if any(event.place == "root" for event in bad):
         return "The loss is"
     return f"The gradient of {listed(names)} is"

@@ -59,7 +59,7 @@ def _thrown_away(
 
 
 def _too_early(evidence: Evidence, early: list[tuple[Node, RequiresGradChanged, int]]) -> Finding:
-    names = [_name(evidence, event) for _, event, _ in early]
+    names = [evidence.leaf_name(event.tensor_id) for _, event, _ in early]
     node, event, reached_seq = early[0]
     culprit = _line(evidence, event)
     began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < reached_seq]
@@ -94,10 +94,10 @@ def _never_thawed(evidence: Evidence, switches: Switches) -> Iterator[Finding]:
 
     A backward must have run in between: who trains a head alone switches it on at once.
     """
-    by_line: dict[tuple[int | None, bool], list[int]] = defaultdict(list)
+    by_line: dict[int | None, list[int]] = defaultdict(list)
     for tensor_id, events in switches.items():
         if not events[0].requires_grad:
-            by_line[events[0].stack_id, True].append(tensor_id)
+            by_line[events[0].stack_id].append(tensor_id)
     for frozen in by_line.values():
         left = [t for t in frozen if not switches[t][-1].requires_grad]
         thawed = [t for t in frozen if switches[t][-1].requires_grad]
@@ -117,7 +117,7 @@ def _forgotten(
     evidence: Evidence, switches: Switches, left: list[int], thawed: list[int]
 ) -> Finding:
     first, again = switches[left[0]][0], switches[thawed[0]][-1]
-    names = [_name(evidence, switches[t][0]) for t in left]
+    names = [evidence.leaf_name(t) for t in left]
     culprit = _line(evidence, first)
     use = next((op for op in evidence.model.ops if op.seq > again.seq and any(
         t.tensor_id in left for t in op.inputs)), None)  # fmt: skip
@@ -139,10 +139,6 @@ def _forgotten(
         confidence="hint",
         events=(first.seq, again.seq),
     )
-
-
-def _name(evidence: Evidence, event: RequiresGradChanged) -> str:
-    return evidence.model.parameters.get(event.tensor_id, ("a leaf",))[0]
 
 
 def _line(evidence: Evidence, event: RequiresGradChanged) -> SourceLocation | None:

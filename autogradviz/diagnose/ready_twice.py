@@ -71,7 +71,7 @@ def _failed_again(evidence: Evidence) -> int | None:
 def _describe(
     evidence: Evidence, tensor_id: int, region: Region, use: Op, *, count: int
 ) -> Finding:
-    name = evidence.model.parameters.get(tensor_id, ("a leaf",))[0]
+    name = evidence.leaf_name(tensor_id)
     raised = evidence.raised_at()
     in_hook = _failed_again(evidence) is not None
     return Finding(

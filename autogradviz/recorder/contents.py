@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from autogradviz.recorder.tensors import version_of
+from autogradviz.recorder.tensors import PLAIN_TENSORS, version_of
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20
@@ -47,7 +47,6 @@ _BY_REPR: Final = frozenset(
     {torch.dtype, torch.device, torch.layout, torch.memory_format, range, decimal.Decimal,
      fractions.Fraction, dt.datetime, dt.date, dt.time, dt.timedelta}
 )  # fmt: skip
-_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _BYTES: Final = (bytearray, array.array)
 _AROUND: Final = {
     collections.UserDict: "data", collections.UserList: "data", collections.UserString: "data",
@@ -175,7 +174,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 
 def _around(value: Any, kind: type) -> list[tuple[str, Any]]:
     """Return a tensor's attributes, or what one of the standard library's classes stands around."""
-    if kind in _TENSORS:  # weight.scale = ...
+    if kind in PLAIN_TENSORS:  # weight.scale = ...
         return list(value.__dict__.items())
     if kind in _AROUND:
         return [("", vars(value)[_AROUND[kind]])]
@@ -191,7 +190,7 @@ def _length(value: Any) -> int:
 
 
 def _tensor(value: torch.Tensor, numbers: Numbers) -> str | None:
-    if type(value) not in _TENSORS:
+    if type(value) not in PLAIN_TENSORS:
         return None
     shape = "×".join(map(str, value.shape)) or "scalar"
     grad = ", requires grad" if value.requires_grad else ""

@@ -36,7 +36,8 @@ _storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] 
 MAX_WINDOWS: Final = 50_000
 """More windows on living storages than this are not all remembered in a long recording."""
 
-_PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+"""PyTorch's own classes: asking such a tensor runs nobody's Python code."""
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -104,7 +105,7 @@ class TensorTable:
             self._bury()
         kind = type(tensor)
         try:
-            if kind in _PLAIN:
+            if kind in PLAIN_TENSORS:
                 window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
                 return self._opaque(kind)

@@ -27,6 +27,7 @@ import torch
 from torch._C import _get_dispatch_stack_at, _len_torch_dispatch_stack
 
 from autogradviz.events import NO_ID, NotFiniteSeen
+from autogradviz.recorder.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd  # noqa: SLF001
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
-_PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
 _MIXER: Final = 0x9E3779B97F4A7C15
@@ -132,7 +132,7 @@ def readable(tensor: torch.Tensor) -> bool:
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in _PLAIN or tensor.layout != torch.strided or tensor.numel() == 0:
+    if type(tensor) not in PLAIN_TENSORS or tensor.layout != torch.strided or tensor.numel() == 0:
         return False
     # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
     if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001

@@ -75,9 +75,12 @@ class VersionTable:
             return
         known = self._version(storage_id)
         if version > known:
-            self.known[storage_id] = version
-            reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
-            reached.append((self._recorder.event_count, version))
+            self._moved(storage_id, known, version)
+
+    def _moved(self, storage_id: int, known: int, version: int) -> None:
+        self.known[storage_id] = version
+        reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
+        reached.append((self._recorder.event_count, version))
 
     def restored(self, tensor_id: int, version: int) -> None:
         """Note that a tensor's counter was set back, and tell of it where it had moved."""
@@ -86,8 +89,7 @@ class VersionTable:
             return
         known = self._version(storage_id)
         if version < known:
-            self.known[storage_id] = version
-            self._reached.setdefault(storage_id, []).append((self._recorder.event_count, version))
+            self._moved(storage_id, known, version)
             self._recorder.emit(VersionRestored, tensor_id, storage_id, known, version)
 
     def at(self, tensor_id: int, seq: int) -> int | None:
