@@ -206,7 +206,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
 
         A failure is told beside the recorder's own.
         """
-        from autogradviz.recorder.losses import has_bad_loss, warn_of_loss
+        from autogradviz.recorder.graph.losses import has_bad_loss, warn_of_loss
 
         watch = None if recorder.keeper is None else recorder.keeper.watch
         if watch is None or self._path is None:

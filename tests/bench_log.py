@@ -20,7 +20,7 @@ from bench_steps import RNN
 import autogradviz
 from autogradviz.events import OpCalled
 from autogradviz.log import columns_of, load, save
-from autogradviz.recorder import sealing
+from autogradviz.recorder.keeping import sealing
 
 TARGET = Path(__file__).parent.parent / "assets" / "bench_log.md"
 WARM = 20  # steps

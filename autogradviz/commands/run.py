@@ -171,7 +171,7 @@ class _Session:
         if self._options.steps is None:
             self._open()
             return
-        from autogradviz.recorder.steps import hear_optimizers
+        from autogradviz.recorder.keeping.steps import hear_optimizers
 
         self._pacing.enter_context(hear_optimizers(self._count))
         if self._options.steps.start == 0:

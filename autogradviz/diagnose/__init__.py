@@ -6,41 +6,41 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.collecting import collector_paused
-from autogradviz.diagnose import source
-from autogradviz.diagnose.attributes import find_written_attributes
 from autogradviz.diagnose.cells import in_cells
-from autogradviz.diagnose.checkpoint import find_diverged
-from autogradviz.diagnose.counted_twice import find_counted_twice
-from autogradviz.diagnose.cut_off import find_cut_off
-from autogradviz.diagnose.detached import find_detached, find_freed
-from autogradviz.diagnose.effects import find_python_effects
-from autogradviz.diagnose.evidence import Evidence
-from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.finite import find_not_finite
-from autogradviz.diagnose.frozen import find_frozen
-from autogradviz.diagnose.handmade import find_handmade
-from autogradviz.diagnose.hidden import find_hidden_writes
-from autogradviz.diagnose.inplace import find_mutated
-from autogradviz.diagnose.kept import find_kept_alive
-from autogradviz.diagnose.lost import find_lost_graph
-from autogradviz.diagnose.missing import find_missing_gradients
-from autogradviz.diagnose.misuse import find_misuse
-from autogradviz.diagnose.mixed_up import find_mixed_up
-from autogradviz.diagnose.reentrant import find_reentrant_pitfalls
-from autogradviz.diagnose.refused import find_refused
-from autogradviz.diagnose.repeated import (
+from autogradviz.diagnose.checkpoint.diverged import find_diverged
+from autogradviz.diagnose.checkpoint.effects import find_python_effects
+from autogradviz.diagnose.checkpoint.handmade import find_handmade
+from autogradviz.diagnose.checkpoint.repeated import (
     find_captured_mutations,
     find_repeated_effects,
     find_unrestored_random,
 )
-from autogradviz.diagnose.reused import find_reused_buffers
-from autogradviz.diagnose.scales import find_uneven_gradients
-from autogradviz.diagnose.selective import find_mutated_cache
-from autogradviz.diagnose.shared_gradients import find_shared_gradient_writes
-from autogradviz.diagnose.shifted import find_shifted_saves
-from autogradviz.diagnose.silent import find_silent_writes
-from autogradviz.diagnose.sparse import find_written_sparse
-from autogradviz.diagnose.values import find_different_values
+from autogradviz.diagnose.checkpoint.selective import find_mutated_cache
+from autogradviz.diagnose.checkpoint.shifted import find_shifted_saves
+from autogradviz.diagnose.checkpoint.values import find_different_values
+from autogradviz.diagnose.code import source
+from autogradviz.diagnose.evidence import Evidence
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.graph.counted_twice import find_counted_twice
+from autogradviz.diagnose.graph.finite import find_not_finite
+from autogradviz.diagnose.graph.frozen import find_frozen
+from autogradviz.diagnose.graph.lost import find_lost_graph
+from autogradviz.diagnose.graph.missing import find_missing_gradients
+from autogradviz.diagnose.graph.misuse import find_misuse
+from autogradviz.diagnose.graph.scales import find_uneven_gradients
+from autogradviz.diagnose.reentrant.cut_off import find_cut_off
+from autogradviz.diagnose.reentrant.pitfalls import find_reentrant_pitfalls
+from autogradviz.diagnose.saved.attributes import find_written_attributes
+from autogradviz.diagnose.saved.detached import find_detached, find_freed
+from autogradviz.diagnose.saved.hidden import find_hidden_writes
+from autogradviz.diagnose.saved.inplace import find_mutated
+from autogradviz.diagnose.saved.kept import find_kept_alive
+from autogradviz.diagnose.saved.mixed_up import find_mixed_up
+from autogradviz.diagnose.saved.refused import find_refused
+from autogradviz.diagnose.saved.reused import find_reused_buffers
+from autogradviz.diagnose.saved.shared_gradients import find_shared_gradient_writes
+from autogradviz.diagnose.saved.silent import find_silent_writes
+from autogradviz.diagnose.saved.sparse import find_written_sparse
 from autogradviz.errors import AutogradvizWarning
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose import source
-from autogradviz.diagnose.raw_memory import raw_writes
-from autogradviz.diagnose.threads import writes_in_threads
+from autogradviz.diagnose.code import source
+from autogradviz.diagnose.code.raw_memory import raw_writes
+from autogradviz.diagnose.code.threads import writes_in_threads
 from autogradviz.events import (
     BackwardStarted,
     FrameSeen,
@@ -22,7 +22,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.diagnose.between import Passage
+    from autogradviz.diagnose.culprits.between import Passage
     from autogradviz.model import (
         Model,
         Node,

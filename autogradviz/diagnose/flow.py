@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.diagnose import source
+from autogradviz.diagnose.code import source
 from autogradviz.events import ModeChanged, ParameterSeen, RequiresGradChanged
 
 if TYPE_CHECKING:

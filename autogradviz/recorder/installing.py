@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from autogradviz.errors import AlreadyRecordingError
-from autogradviz.recorder.backward import observe_backward
-from autogradviz.recorder.customs import observe_custom_functions
-from autogradviz.recorder.leaves import observe_requires_grad
+from autogradviz.recorder.checkpoint.reentrant import observe_reentrant
+from autogradviz.recorder.checkpoint.selective import observe_policies
+from autogradviz.recorder.checkpoint.state import observe_attributes
+from autogradviz.recorder.graph.backward import observe_backward
+from autogradviz.recorder.graph.customs import observe_custom_functions
+from autogradviz.recorder.graph.leaves import observe_requires_grad
+from autogradviz.recorder.graph.registrations import observe_hooks
+from autogradviz.recorder.keeping.steps import observe_optimizers
 from autogradviz.recorder.modes import observe_modes
 from autogradviz.recorder.modules import observe_modules
-from autogradviz.recorder.packs import observe_packs
-from autogradviz.recorder.reentrant import observe_reentrant
-from autogradviz.recorder.registrations import observe_hooks
-from autogradviz.recorder.selective import observe_policies
-from autogradviz.recorder.state import observe_attributes
-from autogradviz.recorder.steps import observe_optimizers
-from autogradviz.recorder.subclasses import observe_construction
-from autogradviz.recorder.surroundings import observe_disabling
-from autogradviz.recorder.swaps import observe_swaps
-from autogradviz.recorder.versions import observe_increments, observe_restores
+from autogradviz.recorder.operators.subclasses import observe_construction
+from autogradviz.recorder.operators.swaps import observe_swaps
+from autogradviz.recorder.saving.packs import observe_packs
+from autogradviz.recorder.saving.surroundings import observe_disabling
+from autogradviz.recorder.tables.versions import observe_increments, observe_restores
 
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder

@@ -27,36 +27,36 @@ from autogradviz.events import (
     RecordingStarted,
 )
 from autogradviz.log import Log
-from autogradviz.recorder.arguments import ArgumentTable
-from autogradviz.recorder.backward import BackwardTable
+from autogradviz.recorder.checkpoint.arguments import ArgumentTable
+from autogradviz.recorder.checkpoint.state import StateTable
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.ending import look_at_the_end, record_error
 from autogradviz.recorder.failures import Failures
-from autogradviz.recorder.hooks import HookTable
+from autogradviz.recorder.graph.backward import BackwardTable
+from autogradviz.recorder.graph.hooks import HookTable
+from autogradviz.recorder.graph.leaves import LeafTable
+from autogradviz.recorder.graph.newest import NewestResults
+from autogradviz.recorder.graph.nodes import NodeTable
+from autogradviz.recorder.graph.slots import SlotTable
 from autogradviz.recorder.installing import claim, install_seams, release
-from autogradviz.recorder.keeping import open_keeper
-from autogradviz.recorder.leaves import LeafTable
+from autogradviz.recorder.keeping.keeper import open_keeper
+from autogradviz.recorder.keeping.steps import StepTable
 from autogradviz.recorder.modules import ModuleTable
-from autogradviz.recorder.newest import NewestResults
-from autogradviz.recorder.nodes import NodeTable
-from autogradviz.recorder.ops import OpMode
-from autogradviz.recorder.packs import RegionTable
-from autogradviz.recorder.saves import SaveTable
+from autogradviz.recorder.operators.ops import OpMode
+from autogradviz.recorder.operators.values import fingerprint
+from autogradviz.recorder.saving.packs import RegionTable
+from autogradviz.recorder.saving.saves import SaveTable
 from autogradviz.recorder.seams import require_seams
-from autogradviz.recorder.slots import SlotTable
-from autogradviz.recorder.stacks import StackTable
-from autogradviz.recorder.state import StateTable
-from autogradviz.recorder.steps import StepTable
-from autogradviz.recorder.tensors import TensorTable
+from autogradviz.recorder.tables.stacks import StackTable
+from autogradviz.recorder.tables.tensors import TensorTable
+from autogradviz.recorder.tables.versions import VersionTable
 from autogradviz.recorder.threads import ThreadTable
-from autogradviz.recorder.values import fingerprint
-from autogradviz.recorder.versions import VersionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.log import PathLike
-    from autogradviz.recorder.sealing import Attendant
+    from autogradviz.recorder.keeping.sealing import Attendant
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.tags import NodeTag
+    from autogradviz.recorder.graph.tags import NodeTag
 
 
 class ThreadState:

@@ -18,7 +18,7 @@ from test_installed import seams
 import autogradviz
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
-from autogradviz.recorder.ops import OpMode
+from autogradviz.recorder.operators.ops import OpMode
 from autogradviz.recorder.recorder import Recorder
 
 WORK = (

@@ -199,7 +199,7 @@ def test_what_is_frozen_or_asked_for_alone_is_not_missing():
 
 
 def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.nodes.SAFE_DEPTH", 20)
+    monkeypatch.setattr("autogradviz.recorder.graph.nodes.SAFE_DEPTH", 20)
     net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
     trace = recorded(lambda: net(X).sum().backward(), net)
     assert "the graph is deeper than 20 nodes" in trace.model.notices[0].message
@@ -355,7 +355,7 @@ def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
 
 
 def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.leaves.MAX_BYTES", 12)  # a bias of three floats
+    monkeypatch.setattr("autogradviz.recorder.graph.leaves.MAX_BYTES", 12)  # a bias of three floats
 
     def read(**options):
         trace = recorded(lambda: NET(X).sum().backward(), NET, **options)

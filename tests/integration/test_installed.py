@@ -202,7 +202,7 @@ def test_a_failed_start_leaves_nothing(monkeypatch):
         raise MemoryError
 
     before = seams()
-    monkeypatch.setattr("autogradviz.recorder.ops.OpMode.__enter__", refuse)
+    monkeypatch.setattr("autogradviz.recorder.operators.ops.OpMode.__enter__", refuse)
     with pytest.raises(MemoryError):
         autogradviz.record().__enter__()
     assert seams() == before

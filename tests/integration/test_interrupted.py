@@ -189,8 +189,8 @@ def test_a_child_that_leaves_the_block_leaves_quietly():
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 2}, {"path": "x.agv"}], ids=str)
 def test_many_threads_train_at_once(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("autogradviz.recorder.keeping.SMALL_BATCH", 1)
-    monkeypatch.setattr("autogradviz.recorder.keeping.BATCH", 97)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.SMALL_BATCH", 1)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.BATCH", 97)
     gradients = {}
 
     def train(number):

@@ -209,18 +209,13 @@ def restless(step, kept):
 
 def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     for name, limit in (
-        ("stacks.MAX_STACKS", 400),
-        ("hooks.MAX_HOOKS", 50),
-        ("tensors.MAX_WINDOWS", 60),
+        ("tables.stacks.MAX_STACKS", 400),
+        ("tables.tensors.MAX_WINDOWS", 60),
+        ("graph.hooks.MAX_HOOKS", 50),
+        ("saving.saves.MAX_CUSTOM", 50),
+        ("keeping.keeper._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
-    for name, limit in (("_SLACK", 64), ("saves.MAX_CUSTOM", 50)):
-        monkeypatch.setattr(
-            f"autogradviz.recorder.{name}"
-            if "." in name
-            else f"autogradviz.recorder.keeping.{name}",
-            limit,
-        )
     kept = torch.randn(1000, 4)
     sizes = []
     with autogradviz.record(keep_steps=2) as trace:
@@ -266,8 +261,8 @@ def test_a_graph_older_than_what_is_kept_is_told_of_anew():
 
 
 def test_an_endless_step_is_bounded_too(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.keeping.BATCH", 500)
-    monkeypatch.setattr("autogradviz.recorder.keeping.MAX_HELD", 2_000)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.BATCH", 500)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.MAX_HELD", 2_000)
     with autogradviz.record(keep_steps=1) as trace:
         x = torch.ones(2)
         for _ in range(5_000):
@@ -277,8 +272,8 @@ def test_an_endless_step_is_bounded_too(monkeypatch):
 
 
 def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.keeping.BATCH", 500)
-    monkeypatch.setattr("autogradviz.recorder.keeping.MAX_BESIDE_FILE", 2_000)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.BATCH", 500)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.MAX_BESIDE_FILE", 2_000)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
         recorder = trace._held.__self__
         x = torch.ones(2)
@@ -295,8 +290,8 @@ def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monke
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.keeping.SMALL_BATCH", 1)
-    monkeypatch.setattr("autogradviz.recorder.keeping.BATCH", 300)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.SMALL_BATCH", 1)
+    monkeypatch.setattr("autogradviz.recorder.keeping.keeper.BATCH", 300)
 
 
 def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
@@ -496,8 +491,8 @@ sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
 import autogradviz
-from autogradviz.recorder import keeping
-keeping.SMALL_BATCH = 200
+from autogradviz.recorder.keeping import keeper
+keeper.SMALL_BATCH = 200
 from test_keeping import train
 with autogradviz.record(path=sys.argv[2]) as trace:
     recorder = trace._held.__self__

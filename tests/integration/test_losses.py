@@ -9,7 +9,7 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.events import NormRead, OpCalled, RecorderFailed, StepEnded
-from autogradviz.recorder import losses
+from autogradviz.recorder.graph import losses
 
 
 def train(steps, *, bad=(), value=math.nan, with_optimizer=True):

@@ -19,7 +19,7 @@ from autogradviz.log.encoding import cut
 def early(monkeypatch):
     """Seal early and often."""
     for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60)):
-        monkeypatch.setattr(f"autogradviz.recorder.sealing.{name}", value)
+        monkeypatch.setattr(f"autogradviz.recorder.keeping.sealing.{name}", value)
 
 
 def train(steps, *, fail_at=None):
@@ -70,8 +70,8 @@ def test_a_sealed_recording_says_what_one_that_is_not_sealed_says(early, tmp_pat
     trace.save(tmp_path / "run.agv")
     assert autogradviz.load(tmp_path / "run.agv") == trace
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autogradviz.recorder.sealing.SEAL", 10**9)
-        patch.setattr("autogradviz.recorder.sealing.SEAL_AFTER_STEP", 10**9)
+        patch.setattr("autogradviz.recorder.keeping.sealing.SEAL", 10**9)
+        patch.setattr("autogradviz.recorder.keeping.sealing.SEAL_AFTER_STEP", 10**9)
         expected, _, _ = record(train, 40)
     assert len(expected.log.sealed) == 0
     assert facts(trace) == facts(expected)

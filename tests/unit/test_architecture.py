@@ -37,6 +37,24 @@ FLOORS = {
     "__init__": 10,
     "__main__": 11,
 }
+FOLDERS = {  # inside a room: the folders that each may use, beside the room's own files
+    "diagnose": {
+        "code": set(),
+        "culprits": {"code"},
+        "checkpoint": {"code", "culprits"},
+        "reentrant": {"code"},
+        "saved": {"code", "culprits"},
+        "graph": {"code", "culprits", "reentrant"},
+    },
+    "recorder": {
+        "tables": set(),
+        "operators": {"tables"},
+        "checkpoint": {"tables"},
+        "graph": {"operators", "tables"},
+        "saving": {"checkpoint", "operators", "tables"},
+        "keeping": {"graph"},
+    },
+}
 NEEDS_TORCH = {"recorder", "demo"}
 MODULES = sorted(HOUSE.rglob("*.py"))
 
@@ -84,6 +102,26 @@ def test_a_file_imports_only_from_lower_floors_or_its_own_room(path):
     own = room(path)
     above = {used for used in rooms_used(path) if used != own and FLOORS[used] >= FLOORS[own]}
     assert above == set()
+
+
+@pytest.mark.parametrize(
+    ("inside", "folder"),
+    [(inside, folder) for inside, below in FOLDERS.items() for folder in below],
+)
+def test_a_folder_uses_only_the_folders_below_it(inside, folder):
+    used = {
+        module.split(".")[2]
+        for path in (HOUSE / inside / folder).glob("*.py")
+        for module, _ in imports(path)
+        if module.startswith(f"autogradviz.{inside}.")
+    }
+    assert used & FOLDERS[inside].keys() - {folder} <= FOLDERS[inside][folder]
+
+
+@pytest.mark.parametrize("inside", FOLDERS)
+def test_every_folder_of_a_large_room_has_its_place(inside):
+    folders = {path.parent.name for path in (HOUSE / inside).glob("*/*.py")}
+    assert folders == FOLDERS[inside].keys()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import make_log as m
 
 from autogradviz.diagnose.evidence import Evidence
-from autogradviz.diagnose.fates import find_fates
 from autogradviz.diagnose.flow import Flow
+from autogradviz.diagnose.graph.fates import find_fates
 from autogradviz.model import Model
 
 

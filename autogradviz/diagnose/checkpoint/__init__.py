@@ -1,0 +1,1 @@
+"""Checkpointed regions that ran differently when they were recomputed, and why."""

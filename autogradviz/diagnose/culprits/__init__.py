@@ -1,0 +1,1 @@
+"""Who did it: the lines between two moments, and which of them changed something."""

@@ -1,0 +1,261 @@
+"""Which line changed what surrounds a checkpointed region."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.diagnose.code import source
+from autogradviz.diagnose.code.owners import owners
+from autogradviz.diagnose.code.writes import Direction, Write, closures, gives, makers
+from autogradviz.diagnose.culprits.between import CALLED, Between
+from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
+from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
+from autogradviz.diagnose.culprits.let_go import find_let_go
+from autogradviz.diagnose.culprits.swapped import find_swap
+from autogradviz.diagnose.culprits.toggles import find_toggle
+from autogradviz.diagnose.wording import attribute_name
+from autogradviz.events import StateChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.events import EffectRepeated
+    from autogradviz.model import Recomputation, Region, SourceLocation
+
+Change: TypeAlias = "StateChanged | EffectRepeated"
+
+_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
+
+
+def find_culprit(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    """Return the line that made a difference: seen while recording, else read in the source."""
+    if change.stack_id is not None:
+        return evidence.model.location(change.stack_id)
+    if change.state_kind == "random":
+        return find_draw(evidence, region, again, change)
+    if change.state_kind != "object":
+        return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
+    if change.before.startswith("state "):
+        return _use(evidence, region, again, change)
+    bound = _set_before(evidence, region, again, change) if other_thread(evidence, change) else None
+    return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
+
+
+def find_writer(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change, *, in_forward: bool
+) -> SourceLocation | None:
+    """Return the statement that writes what changed, by name, direction and place."""
+    if _only_requires_grad(change):
+        return find_toggle(evidence, region, again, on="requires grad" in change.after)
+    if attribute_name(change.state_name).endswith("_hooks"):
+        return _hooked(evidence, region, again, change)
+    if re.fullmatch(r"\d+ cached", change.before) and in_forward:
+        return _made(evidence, attribute_name(change.state_name))
+    between = Between(evidence, region, again)
+    wanted = _direction(change)
+    key = item_key(change.state_name)
+
+    def score(candidate: Candidate) -> tuple[int, int, int, bool, int, int]:
+        filename, write = candidate
+        inside = between.inside(filename, write.function)
+        outside = between.outside(filename, write.function, write.lineno)
+        fits = write.direction == wanted or (write.direction == "grew" and write.key is not None)
+        return (
+            inside if in_forward else outside,
+            gives(write, change.after),
+            2 * fits + (write.direction == "changed"),
+            not write.unnamed,
+            int(key is not None and key == write.key),
+            -write.lineno,
+        )
+
+    names = (change.state_name, *owners(change.state_name))
+    found = (find_candidates(evidence, region, name) for name in names)
+    candidates = next((each for each in found if each), [])
+    dead = change.after == "dead"
+    other = None if in_forward else find_swap(evidence, between, change)
+    if other is None and not in_forward and (dead or wanted == "shrank"):
+        other = find_let_go(evidence, between)
+    if not candidates and change.before == "absent":  # functools.cached_property
+        other = other or _made(evidence, attribute_name(change.state_name))
+    if (
+        dead
+        or not candidates
+        or (other is not None and score(max(candidates, key=score))[0] < CALLED)
+    ):
+        return other
+    filename, write = max(candidates, key=score)
+    looped = _loop_variable(filename, write, region)
+    if looped is not None:
+        return looped
+    return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def _set_before(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change
+) -> SourceLocation | None:
+    """Return where what belongs to one thread was set: in the other it was not changed."""
+    between = Between(evidence, region, again)
+    for filename, write in find_candidates(evidence, region, change.state_name):
+        if between.before(filename, write.function, write.lineno):
+            return source.location(filename, write.lineno, write.function)
+    return None
+
+
+def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
+    """Return what the threads of the two runs were, None where it was one."""
+    return next(
+        (
+            event
+            for event in evidence.model.log.of(StateChanged)
+            if event.recompute_id == change.recompute_id and event.state_kind == "thread"
+        ),
+        None,
+    )
+
+
+def _entered(
+    evidence: Evidence,
+    region: Region,
+    again: Recomputation,
+    change: Change,
+    found: tuple[str, Write],
+    *,
+    in_forward: bool,
+) -> SourceLocation | None:
+    """Return the ``with`` where the write is that of a context manager, else the write."""
+    filename, write = found
+    method = write.function.rpartition(".")[2]
+    generator = source.is_context_manager(filename, write.function)
+    here = source.location(filename, write.lineno, write.function)
+    if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
+        owner = method if generator else write.function.split(".")[0]
+        return find_context(evidence, region, again, (owner,), change) or here
+    return here
+
+
+def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
+    """Return where a function was made that reads a loop's variable after the loop moved on."""
+    here = source.location(filename, write.lineno, write.function)
+    if not re.match(r"(async )?for\b", here.text) or region.location is None:
+        return None
+    names = re.findall(r"\w+", here.text.partition(" in ")[0].partition("for ")[2])
+    made = [line for name in names for line in closures(filename, write.function, name)]
+    inside = [line for line in made if write.lineno <= line <= region.location.lineno]
+    return source.location(filename, max(inside), write.function) if inside else None
+
+
+def _hooked(
+    evidence: Evidence, region: Region, again: Recomputation, change: Change
+) -> SourceLocation | None:
+    """Return the line that registered or removed a hook."""
+    counts = [int(found[0]) if (found := re.findall(r"\d+", text)) else 0
+              for text in (change.before, change.after)]  # fmt: skip
+    added = counts[1] > counts[0]
+    words = _HOOK_CALLS if added else (".remove",)
+    found = [
+        (filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function, called in source.calls(filename, words)
+        if added or called.endswith(".remove")
+    ]
+    place = _nearest(evidence, region, again, found)
+    if place is None:
+        return None
+    owner, _, method = place.function.rpartition(".")
+    if source.is_context_manager(place.filename, place.function):
+        name = method
+    elif method in _CONTEXT_FUNCTIONS:
+        name = owner.rpartition(".")[2]
+    else:
+        return place
+    return find_context(evidence, region, again, (name,), change) or place
+
+
+def _made(evidence: Evidence, name: str) -> SourceLocation | None:
+    for filename in evidence.user_files:
+        for lineno, function in makers(filename, name):
+            return source.location(filename, lineno, function)
+    return None
+
+
+def _use(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    """Return the call that draws from a generator of the user's own."""
+    found = [
+        (filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in source.uses(filename, attribute_name(change.state_name))
+    ]
+    if change.in_forward:
+        between = Between(evidence, region, again)
+        best = max((between.inside(place[0], place[2]) for place in found), default=0)
+        found = [p for p in found if between.inside(p[0], p[2]) == best]
+        return source.location(*found[0]) if found and best else None
+    return _nearest(evidence, region, again, found)
+
+
+def _nearest(
+    evidence: Evidence, region: Region, again: Recomputation, found: Iterable[tuple[str, int, str]]
+) -> SourceLocation | None:
+    """Return the place that most surely ran between the two runs of a region."""
+    between = Between(evidence, region, again)
+    places = [(between.outside(file, function, line), -line, file, function)
+              for file, line, function in found]  # fmt: skip
+    if not places:
+        return None
+    _, line, filename, function = max(places)
+    return source.location(filename, -line, function)
+
+
+def _only_requires_grad(change: Change) -> bool:
+    flag = ", requires grad"
+    return change.before != change.after and (
+        change.before.removesuffix(flag) == change.after.removesuffix(flag)
+    )
+
+
+def _direction(change: Change) -> Direction:
+    sizes = [re.match(r"len (\d+)\b", text) for text in (change.before, change.after)]
+    if "absent" in {change.before, change.after}:
+        return "grew" if change.before == "absent" else "shrank"
+    if sizes[0] is None or sizes[1] is None:
+        return "changed"
+    before, after = int(sizes[0][1]), int(sizes[1][1])
+    return "changed" if before == after else "grew" if after > before else "shrank"
+
+
+def find_draw(
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
+) -> SourceLocation | None:
+    """Return the call in the region's own code that draws the random numbers."""
+    between = Between(evidence, region, again)
+    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
+    parted = [op.location.lineno for op in ops if op.location is not None]
+    near = min(parted, default=0)
+    found = [
+        (between.inside(filename, function), -abs(near - lineno), filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in _draws(filename, change.state_name)
+    ]
+    if not found or max(found)[0] == 0:
+        return None
+    _, _, filename, lineno, function = max(found)
+    return source.location(filename, lineno, function)
+
+
+def _draws(filename: str, generator: str) -> list[tuple[int, str]]:
+    modules = ("random",) if generator == "python random" else ("numpy.random", "np.random")
+    names = source.imported(filename, modules[0])
+    return [
+        (lineno, function)
+        for lineno, function, called in source.calls(filename, ("",))
+        if called in names or called.startswith(tuple(f"{module}." for module in modules))
+    ]

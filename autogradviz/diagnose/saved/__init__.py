@@ -1,0 +1,1 @@
+"""Saved tensors that changed, left, or stayed, before backward needed them."""

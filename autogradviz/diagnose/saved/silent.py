@@ -1,0 +1,190 @@
+"""A saved tensor's memory was written, and its version counter did not move.
+
+``.data`` has a counter of its own, and fused optimizers write without raising any: PyTorch's
+version check sees nothing, and the gradient is computed from other values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.culprits.between import Passage
+from autogradviz.diagnose.evidence import uses_running_statistics
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.wording import fit, quoted, short, slot, where
+from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence import Evidence
+    from autogradviz.model import Node, Op, SavedTensor, SourceLocation, Tensor, Unpack
+
+# Which of a node's gradients needs a slot: where that gradient was not computed, the slot was
+# not read. By node name without its number, then slot.
+_NEEDED_FOR: Final = {
+    "AddmmBackward": {"mat2": 1, "mat1": 2},
+    "MmBackward": {"mat2": 0, "self": 1},
+    "BmmBackward": {"mat2": 0, "self": 1},
+    "MulBackward": {"other": 0, "self": 1},
+    "ConvolutionBackward": {"weight": 0, "input": 1},
+    "LinearBackward": {"weight": 0, "input": 1},
+}
+
+
+def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the first write that went past the version counter."""
+    if evidence.model.error is not None:
+        return
+    computed = _computed_gradients(evidence)
+    for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
+        for saved in node.saved:
+            if (saved.slot or "").startswith("running_") and not (
+                node.op is not None and uses_running_statistics(node.op)
+            ):
+                continue  # BatchNorm updates them in its own forward, and does not read them
+            for unpack in saved.unpacks:
+                write = _bypassing_write(evidence, saved, unpack)
+                changed = _changed(unpack)
+                if changed is None:
+                    changed = write is not None
+                if changed and saved.packed_by == "pytorch" and _needed(node, saved, computed):
+                    yield _describe(evidence, node, saved, unpack, write)
+                    return
+
+
+def _changed(unpack: Unpack) -> bool | None:
+    """Return whether the content differs from what was saved, None where nobody looked."""
+    if unpack.saved_hash is None or unpack.seen_hash is None:
+        return None
+    return unpack.saved_hash != unpack.seen_hash and unpack.version == unpack.seen_version
+
+
+def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
+    """Return the op that wrote a saved tensor while its version stayed what it was."""
+    if saved.packed_by != "pytorch" or unpack.version is None:
+        return None
+    if unpack.seen_version != unpack.version:
+        return None
+    between = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+    if (saved.slot or "").startswith("running_"):
+        return next(iter(between), None)  # by a BatchNorm, whose schema does not say so
+    writes = [op for op in between if op.written]
+    sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
+    return next(iter(sure or (writes if _changed(unpack) else ())), None)
+
+
+def _covers(written: Tensor, kept: Tensor) -> bool:
+    """Return whether a write to one window is surely one to another of the same storage.
+
+    Two parts of a storage need not overlap: the gates of an LSTM cell share one.
+    """
+    if written.storage_id != kept.storage_id:
+        return False
+    whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
+    return whole or written.tensor_id == kept.tensor_id
+
+
+def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
+    """Return for each node that ran which of its gradients something took."""
+    log = evidence.model.log
+    took = {event.node_id for event in log.of(NodeStarted)}
+    starts = log.of(BackwardStarted)
+    took.update(node_id for event in starts for node_id in event.input_ids)
+    named = {tensor_id for event in starts for tensor_id in event.input_tensor_ids}
+    took.update(event.node_id for event in log.of(NodeSeen) if event.tensor_id in named)
+    return {
+        event.node_id: tuple(child in took for child in event.next_node_ids)
+        for event in log.of(NodeSeen)
+    }
+
+
+def _until_read(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Passage:
+    """Return what lies between a save and the backward that read it."""
+    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < unpack.seq]
+    return Passage(
+        evidence,
+        saved.op.stack_id if saved.op is not None else None,
+        began[-1].stack_id if began else None,
+    )
+
+
+def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
+    gradients = computed.get(node.node_id)
+    if gradients is None:
+        return False
+    place = _NEEDED_FOR.get(node.name.rstrip("0123456789"), {}).get(saved.slot or "")
+    return place is None or place >= len(gradients) or gradients[place]
+
+
+def _describe(
+    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op | None
+) -> Finding:
+    name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
+    named = slot(saved, node.name)
+    victim = saved.location or node.location
+    culprit = (
+        write.location
+        if write is not None
+        else evidence.raw_write(_until_read(evidence, saved, unpack))
+    )
+    return Finding(
+        slug="silent-write",
+        title=f"{name or named} was written before backward, past the version check",
+        culprit=culprit,
+        victim=victim,
+        explanation=fit(
+            [
+                f"{node.name}{where(node.module)} saved {name or 'a tensor'} as "
+                f'"{saved.slot}" at version {saved.version}:',
+                quoted(victim),
+                f"Then {write.name} at {short(culprit)} wrote the same memory:"
+                if write is not None
+                else "Its content is not what was saved, and no operator was seen writing it: a "
+                "kernel with a raw pointer, NumPy on shared memory, another thread."
+                + (" The source has such a write:" if culprit is not None else ""),
+                quoted(culprit),
+                _why(write),
+                f"so the counter still said {unpack.seen_version} when backward read the tensor: "
+                "the gradient was computed from the new values, and nothing was raised.",
+            ]
+        ),
+        fix=_fix(evidence, write, culprit),
+        confidence="certain" if _changed(unpack) and write and culprit else "likely",
+        events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
+        nodes=(node.node_id,),
+    )
+
+
+def _without_data(culprit: SourceLocation | None) -> str:
+    text = culprit.text if culprit is not None else "tensor.clamp_(...)"
+    return text.replace(".data", "")
+
+
+def _fix(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
+    if write is None:
+        return (
+            "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
+            "# or do that write after backward()"
+        )
+    if "fused" in write.name or evidence.in_optimizer(write):
+        return "# call step() only after every backward() that uses these weights"
+    if write.name.endswith("batch_norm"):
+        return (
+            "# call backward() before the BatchNorm runs in training mode again, or refresh the\n"
+            "# statistics of a copy: copy.deepcopy(module)"
+        )
+    return (
+        "# move this after backward(), and do not write through .data, so that PyTorch "
+        f"can tell:\nwith torch.no_grad():\n    {_without_data(culprit)}"
+    )
+
+
+def _why(write: Op | None) -> str:
+    if write is None:
+        return "torch.autograd.graph.increment_version would have told PyTorch;"
+    if "fused" in write.name:
+        return "A fused optimizer does not raise the version counter,"
+    if write.name.endswith("batch_norm"):
+        return "BatchNorm moves its running statistics without raising their version counter,"
+    return "The write went through .data or another alias with a counter of its own,"

@@ -1,0 +1,1 @@
+"""Checkpointed regions, and what surrounds their two runs."""

@@ -1,0 +1,1 @@
+"""The graph: backwards, nodes and their slots, hooks, custom Functions, leaves."""

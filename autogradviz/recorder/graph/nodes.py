@@ -1,0 +1,209 @@
+"""Looking at autograd nodes without disturbing them.
+
+NOTE [ Touching a node ]
+From torch 2.13 on, a node whose Python object was made once keeps it, and a chain of some
+50,000 such nodes overflows the C stack when the graph is freed. Listing ``next_functions``
+makes those objects. So the walk counts the longest chain that it has touched, from above while
+it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
+from autogradviz.recorder.graph.customs import look_at_context
+from autogradviz.recorder.graph.tags import NodeTag
+from autogradviz.recorder.operators.ops import MODE_SENSITIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from autogradviz.recorder.recorder import Recorder
+
+SAFE_DEPTH: Final = 15_000
+NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
+_LAST: Final = 1  # orders are negative sequence numbers
+
+
+class NodeTable:
+    """Walks graphs and numbers their nodes."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._count = 0
+        self._walk = 0
+        self._tell_seen = recorder.teller(NodeSeen)
+        self._names: dict[str, tuple[str, bool]] = {}  # short, and whether mode sensitive
+        self._too_deep = False
+        self.oldest = 0
+        """Nodes told of before this event are told of anew: the log has let them go."""
+
+    def tag(self, node: Any) -> NodeTag:
+        """Return a node's tag, a new one at the first meeting."""
+        gate = self._recorder.gate  # one a recording, so that no other one's tags are ours
+        metadata = node.metadata
+        tag = metadata.get(gate)
+        if tag is None:
+            tag = metadata[gate] = NodeTag(self._count, gate)
+            self._count += 1
+        return tag  # type: ignore[no-any-return]
+
+    def is_new(self, node: Any) -> bool:
+        """Return whether no walk has come to a node yet, nor to what lies below it."""
+        tag = node.metadata.get(self._recorder.gate)
+        return tag is None or tag.seen < 0
+
+    def untag(self, roots: Iterable[Any]) -> None:
+        """Take our tags off the nodes that ``roots`` reach."""
+        gate = self._recorder.gate
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            tag = node.metadata.pop(gate, None)
+            if tag is not None and tag.seen >= 0:
+                stack.extend([child for child, _ in node.next_functions if child is not None])
+
+    def walk(
+        self, roots: Iterable[Any], visit: Callable[[Any, NodeTag], None] | None = None
+    ) -> None:
+        """Look at every node that gradients of ``roots`` reach; each is visited once.
+
+        Nodes come in descending order of creation, which is a topological order, so the depth
+        of a node is known when its turn comes. How high it stands above what was touched below
+        matters only where many were touched.
+        """
+        self._walk += 1
+        wide = self._recorder.saves.wide
+        thread = self._recorder.threads.state().number
+        heap: list[tuple[int, int, Any, NodeTag]] = []
+        # Each node's tag, and the numbers of its next nodes; lists in a list would keep the
+        # garbage collector busy.
+        trail: list[NodeTag] = []
+        below: list[tuple[int, ...]] = []
+        heights: dict[int, int] = {NO_ID: 0}
+        for root in roots:
+            tag = self.tag(root)
+            if tag.walk != self._walk:
+                tag.walk = self._walk
+                tag.depth = 1
+                heapq.heappush(heap, (_order(root), tag.node_id, root, tag))
+        while heap:
+            order, _, node, tag = heapq.heappop(heap)
+            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and -order in wide):
+                self._stop_below(tag)
+                heights[tag.node_id] = tag.height
+                continue
+            following = node.next_functions
+            next_ids = self._follow(heap, following, tag.depth + 1)
+            if tag.seen < self.oldest:
+                sequence_nr = None if order == _LAST else -order
+                next_inputs = tuple([index for _, index in following])
+                self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
+            if visit is not None:
+                visit(node, tag)
+            trail.append(tag)
+            below.append(next_ids)
+        if len(trail) < SAFE_DEPTH and len(heights) == 1:
+            return
+        for tag, next_ids in zip(reversed(trail), reversed(below), strict=True):
+            height = max([heights.get(child, 1) for child in next_ids], default=0)
+            tag.height = heights[tag.node_id] = height + 1
+            if height >= SAFE_DEPTH and not self._too_deep:
+                self._stop_below(tag)
+                self._too_deep = True
+
+    def _follow(self, heap: list[Any], following: Any, depth: int) -> tuple[int, ...]:
+        """Queue a node's next nodes, which stand at a depth; return their numbers."""
+        gate, walk = self._recorder.gate, self._walk
+        ids = []
+        for child, _ in following:
+            if child is None:
+                ids.append(NO_ID)
+                continue
+            metadata = child.metadata
+            tag = metadata.get(gate)
+            if tag is None:
+                tag = metadata[gate] = NodeTag(self._count, gate)
+                self._count += 1
+            ids.append(tag.node_id)
+            if tag.walk != walk:
+                tag.walk = walk
+                tag.depth = depth
+                heapq.heappush(heap, (_order(child), tag.node_id, child, tag))
+            elif depth > tag.depth:
+                tag.depth = depth
+        return tuple(ids)
+
+    def _stop_below(self, tag: NodeTag) -> None:
+        if not self._recorder.limited:
+            self._recorder.limited = True
+            message = (
+                f"the graph is deeper than {SAFE_DEPTH:,} nodes; what lies below node "
+                f"{tag.node_id} was not looked at, because touching more could crash the process "
+                "when the graph is freed"
+            )
+            self._recorder.emit(RecorderLimited, "nodes", message)
+
+    def _look(
+        self,
+        node: Any,
+        tag: NodeTag,
+        sequence_nr: int | None,
+        next_ids: tuple[int, ...],
+        next_inputs: tuple[int, ...],
+        thread: int,
+    ) -> None:
+        again, tag.seen = tag.seen >= 0, self._recorder.event_count
+        full = node.name()
+        known = self._names.get(full)
+        if known is None:
+            name = full.rpartition("::")[2]
+            known = self._names[full] = (name, name in MODE_SENSITIVE)
+        name, tag.mode_sensitive = known
+        leaf_id = stack_id = None
+        if sequence_nr is None:
+            leaf = getattr(node, "variable", None)
+            if isinstance(leaf, torch.Tensor):
+                leaf_id = tag.leaf = self._recorder.tensors.number(leaf)
+                self._recorder.leaves.met(leaf_id, leaf)
+        else:
+            stack_id = self._recorder.saves.custom.get(sequence_nr)
+        self._tell_seen(
+            thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
+        )
+        if again:
+            return
+        self._recorder.slots.look(node, tag, sequence_nr, thread, stack_id)
+        if isinstance(node, FunctionCtx):
+            look_at_context(self._recorder, node, tag.node_id)
+
+
+def _order(node: Any) -> int:
+    number: int = node._sequence_nr()  # noqa: SLF001 - has no public name
+    return _LAST if number == NO_SEQUENCE else -number
+
+
+def graph_roots(output: Any) -> list[Any]:
+    """Return the nodes behind a tensor, a gradient edge, or lists, tuples and dicts of them.
+
+    A leaf has no node; a view whose base was written in a way that autograd cannot follow has
+    none either.
+    """
+    if isinstance(output, torch.autograd.graph.GradientEdge):
+        return [output.node]
+    if isinstance(output, torch.Tensor):
+        try:
+            node = output.grad_fn
+        except RuntimeError:
+            return []
+        return [] if node is None else [node]
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        return [node for part in output for node in graph_roots(part)]
+    return []

@@ -1,0 +1,1 @@
+"""Operators: the dispatch seam, what each wrote, and what tensors hold."""

@@ -1,0 +1,294 @@
+"""The dispatch seam: every operator below autograd, and what it wrote.
+
+NOTE [ Versions under a dispatch mode ]
+The mode stands below the kernel that bumps version counters (``ADInplaceOrView``), so a counter
+moves only after we have returned: the version after such a write is the one before it plus one.
+Operators without that kernel move the counter themselves, or not at all (fused optimizers), and
+the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
+runs one in-place op for each tensor, and those are not dispatched through the bumping kernel
+when a mode called them. Unwatched they bump once, so we do it for them.
+
+NOTE [ Formulas that ask whether a mode is active ]
+PyTorch takes every tensor for a subclass while any dispatch mode is active, and a few backward
+formulas then compute the same gradient in another way, with another rounding. ``OpMode`` steps
+aside while those nodes run (``MODE_SENSITIVE``), and where a sparse gradient reaches a leaf; the
+operators inside them are not recorded.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
+
+from autogradviz.events import NO_ID, OpCalled, VersionBumped
+from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.operators.clones import tell_clone
+from autogradviz.recorder.operators.draws import tell_draw
+from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
+from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
+from autogradviz.recorder.operators.values import fingerprint
+from autogradviz.recorder.tables.tensors import version_of
+from autogradviz.recorder.tables.versions import Written, bump_unbumped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.threads import ThreadState
+
+_sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_grad_enabled = torch.is_grad_enabled
+_inference_mode = torch.is_inference_mode_enabled
+_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
+_Tensor: Final = torch.Tensor
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a list or tuple, none of anything else."""
+    if isinstance(value, (list, tuple)):
+        return [item for item in value if isinstance(item, torch.Tensor)]
+    return []
+
+
+Call: TypeAlias = tuple[
+    Signature,
+    "ThreadState",
+    "int | None",
+    "int | None",
+    tuple[int, ...],
+    tuple[int, ...],
+    "Sequence[Written]",
+    tuple[int, ...],
+]
+"""One call of an operator, before it ran.
+
+Its signature and thread; the node that it makes and the custom Function whose first op it is, by
+sequence number; of what it took the numbers and versions; what it writes; fingerprints.
+"""
+
+
+class OpMode(TorchDispatchMode):
+    """Records every operator and passes it on unchanged."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._append = recorder.log.appender(OpCalled)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let ``torch.compile`` compile as if nobody looked."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The wrapper that this would put around the handler imports Dynamo (a second) and costs
+        # as much as an op; ``hidden`` does the same for nothing.
+        return False
+
+    def suspend(self) -> bool:
+        """Step aside where nobody stands above us; return whether we did."""
+        if _get_current_dispatch_mode() is not self:
+            return False
+        _pop_mode()
+        return True
+
+    def resume(self) -> None:
+        """Come back after ``suspend``."""
+        _push_mode(self)
+
+    @hidden
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        call = self._begin(func, args, kwargs)
+        started = perf_counter_ns()
+        try:
+            special = "" if call is None else call[0].special
+            if special == "composite" and _inference_mode():
+                return decompose(self, func, args, kwargs)
+            if special == "bare":
+                result = run_bare(self, func, types, args, kwargs)
+            else:
+                result = func(*args, **kwargs)
+        except BaseException as error:
+            wrapped = None if call is None else wrap_numbers(error, call[0], args)
+            if wrapped is not None:
+                return self.__torch_dispatch__(func, types, wrapped, kwargs)
+            if call is not None:
+                self._finish(call, None, started, failed=True)
+            raise
+        if call is not None:
+            row = self._finish(call, result, started, failed=False)
+            if call[0].draw is not None and row is not None:
+                recorder = self._recorder
+                recorder.guarded(
+                    "random", tell_draw, recorder, call[0].draw, args, kwargs, row, result
+                )
+        return result
+
+    def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
+        recorder = self._recorder
+        try:
+            signature = SIGNATURES.get(id(func)) or signature_of(func)
+            now = _sequence_nr()
+            state = recorder.threads.state(now)
+            # The node exists before its op is dispatched (counter - 1). Inside a custom
+            # Function's forward gradients are off, and the newest node is the Function's own.
+            fresh = now > state.sequence_nr
+            state.sequence_nr = now
+            created = inside = None
+            if fresh and not _grad_enabled():
+                inside = now - 1
+                fresh = False
+            with _NoFunctions():
+                requires_grad, ids, versions, written, hashes = self._arguments(
+                    signature, args, kwargs, fresh
+                )
+            if requires_grad:
+                created = now - 1
+            return signature, state, created, inside, ids, versions, written, hashes  # noqa: TRY300
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
+            recorder.fail("ops", error)
+            return None
+
+    def _arguments(
+        self,
+        signature: Signature,
+        args: Any,
+        kwargs: Any,
+        fresh: bool,  # noqa: FBT001 - a hot path
+    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]]:
+        """Look at what an op takes.
+
+        Returns:
+            Whether any of it requires a gradient (False unless ``fresh`` asks), numbers and
+            versions, what is written, and fingerprints.
+        """
+        recorder = self._recorder
+        number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
+        with_values = recorder.with_values
+        known = recorder.versions.known
+        ids, versions, hashes = [], [], []
+        written: list[Written] | None = None
+        requires_grad = False
+        given = len(args)
+        for position, keyword, writes in signature.places:
+            value = args[position] if position < given else kwargs.get(keyword)
+            if value is None:
+                continue
+            for tensor in (value,) if isinstance(value, _Tensor) else _tensors(value):
+                tensor_id = number(tensor)
+                try:
+                    version = tensor._version  # noqa: SLF001 - has no public name
+                except RuntimeError:  # inference mode
+                    version = NO_ID
+                ids.append(tensor_id)
+                versions.append(version)
+                if fresh and tensor.requires_grad:
+                    requires_grad, fresh = True, False
+                storage_id = storage_of[tensor_id]
+                if storage_id >= len(known) or known[storage_id] != version:
+                    recorder.versions.seen(tensor_id, storage_id, version)
+                if with_values:
+                    hashes.append(fingerprint(recorder, tensor))
+                if writes:
+                    written = written or []
+                    written.append((tensor_id, tensor, version))
+        return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
+
+    def _finish(
+        self, call: Call, result: Any, started: int, *, failed: bool
+    ) -> tuple[Any, ...] | None:
+        ended = perf_counter_ns()
+        recorder = self._recorder
+        try:
+            signature, state, created, inside, taken, taken_versions, written, hashes = call
+            if signature.foreach and not failed:
+                bump_unbumped(written)
+            with _NoFunctions():
+                given, given_versions, given_hashes = self._results(result, signature, written)
+            stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
+            region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
+            if recompute_id is not None:
+                phase = "recompute"
+            else:
+                phase = "forward" if _graph_task() == -1 else "backward"
+            seq = recorder.next_seq()
+            row = (
+                seq, started - recorder.began_ns, state.number, stack_id,
+                signature.name, phase, taken, taken_versions, given, given_versions,
+                tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
+                hashes, given_hashes, ended - started, created,
+                state.running[-1][1] if state.running else None,
+                state.calls[-1] if state.calls else None,
+                region_id, recompute_id, failed,
+            )  # fmt: skip
+            self._append(row)
+            if created is not None:
+                recorder.saves.op_created(created, row)
+                if not failed:
+                    recorder.newest.remember(result)
+            if inside is not None:
+                recorder.saves.custom.setdefault(inside, stack_id)
+            if written and not failed:
+                self._bump(signature, written, seq, state.number, stack_id)
+            if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
+                tell_clone(recorder, taken[0], given, seq, state.number, stack_id)
+        except Exception as error:  # noqa: BLE001
+            recorder.fail("ops", error)
+            return None
+        return row
+
+    def _results(
+        self, result: Any, signature: Signature, written: Sequence[Written]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        recorder = self._recorder
+        number = recorder.tensors.number
+        if type(result) is _Tensor and not written and not recorder.with_values:
+            return (number(result),), (version_of(result),), ()
+        raised = {}
+        if written and signature.bumps_later:
+            raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
+        ids, versions, hashes = [], [], []
+        with_values = recorder.with_values
+        for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
+            tensor_id = number(tensor)
+            ids.append(tensor_id)
+            versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
+            if with_values:
+                hashes.append(fingerprint(recorder, tensor))
+        return tuple(ids), tuple(versions), tuple(hashes)
+
+    def _bump(
+        self,
+        signature: Signature,
+        written: Sequence[Written],
+        seq: int,
+        thread: int,
+        stack_id: int | None,
+    ) -> None:
+        name = signature.name
+        for tensor_id, tensor, before in written:
+            if before == NO_ID:
+                continue
+            after = before + 1 if signature.bumps_later else version_of(tensor)
+            if after == before:
+                continue
+            self._recorder.versions.bumped(tensor_id, after)
+            storage_id = self._recorder.tensors.storage_id(tensor_id)
+            self._recorder.emit(
+                VersionBumped, tensor_id, storage_id, before, after, name, seq,
+                stack_id=stack_id, thread=thread,
+            )  # fmt: skip

@@ -1,0 +1,89 @@
+"""What operators' schemas say of their tensor arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+
+from autogradviz.recorder.operators.draws import Draw, read_draw
+
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+_COMPOSITE: Final = "CompositeImplicitAutograd"
+_BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
+_OWN_GRADIENT_KEYS: Final = (
+    _COMPOSITE, "Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "AutogradXPU",
+    "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What an operator's schema says of its tensor arguments."""
+
+    op: Any  # kept, so that its address stays its own
+    name: str
+    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    bumps_later: bool  # a kernel above us bumps the counters of what is written
+    foreach: bool
+    clone: bool
+    special: Literal["", "composite", "bare"]  # see handed.py
+    draw: Draw | None = None  # it may draw random numbers
+
+
+SIGNATURES: Final[dict[int, Signature]] = {}
+"""Of the operators that any recording met, by address: hashing an operator is Python code."""
+
+
+def signature_of(func: Any) -> Signature:
+    """Return the signature of an operator, or of a higher-order operator; read once a process."""
+    signature = SIGNATURES.get(id(func))
+    if signature is None:
+        signature = SIGNATURES[id(func)] = _read_schema(func)
+    return signature
+
+
+def _read_schema(func: Any) -> Signature:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        name = getattr(func, "name", None)
+        return Signature(
+            func,
+            str(name() if callable(name) else func),
+            (),
+            bumps_later=True,
+            foreach=False,
+            clone=False,
+            special="",
+        )
+    places = []
+    aliases = False
+    for position, argument in enumerate(schema.arguments):
+        if "Tensor" in str(argument.type):
+            aliases = aliases or argument.alias_info is not None
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            places.append((position, argument.name, written))
+    special: Literal["", "composite", "bare"] = ""
+    qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    if aliases and _has_any_kernel(qualified, (_COMPOSITE,)):
+        special = "composite"
+    elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
+        special = "bare"
+    return Signature(
+        func,
+        str(func),
+        tuple(places),
+        bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
+        foreach=qualified.startswith("aten::_foreach_"),
+        clone=qualified == "aten::clone",
+        special=special,
+        draw=read_draw(func, schema),
+    )
+
+
+def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = False) -> bool:
+    try:
+        return any(_has_kernel(qualified, key) for key in keys)
+    except RuntimeError:  # an operator of Python alone, without a registered schema
+        return unknown

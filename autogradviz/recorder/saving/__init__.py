@@ -1,0 +1,1 @@
+"""Saved-tensor hooks and what is saved for backward."""

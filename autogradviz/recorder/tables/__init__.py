@@ -1,0 +1,1 @@
+"""What is numbered once and told of often: tensors, their versions, stacks."""
