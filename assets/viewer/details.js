@@ -112,6 +112,8 @@ function groupParts(store, index) {
   const group = scene.groups[index];
   const nodes = nodesWithin(atlas, index);
   const open = store.open.has(index);
+  const saved = nodes.flatMap((node) => atlas.chips[node]);
+  const again = saved.some(({ state }) => state === "recomputed") ? ", the rest recomputed" : "";
   const parts = [
     titleOf(group.label, plural(group.node_count, "node"), group.type_name, "", group.error, [
       ...(group.path ? [copyButton("path", group.path)] : []),
@@ -122,7 +124,7 @@ function groupParts(store, index) {
       "",
       facts([
         ["path", group.path && h("code", { text: group.path })],
-        ["saved", formatBytes(group.nbytes)],
+        ["saved", `${formatBytes(group.nbytes)}${again}`],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
@@ -137,12 +139,8 @@ function groupParts(store, index) {
     ),
   ];
   parts.push(...findingParts(store, [...new Set(nodes.flatMap((n) => atlas.findings[n]))]));
-  const chips = largestFirst(
-    nodes.flatMap((n) => atlas.chips[n]),
-    LONGEST,
-  );
   parts.push(
-    ...savedParts(store, chips),
+    ...savedParts(store, largestFirst(saved, LONGEST)),
     ...parameterParts(nodes.flatMap((n) => atlas.pennants[n])),
   );
   return parts;

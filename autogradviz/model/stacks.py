@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"torch/(optim/|nn/utils/clip_grad\.py$)")
 _SHIM: Final = re.compile(
-    r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/selective\.py$"
+    r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/(checkpoint/)?selective\.py$"
 )
 _DISPATCH: Final = "__torch_dispatch__"
 """Selective checkpointing's modes pass every op on: they stand between it and its caller."""

@@ -14,7 +14,15 @@ from torch.utils.checkpoint import (
 )
 
 import autogradviz
-from autogradviz.events import BackwardStarted, RecomputeStarted, RegionEntered
+from autogradviz.demo.gpt import Config
+from autogradviz.demo.run import Training
+from autogradviz.events import (
+    BackwardStarted,
+    RecomputeStarted,
+    RegionEntered,
+    TensorReleased,
+    TensorSaved,
+)
 
 line_of = partial(marked_line, __file__)
 
@@ -125,3 +133,18 @@ def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
     first = trace.diagnose()[0]
     assert (first.slug, first.culprit.lineno) == ("selective-cache-mutated", line_of("writes"))
     assert next(row.policy for row in trace.scene.diffs) == "must save"
+
+
+def test_what_a_recomputation_saved_is_held_until_the_forwards_save_is_let_go():
+    """Its graph dies at once: memory used anew says nothing of the tensors that it handed over."""
+    training = Training(Config(layers=3))
+    training.step()
+    curves = set()
+    for _ in range(5):
+        with autogradviz.record(training.model) as trace:
+            training.step()
+        replayed = {e.saved_id for e in trace.log.of(TensorSaved) if e.packed_by == "recompute"}
+        assert replayed
+        assert not replayed & {e.saved_id for e in trace.log.of(TensorReleased)}
+        curves.add(trace.model.memory.nbytes)
+    assert len(curves) == 1

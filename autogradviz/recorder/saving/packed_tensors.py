@@ -45,6 +45,7 @@ class Packed:
         "saved_hash",
         "saved_id",
         "sequence_nr",
+        "stands_in",
         "unpacked",
         "version",
     )
@@ -56,8 +57,11 @@ class Packed:
         original: Any,
         saved_hash: int | None,
         sequence_nr: int,
+        *,
+        stands_in: bool,
     ) -> None:
         self.saved_id = saved_id
+        self.stands_in = stands_in  # a recomputation's, for the forward's: its graph dies at once
         self.sequence_nr = sequence_nr  # of the node that saved, by the count at that time
         self.version = version
         self.original = original  # weak, or None

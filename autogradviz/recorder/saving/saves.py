@@ -202,14 +202,19 @@ class SaveTable:
         # PyTorch's check is off for them, so its version is read again at unpack.
         watch = packed_by in {"user", "allow_mutation", "offload"}
         original = weakref.ref(tensor) if watch else None
-        return Packed(saved_id, version, original, recorder.hash_of(tensor), sequence_nr)
+        return Packed(
+            saved_id, version, original, recorder.hash_of(tensor), sequence_nr,
+            stands_in=packed_by == "recompute",
+        )  # fmt: skip
 
     def packed(self, save: Packed, result: Any) -> None:
         """Remember what the pack hook made of a save."""
         for other in self._packed.get(id(result), ()):
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
-                self.released(other.saved_id, self._recorder.threads.state().number)
+                if not other.stands_in:
+                    self._tell_released(self._recorder.threads.state().number, None, other.saved_id)
+                self._drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -249,6 +254,10 @@ class SaveTable:
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
         self._tell_released(thread, None, saved_id)
+        self._drop(saved_id)
+
+    def _drop(self, saved_id: int) -> None:
+        """Forget a hooked save."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
             left = [save for save in self._packed[address] if save.saved_id != saved_id]
@@ -268,8 +277,4 @@ class SaveTable:
         for number in list(self.custom)[:-MAX_CUSTOM]:
             del self.custom[number]
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            address = self._address_of.pop(saved_id)
-            left = [save for save in self._packed[address] if save.saved_id != saved_id]
-            self._packed[address] = left
-            if not left:
-                del self._packed[address]
+            self._drop(saved_id)
