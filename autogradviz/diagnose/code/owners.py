@@ -23,12 +23,14 @@ def owners(name: str) -> Iterator[str]:
 
 
 def without_parts(changes: list[StateChanged]) -> list[StateChanged]:
-    """Leave out what came or went with what it is a part of."""
+    """Leave out what came, went or was replaced with what it is a part of."""
     alone = {change.state_name for change in changes if _came_or_went(change)}
+    other = {change.state_name for change in changes if _is_another(change)}
     return [
         change
         for change in changes
         if not (_came_or_went(change) and not alone.isdisjoint(owners(change.state_name)))
+        and not (_is_another(change) and not other.isdisjoint(owners(change.state_name)))
     ]
 
 
@@ -41,6 +43,12 @@ def with_owner(change: StateChanged, changes: Iterable[StateChanged]) -> StateCh
     brought = [known[name] for name in owners(change.state_name) if name in known]
     replaced = [other for other in brought if "#" in other.before and "#" in other.after]
     return replaced[-1] if replaced else change
+
+
+def _is_another(change: StateChanged) -> bool:
+    """Return whether another object stands there, and nobody was seen putting it there."""
+    numbers = [re.findall(r"#\d+", text) for text in (change.before, change.after)]
+    return change.stack_id is None and bool(all(numbers)) and numbers[0] != numbers[1]
 
 
 def _came_or_went(change: StateChanged) -> bool:

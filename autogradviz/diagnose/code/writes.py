@@ -91,6 +91,7 @@ class Write:
     unnamed: bool = False  # the statement does not say what it writes
     rebinds: bool = False  # gives the name to something else: ``name = ...``
     value: str = ""  # what it is given, as source, where that is a constant or a name
+    drains: bool = False  # goes through it, which writes an iterator and nothing else
 
 
 def writes(filename: str, name: str) -> list[Write]:
@@ -104,9 +105,11 @@ def writes(filename: str, name: str) -> list[Write]:
                 assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
                 rebinds = assigned and not isinstance(target, ast.Subscript)
                 key, value = _key(target), _given(node, target)
+                drains = isinstance(node, (ast.For, ast.AsyncFor)) and target is node.iter
                 write = Write(
-                    line, function, direction, key, attribute, rebinds=rebinds, value=value
-                )
+                    line, function, direction, key, attribute,
+                    rebinds=rebinds, value=value, drains=drains,
+                )  # fmt: skip
                 found.append(write)
                 break
     found += _through_aliases(filename, name)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Candidate = tuple[str, Write]  # file and statement
 
+_SEQUENTIAL = "checkpoint_sequential"  # its regions keep the list of functions that it was given
+
 
 def item_key(state_name: str) -> str | None:
     """Return the last key of "config['mode']" as source, None of what is no item."""
@@ -52,10 +54,14 @@ def find_candidates(evidence: Evidence, region: Region, state_name: str) -> list
 def _given(evidence: Evidence, region: Region, name: str) -> tuple[str, ...]:
     """Return what the caller knows an argument of the region by, () where it is none."""
     place = region.location
-    for filename in evidence.user_files if place is not None else ():
+    if place is None:
+        return ()
+    if region.function.startswith(f"{_SEQUENTIAL}.") and name == "functions":
+        passed = passed_as(place.filename, place.lineno, -1, name)
+        return (passed,) if passed else ()
+    for filename in evidence.user_files:
         for function, named in parameters(filename):
             if function == region.function and name in named:
-                assert place is not None
                 passed = passed_as(place.filename, place.lineno, named.index(name), name)
                 return (name, passed) if passed else (name,)
     return ()

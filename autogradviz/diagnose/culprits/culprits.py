@@ -76,7 +76,9 @@ def find_writer(
 
     names = (change.state_name, *owners(change.state_name))
     found = (find_candidates(evidence, region, name) for name in names)
-    candidates = next((each for each in found if each), [])
+    stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
+    fitting = ([c for c in each if not (stays and c[1].drains)] for each in found)
+    candidates = next((each for each in fitting if each), [])
     dead = change.after == "dead"
     other = None if in_forward else find_swap(evidence, between, change)
     if other is None and not in_forward and (dead or wanted == "shrank"):

@@ -136,12 +136,10 @@ class Snapshot:
         if is_library(value.__code__.co_filename):
             if hasattr(value, "__wrapped__"):
                 self.add(path, value.__wrapped__, depth + 1)
+            elif depth == 0:  # checkpoint_sequential's, around the user's layers
+                self._cells(value, depth)
             return
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            try:
-                self.add(name, cell.cell_contents, depth + 1)
-            except ValueError:
-                continue
+        self._cells(value, depth)
         defaults, code = value.__defaults__ or (), value.__code__
         named = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
         for name, default in zip(named, defaults, strict=False):
@@ -152,6 +150,14 @@ class Snapshot:
             if name != "__wrapped__":
                 self.add(f"{path}.{name}", item, depth + 1)
         self._names_read(value, depth)
+
+    def _cells(self, function: types.FunctionType, depth: int) -> None:
+        cells = function.__closure__ or ()
+        for name, cell in zip(function.__code__.co_freevars, cells, strict=False):
+            try:
+                self.add(name, cell.cell_contents, depth + 1)
+            except ValueError:  # not bound yet
+                continue
 
     def _names_read(self, function: types.FunctionType, depth: int) -> None:
         """Queue the globals that a function's code names."""
