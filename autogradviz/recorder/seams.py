@@ -26,6 +26,8 @@ _NAMES: Final = (
     "_C._increment_version",
     "_C._storage_address",
     "_C.DisableTorchFunction",
+    "_C._AutoDispatchBelowAutograd",
+    "_C._DisableTorchDispatch",
     "_C._dynamo.eval_frame.set_code_exec_strategy",
     "autograd.function.FunctionCtx.save_for_backward",
     "autograd.function.FunctionCtx.mark_dirty",

@@ -13,7 +13,12 @@ from autogradviz.diagnose.code import source
 from autogradviz.diagnose.code.owners import with_owner, without_parts
 from autogradviz.diagnose.culprits.between import Between
 from autogradviz.diagnose.culprits.cause import Cause
-from autogradviz.diagnose.culprits.culprits import find_culprit, find_draw, other_thread
+from autogradviz.diagnose.culprits.culprits import (
+    find_culprit,
+    find_draw,
+    find_handover,
+    other_thread,
+)
 from autogradviz.diagnose.wording import attribute_name, base_name, short
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -175,6 +180,9 @@ def _title(change: StateChanged) -> str:
 def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | None) -> str:
     when = "The region's own forward" if change.in_forward else "Something after the forward"
     if culprit is not None and change.stack_id is None and other_thread(evidence, change):
+        if culprit == find_handover(evidence):
+            place = f"{short(culprit)}:\n        {culprit.text}"
+            return f"Backward was handed to another thread at {place}"
         return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
     if culprit is None:
         return f"{when} changed it; the line was not found."

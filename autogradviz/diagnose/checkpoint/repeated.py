@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Op, Recomputation, Region
+    from autogradviz.model import Op, Recomputation, Region, SourceLocation
 
 
 def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def _mutated(
         slug="checkpoint-captured-tensor-mutated",
         title=f"{name or 'A tensor'} changed before the region that reads it was recomputed",
         culprit=write.location,
-        victim=region.location,
+        victim=read.location or region.location,
         explanation=fit(
             [
                 f"The checkpointed region {region.function}{where(region.module)} reads "
@@ -112,6 +112,25 @@ def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
                 return
 
 
+def _reader(region: Region, storage_id: int, write: Op) -> SourceLocation | None:
+    """Return where what was written is first read by an operator that autograd follows."""
+    reached = {storage_id}
+    for op in region.ops:
+        if op.seq > write.seq and any(t.storage_id in reached for t in op.inputs):
+            if op.sequence_nr is not None and op.location != write.location:
+                return op.location
+            reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
+    return None
+
+
+def _harmed_after(region: Region, again: Recomputation, write: Op) -> SourceLocation | None:
+    """Return another line that the write does harm to, else the region's last."""
+    other = harmed(region, again)
+    if other is not None and other != write.location:
+        return other
+    return region.saved[-1].location if region.saved else region.location
+
+
 def _repeated(
     evidence: Evidence,
     region: Region,
@@ -122,12 +141,11 @@ def _repeated(
 ) -> Finding:
     buffer = storage_id in evidence.buffers
     name = evidence.name_of(storage_id) or ("a buffer" if buffer else "what it did not make")
-    last = region.saved[-1].location if region.saved else region.location
     return Finding(
         slug="checkpoint-effect-repeated",
         title=f"{name} was updated twice: in forward and again in recomputation",
         culprit=before.location,
-        victim=last,
+        victim=_reader(region, storage_id, before) or _harmed_after(region, again, before),
         explanation=fit(
             [
                 f"The checkpointed region {region.function}{where(region.module)} writes {name}:",

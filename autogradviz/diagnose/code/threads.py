@@ -26,6 +26,30 @@ def writes_in_threads(filename: str) -> list[tuple[int, str]]:
     )
 
 
+def handovers(filename: str, wanted: str) -> list[tuple[int, str]]:
+    """Return line and function of the calls that have another thread run what calls ``wanted``."""
+    return sorted(
+        (node.lineno, function)
+        for function, owner in source.functions(filename)
+        for node in source.own_nodes(owner)
+        if isinstance(node, ast.Call) and wanted in _reached(filename, _handed(filename, node))
+    )
+
+
+def _handed(filename: str, call: ast.Call) -> set[str]:
+    """Return the last names of what one call gives another thread to run."""
+    name = _last_name(call.func)
+    if name == "start" and "run" in _methods(filename):
+        return {"run"}
+    if name not in _STARTERS:
+        return set()
+    parts = (*call.args, *[word.value for word in call.keywords])
+    called = {_last_name(part.func) for part in parts if isinstance(part, ast.Call)}
+    inside = {name for part in parts if isinstance(part, ast.Lambda)
+              for node in ast.walk(part) if (name := _last_name(node))}  # fmt: skip
+    return {_last_name(part) for part in parts} | called | inside
+
+
 def _run_in_threads(filename: str) -> set[str]:
     """Return the last names of what a file hands to threads, and of what that calls."""
     fresh = {
@@ -40,6 +64,11 @@ def _run_in_threads(filename: str) -> set[str]:
         "run" for _, owner in source.functions(filename) for node in source.own_nodes(owner)
         if isinstance(node, ast.Attribute) and node.attr == "start" and "run" in _methods(filename)
     }  # fmt: skip
+    return _reached(filename, fresh)
+
+
+def _reached(filename: str, fresh: set[str]) -> set[str]:
+    """Return last names, and those that the functions of a file so called call in turn."""
     names: set[str] = set()
     for _ in range(_DEPTH):
         names |= fresh

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.code.owners import owners
+from autogradviz.diagnose.code.threads import handovers
 from autogradviz.diagnose.code.writes import Direction, Write, closures, gives, makers
 from autogradviz.diagnose.culprits.between import CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
@@ -42,7 +43,9 @@ def find_culprit(
         return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
     if change.before.startswith("state "):
         return _use(evidence, region, again, change)
-    bound = _set_before(evidence, region, again, change) if other_thread(evidence, change) else None
+    bound = None
+    if other_thread(evidence, change):
+        bound = find_handover(evidence) or _set_before(evidence, region, again, change)
     return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
 
 
@@ -96,6 +99,16 @@ def find_writer(
     if looped is not None:
         return looped
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+
+
+def find_handover(evidence: Evidence) -> SourceLocation | None:
+    """Return the call that had another thread run a backward, without the caller's context."""
+    found = (
+        source.location(filename, lineno, function)
+        for filename in evidence.user_files
+        for lineno, function in handovers(filename, "backward")
+    )
+    return next((place for place in found if "context" not in place.text), None)
 
 
 def _set_before(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.reentrant.pitfalls import captured_graph
 from autogradviz.diagnose.wording import fit, quoted, short, slot, where
-from autogradviz.events import BackwardStarted, NodeFinished
+from autogradviz.events import BackwardStarted, NodeFinished, PolicyDecided, TensorUnpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Node, Op, SavedTensor, SourceLocation
+    from autogradviz.model import Node, Op, Region, SavedTensor, SourceLocation
 
 
 def find_misuse(evidence: Evidence) -> Iterator[Finding]:
@@ -98,7 +98,8 @@ def _overlapping(evidence: Evidence) -> Finding:
 
 def _unpacked_twice(evidence: Evidence) -> Finding:
     saved, named, victim = _failed_save(evidence)
-    culprit = evidence.raised_at()
+    by_hand = _read_by_hand(evidence, saved) if saved is not None else None
+    culprit = by_hand or evidence.raised_at()
     return _finding(
         evidence,
         "saved-tensors-read-twice",
@@ -106,17 +107,29 @@ def _unpacked_twice(evidence: Evidence) -> Finding:
         culprit=culprit,
         victim=victim,
         lines=[
-            "Every read of ctx.saved_tensors unpacks all saved tensors anew. Without "
-            "checkpoint that is harmless; checkpoint hands each tensor out once.",
-            "The second read:",
+            "Every read of ctx.saved_tensors, or of a node's _saved_ attribute, unpacks anew. "
+            "Without checkpoint that is harmless; checkpoint hands each tensor out once.",
+            "The second read:" if by_hand is None else "This read came before the node's own:",
             quoted(culprit),
             "What it reads was saved here:",
             quoted(victim),
         ],
-        fix="saved = ctx.saved_tensors  # once, first thing in backward\n# then use `saved`",
+        fix="saved = ctx.saved_tensors  # once, first thing in backward\n# then use `saved`"
+        if by_hand is None
+        else "# keep what you want to look at in forward: watched = result.detach()",
         about=saved,
         confidence="certain" if saved is not None else "likely",
     )
+
+
+def _read_by_hand(evidence: Evidence, saved: SavedTensor) -> SourceLocation | None:
+    """Return a line that took back, outside of its node, what the node then asked for in vain."""
+    log, location = evidence.model.log, evidence.model.location
+    backwards = {location(event.stack_id) for event in log.of(BackwardStarted)}
+    if evidence.raised_at() not in backwards:
+        return None  # by a node of the user's own, which read twice
+    reads = [location(e.stack_id) for e in log.of(TensorUnpacked) if e.saved_id == saved.saved_id]
+    return next((read for read in reads if read is not None and read not in backwards), None)
 
 
 def _mutation_context_left(evidence: Evidence) -> Finding:
@@ -209,7 +222,7 @@ def _selective_twice(evidence: Evidence) -> Finding:
         "selective-backward-twice",
         "A selectively checkpointed region was asked for a second backward",
         culprit=again,
-        victim=region.location if region is not None else None,
+        victim=_first_kept(evidence, region) if region is not None else None,
         lines=[
             "What the policy of a selectively checkpointed region keeps is handed out once, in "
             "its first recomputation:",
@@ -219,6 +232,12 @@ def _selective_twice(evidence: Evidence) -> Finding:
         ],
         fix="# add the losses and call backward() once, or checkpoint without a policy",
     )
+
+
+def _first_kept(evidence: Evidence, region: Region) -> SourceLocation | None:
+    """Return the first operator of a region whose result its policy keeps."""
+    kept = {event.op_seq for event in evidence.model.log.of(PolicyDecided) if event.cached}
+    return next((op.location for op in region.ops if op.seq in kept), region.location)
 
 
 _ERRORS: Final[tuple[tuple[str, Callable[[Evidence], Finding]], ...]] = (

@@ -61,7 +61,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
                 region = regions[maker.region_id or 0]
                 line = _where_kept(evidence, maker, user) or maker.location
                 returned = returned_within(region, maker)
-                yield _left_behind(region, maker, user, region.location if returned else line)
+                yield _left_behind(region, maker, user, line, returned=returned)
                 return
 
 
@@ -122,24 +122,26 @@ def _where_kept(evidence: Evidence, maker: Op, user: Op) -> SourceLocation | Non
     return source.location(filename, min(lines), maker.location.function)
 
 
-def _left_behind(region: Region, maker: Op, user: Op, kept: SourceLocation | None) -> Finding:
+def _left_behind(
+    region: Region, maker: Op, user: Op, kept: SourceLocation | None, *, returned: bool
+) -> Finding:
     return Finding(
         slug="reentrant-side-channel",
         title=f"The loss uses what {region.function} returned inside of an object: no gradient"
-        if kept == region.location
+        if returned
         else f"The loss uses what {region.function} left on the side: its gradient is lost",
-        culprit=kept,
-        victim=user.location,
+        culprit=region.location,
+        victim=user.location if returned else kept,
         explanation=fit(
             [
                 f"This region{where(region.module)} is checkpointed with use_reentrant=True, so "
                 "its forward runs without gradients, and only what it returns gets a node:",
                 quoted(region.location),
                 "It made this, which it returned inside of another object:"
-                if kept == region.location
+                if returned
                 else "It made this, which it did not return:",
                 quoted(maker.location),
-                quoted(kept) if kept not in {maker.location, region.location} else "",
+                quoted(kept) if not returned and kept != maker.location else "",
                 f"The loss takes it at {short(user.location)}, as a constant:",
                 quoted(user.location),
                 "PyTorch raises nothing; the gradient through it is missing.",

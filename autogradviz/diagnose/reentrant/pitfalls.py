@@ -150,7 +150,7 @@ def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Find
         title=f"{region.function} is given a tensor with a graph inside of a tuple or an object"
         if within
         else f"{region.function} reads a tensor with a graph, which is no argument of it",
-        culprit=region.location if within else reader.location,
+        culprit=region.location,
         victim=node.location if node is not None else maker.location,
         explanation=fit(
             [

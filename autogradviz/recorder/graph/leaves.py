@@ -97,8 +97,8 @@ class LeafTable:
         for root in outputs:
             if not isinstance(root, torch.Tensor):
                 continue
-            with _NoFunctions(), below_autograd(recorder) as allowed:
-                if allowed and readable(root) and root.numel() == 1:
+            with _NoFunctions(), below_autograd():
+                if readable(root) and root.numel() == 1:
                     tensor_id = recorder.tensors.number(root)
                     self._losses.append((backward_id, tensor_id, "root", root.clone()))
 
@@ -109,9 +109,7 @@ class LeafTable:
 
     def read(self) -> None:
         """Record the norms of losses, and of the gradients that leaves were left with."""
-        with _NoFunctions(), below_autograd(self._recorder) as allowed:
-            if not allowed:
-                return
+        with _NoFunctions(), below_autograd():
             thread = self._recorder.threads.state().number
             groups: dict[Any, list[Read]] = {}
             for read in [*self._losses, *self._gradients()]:

@@ -12,8 +12,7 @@ order too: a mask, a permutation, a transposed square.
 A large tensor of the host with entries of four bytes is read two entries at a time, as integers of
 eight bytes, which PyTorch does several times faster than it widens them one by one.
 
-It runs below autograd, with our own dispatch mode out of the way. Where somebody else's mode is
-active it is left out: that mode would see our operators.
+It runs below autograd and below all dispatch modes: nobody sees its operators.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch._C import _get_dispatch_stack_at, _len_torch_dispatch_stack
 
 from autogradviz.events import NO_ID, NotFiniteSeen
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd  # noqa: SLF001
+_BelowModes = torch._C._DisableTorchDispatch  # noqa: SLF001
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
 _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
@@ -58,9 +57,7 @@ def fingerprint(recorder: Recorder, tensor: torch.Tensor) -> int:
     """Return a number for a tensor's content, NO_ID where none can be had."""
     if not _has_bits(tensor):
         return NO_ID
-    with below_autograd(recorder) as allowed:
-        if not allowed:
-            return NO_ID
+    with _BelowModes(), _BelowAutograd():
         real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         bits = real.view(_INTEGERS[real.element_size()])
         if bits.is_cpu and bits.nbytes <= _SMALL:
@@ -146,16 +143,7 @@ def _has_bits(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
-def below_autograd(recorder: Recorder) -> Iterator[bool]:
-    """Step below autograd and our own mode; gives False where somebody else's would see us."""
-    modes, mode = _len_torch_dispatch_stack(), recorder.mode
-    if modes > 1 or (modes == 1 and _get_dispatch_stack_at(0) is not mode):
-        yield False
-        return
-    suspended = mode is not None and modes == 1 and mode.suspend()
-    try:
-        with _BelowAutograd():
-            yield True
-    finally:
-        if suspended and mode is not None:
-            mode.resume()
+def below_autograd() -> Iterator[None]:
+    """Step below autograd, and below every dispatch mode: nobody is to see what is read."""
+    with _BelowModes(), _BelowAutograd():
+        yield

@@ -148,8 +148,8 @@ def _tell_moved(
     if source is None or target is None:
         return
     number = recorder.tensors.number
-    with _NoFunctions(), below_autograd(recorder) as allowed:
-        if not allowed or number(target) == number(source):
+    with _NoFunctions(), below_autograd():
+        if number(target) == number(source):
             return
         nbytes = target.numel() * target.element_size()
         pinned = (target if target.device.type == "cpu" else source).is_pinned()

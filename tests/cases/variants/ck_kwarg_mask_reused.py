@@ -12,7 +12,7 @@ class Attend(nn.Module):
 
     def forward(self, x, *, mask):
         score = self.q(x) @ self.k(x).t()
-        return score.masked_fill(mask, -1e9).softmax(-1) @ x  # ALSO
+        return score.masked_fill(mask, -1e9).softmax(-1) @ x  # VICTIM
 
 
 class Batcher:
@@ -29,7 +29,7 @@ def go(reuse):
     net, batcher = Attend(), Batcher(5)
     x = torch.randn(5, 6)
     mask = batcher.fill(1)
-    y = checkpoint(net, x, mask=mask, use_reentrant=False)  # VICTIM
+    y = checkpoint(net, x, mask=mask, use_reentrant=False)
     if reuse:
         batcher.fill(3)
     y.square().sum().backward()

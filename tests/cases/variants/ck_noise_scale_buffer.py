@@ -20,7 +20,7 @@ class Denoiser(nn.Module):
         self.scheduler, self.net = scheduler, nn.Linear(6, 6)
 
     def forward(self, x):
-        c_skip = 1 / (self.scheduler.sigma**2 + 1)
+        c_skip = 1 / (self.scheduler.sigma**2 + 1)  # VICTIM
         return c_skip * x + self.scheduler.sigma * torch.tanh(self.net(x))
 
 
@@ -30,7 +30,7 @@ def go(retain):
     x, losses = torch.randn(3, 6), []
     for i in range(3):
         net.scheduler.set_timestep(i)
-        x = checkpoint(net, x, use_reentrant=False)  # VICTIM
+        x = checkpoint(net, x, use_reentrant=False)
         losses.append(x.pow(2).mean())
         if not retain:
             losses[-1].backward()

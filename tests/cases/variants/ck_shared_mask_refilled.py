@@ -23,7 +23,7 @@ class Pool(nn.Module):
 
     def forward(self, x, extra):
         h = torch.tanh(self.fc(x))
-        return h.masked_fill(extra["mask"][..., None], 0.0).sum(1)
+        return h.masked_fill(extra["mask"][..., None], 0.0).sum(1)  # VICTIM
 
 
 class Accumulate:
@@ -34,7 +34,7 @@ class Accumulate:
         total = 0
         for i in range(n):
             x, extra = self.items[i]  # ALSO
-            total = total + checkpoint(self.net, x, extra, use_reentrant=False).pow(2).mean()  # VICTIM
+            total = total + checkpoint(self.net, x, extra, use_reentrant=False).pow(2).mean()
         total.backward()
 
 

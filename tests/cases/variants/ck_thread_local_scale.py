@@ -22,7 +22,7 @@ class Scaled(nn.Module):
 
 def go(worker):
     torch.manual_seed(0)
-    local.scale = 0.5  # CULPRIT
+    local.scale = 0.5  # ALSO
     net = Scaled()
     y = checkpoint(net, torch.randn(3, 4), use_reentrant=False).sum()
     failed = []
@@ -34,7 +34,7 @@ def go(worker):
             failed.append(error)
 
     if worker:
-        thread = threading.Thread(target=work)  # ALSO
+        thread = threading.Thread(target=work)  # CULPRIT
         thread.start()
         thread.join()
     else:

@@ -14,7 +14,7 @@ class Router(nn.Module):
     def forward(self, x):
         p = self.gate(x).softmax(-1)
         spread = p.mean(0).square().sum()
-        self.balance = spread  # CULPRIT
+        self.balance = spread  # VICTIM
         return x * p
 
 
@@ -22,8 +22,8 @@ def go(c):
     torch.manual_seed(0)
     router = Router()
     x = torch.rand(3, 4, requires_grad=True)
-    y = checkpoint(router, x, use_reentrant=c)
-    loss = y.square().mean() + 0.1 * router.balance  # VICTIM
+    y = checkpoint(router, x, use_reentrant=c)  # CULPRIT
+    loss = y.square().mean() + 0.1 * router.balance  # ALSO
     loss.backward()
     return {n: p.grad for n, p in router.named_parameters()}
 

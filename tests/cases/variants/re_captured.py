@@ -12,9 +12,9 @@ def go(c):
     gate = net(x).sigmoid()  # VICTIM
 
     def gated(h):
-        return (h * gate).tanh()  # CULPRIT
+        return (h * gate).tanh()  # ALSO
 
-    y = checkpoint(gated, x, use_reentrant=c)
+    y = checkpoint(gated, x, use_reentrant=c)  # CULPRIT
     (y.sum() + gate.mean()).backward()
     return {n: p.grad for n, p in net.named_parameters()}
 
