@@ -62,7 +62,7 @@ class ModuleTable:
         self, tensors: Mapping[str, Any], module_name: str, module_id: int, *, buffer: bool
     ) -> None:
         recorder = self._recorder
-        thread = recorder.threads.state().number
+        thread = recorder.threads.local.state.number
         for name, tensor in tensors.items():
             if tensor is not None and not torch.nn.parameter.is_lazy(tensor):
                 tensor_id = recorder.tensors.number(tensor)
@@ -133,7 +133,7 @@ class ModuleTable:
         recorder = self._recorder
         try:
             number = _sequence_nr()
-            state = recorder.threads.state(number)
+            state = recorder.threads.local.state
             module_id = self.number(module, state)
             if module_id is None:
                 return None
@@ -158,7 +158,7 @@ class ModuleTable:
         """Record that a module's forward ended (``output`` is None when it raised)."""
         recorder = self._recorder
         try:
-            state = recorder.threads.state()
+            state = recorder.threads.local.state
             calls = state.calls
             depth, marks = opened
             del state.marks[marks:]

@@ -112,7 +112,7 @@ class LeafTable:
         with _NoFunctions(), below_autograd(self._recorder) as allowed:
             if not allowed:
                 return
-            thread = self._recorder.threads.state().number
+            thread = self._recorder.threads.local.state.number
             groups: dict[Any, list[Read]] = {}
             for read in [*self._losses, *self._gradients()]:
                 double = read[3].dtype in {torch.float64, torch.complex128}

@@ -79,7 +79,7 @@ class NodeTable:
         """
         self._walk += 1
         wide = self._recorder.saves.wide
-        thread = self._recorder.threads.state().number
+        thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
         # Each node's tag, and the numbers of its next nodes; lists in a list would keep the
         # garbage collector busy.

@@ -130,7 +130,7 @@ class SlotTable:
 
     def release(self, tag: NodeTag) -> None:
         """Record that a node gave its saved tensors up."""
-        thread = self._recorder.threads.state().number
+        thread = self._recorder.threads.local.state.number
         released = self._recorder.saves.released
         for slot in tag.saved:
             released(slot[0], thread)

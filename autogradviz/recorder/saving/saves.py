@@ -150,7 +150,7 @@ class SaveTable:
         saved_id = self._count
         self._count += 1
         self._tell_saved(
-            recorder.threads.state().number, stack_id, saved_id, node_id, sequence_nr, slot,
+            recorder.threads.local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
         )  # fmt: skip
         return saved_id
@@ -213,7 +213,7 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self._tell_released(self._recorder.threads.state().number, None, other.saved_id)
+                    self._tell_released(self._recorder.threads.local.state.number, None, other.saved_id)
                 self._drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
