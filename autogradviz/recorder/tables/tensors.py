@@ -1,11 +1,11 @@
 """Tensors and storages, numbered without holding them.
 
 NOTE [ Which storage is this? ]
-A storage's address is reused as soon as it is freed, so an address alone would make two tensors
-one. PyTorch keeps a storage's Python object as long as the storage, so a weak reference to that
-object says when the storage dies, before its address can be used again. The weak references that
-PyTorch itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a
-thousand small holes between the user's tensors, which cost a backward a tenth of its memory.
+PyTorch keeps a storage's Python object as long as the storage, so its address tells which storage
+it is. That is used anew as soon as the storage is freed, and would alone make two tensors one; a
+weak reference says when the storage dies, before that can happen. The weak references that PyTorch
+itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small
+holes between the user's tensors, which cost a backward a tenth of its memory.
 
 A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the
 object that autograd saved are the same window, and the same tensor here.
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 shape_of: Any = torch._C.TensorBase.__dict__["shape"].__get__  # noqa: SLF001
 """A tensor's shape; a class may have put one of its own over it, as lazy parameters' has."""
 
-_storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] # noqa: SLF001
 MAX_WINDOWS: Final = 50_000
 """More windows on living storages than this are not all remembered in a long recording."""
 
+_Tensor: Final = torch.Tensor
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 """PyTorch's own classes: asking such a tensor runs nobody's Python code."""
 
@@ -119,15 +119,16 @@ class TensorTable:
             self._bury()
         kind = type(tensor)
         try:
-            if kind in PLAIN_TENSORS:
+            if kind is _Tensor or kind in PLAIN_TENSORS:
                 window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
-            elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            elif kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return self._opaque(kind)
             else:
                 window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
-            address = _storage_address(tensor)
+            storage = tensor.untyped_storage()
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
+        address = id(storage)
         known = self._storages.get(address)
         if known is not None:
             if known[0] == window:
@@ -135,18 +136,20 @@ class TensorTable:
             found = self._ids.get((address, *window))
             if found is not None:
                 return found
-        return self._define(address, window, tensor)
+        return self._define(storage, window, tensor)
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
-    def _define(self, address: int, window: Window, tensor: torch.Tensor) -> int:
+    def _define(self, storage: torch.UntypedStorage, window: Window, tensor: torch.Tensor) -> int:
         # The tuple is equal to the size, and no load on the garbage collector.
         window, shape, word, nbytes = self._described.get(window) or self._describe(window, tensor)
-        storage = tensor.untyped_storage()
-        with self._lock:
+        address = id(storage)
+        lock = self._lock
+        lock.acquire()  # which costs half of what a with block does
+        try:
             known = self._storages.get(address)
             storage_id = self._storage_count if known is None else known[2]
             tensor_id = self._count
@@ -162,6 +165,8 @@ class TensorTable:
                 key = (address, *window)
                 self._ids[key] = tensor_id
                 self._others.setdefault(address, []).append(key)
+        finally:
+            lock.release()
         self._tell(
             self._threads.local.state.number, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
