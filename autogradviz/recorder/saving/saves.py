@@ -211,7 +211,9 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self.tell_released(self._recorder.threads.local.state.number, None, other.saved_id)
+                    self.tell_released(
+                        self._recorder.threads.local.state.number, None, other.saved_id
+                    )
                 self._drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
