@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
 from autogradviz.recorder.dynamo import hidden, swap_remembered_call, transparent
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_Parameter: Final = torch.nn.Parameter
+MAX_DEPTH: Final = 1_000
+"""Modules that stand deeper in one another stand in themselves."""
+
 _get_tracing_state = torch._C._get_tracing_state  # noqa: SLF001
 
 
@@ -43,35 +48,47 @@ class ModuleTable:
 
     def add_root(self, module: torch.nn.Module, name: str) -> None:
         """Number a module and everything in it; ``name`` goes before their own names."""
-        numbers: dict[str, int] = {}
-        found = list(module.named_modules(remove_duplicate=False))
-        for path, child in found:
+        found: list[tuple[str, torch.nn.Module, int]] = []
+        # Not ``named_modules``: its generators, one in another, cost as much as all the rest.
+        waiting: list[tuple[str, torch.nn.Module, int | None, int]] = [(name, module, None, 0)]
+        while waiting:
+            path, child, parent, depth = waiting.pop()
+            if depth > MAX_DEPTH:
+                message = f"modules stand more than {MAX_DEPTH} deep in one another"
+                raise RecursionError(message)
             known = self.find(child)
             if known is None:
-                parent = numbers.get(path.rpartition(".")[0]) if path else None
-                known = self._add(child, _join(name, path), parent)
-            numbers[path] = known
+                known = self._add(child, path, parent)
+            found.append((path, child, known))
+            if child._modules:  # noqa: SLF001 - as named_modules reads it
+                below = [
+                    (f"{path}.{label}" if path else label, each, known, depth + 1)
+                    for label, each in child._modules.items()  # noqa: SLF001
+                    if each is not None
+                ]
+                waiting += reversed(below)
         with _NoFunctions():
             for buffer in (False, True):
-                for path, child in found:
+                for path, child, known in found:
                     tensors = child._buffers if buffer else child._parameters  # noqa: SLF001
                     if tensors:
-                        self._add_tensors(tensors, _join(name, path), numbers[path], buffer=buffer)
+                        self._add_tensors(tensors, path, known, buffer=buffer)
 
     def _add_tensors(
         self, tensors: Mapping[str, Any], module_name: str, module_id: int, *, buffer: bool
     ) -> None:
         recorder = self._recorder
-        thread = recorder.threads.state().number
+        number, met, tell = recorder.tensors.number, recorder.leaves.met, self._tell_parameter
+        thread = recorder.threads.local.state.number
         for name, tensor in tensors.items():
-            if tensor is not None and not torch.nn.parameter.is_lazy(tensor):
-                tensor_id = recorder.tensors.number(tensor)
-                if not buffer:
-                    recorder.leaves.met(tensor_id, tensor)
-                self._tell_parameter(
-                    thread, None, tensor_id, module_id, _join(module_name, name), buffer,
-                    tensor.requires_grad,
-                )  # fmt: skip
+            if tensor is None or (type(tensor) is not _Parameter and is_lazy(tensor)):
+                continue
+            tensor_id = number(tensor)
+            requires = tensor.requires_grad
+            if not buffer:
+                met(tensor_id, tensor)
+            path = f"{module_name}.{name}" if module_name else name
+            tell(thread, None, tensor_id, module_id, path, buffer, requires)
 
     def find(self, module: torch.nn.Module) -> int | None:
         """Return a module's number, None for one that was never met."""
@@ -133,7 +150,7 @@ class ModuleTable:
         recorder = self._recorder
         try:
             number = _sequence_nr()
-            state = recorder.threads.state(number)
+            state = recorder.threads.local.state
             module_id = self.number(module, state)
             if module_id is None:
                 return None
@@ -158,7 +175,7 @@ class ModuleTable:
         """Record that a module's forward ended (``output`` is None when it raised)."""
         recorder = self._recorder
         try:
-            state = recorder.threads.state()
+            state = recorder.threads.local.state
             calls = state.calls
             depth, marks = opened
             del state.marks[marks:]
@@ -170,10 +187,6 @@ class ModuleTable:
                 recorder.newest.remember(output)
         except Exception as error:  # noqa: BLE001
             recorder.fail("modules", error)
-
-
-def _join(name: str, path: str) -> str:
-    return f"{name}.{path}" if name and path else name or path
 
 
 @contextmanager

@@ -6,7 +6,6 @@ wrong in here becomes a ``RecorderFailed`` event and one warning when the record
 
 from __future__ import annotations
 
-import itertools
 import platform
 import sys
 import time
@@ -50,6 +49,7 @@ from autogradviz.recorder.seams import require_seams
 from autogradviz.recorder.tables.stacks import StackTable
 from autogradviz.recorder.tables.tensors import TensorTable
 from autogradviz.recorder.tables.versions import VersionTable
+from autogradviz.recorder.telling import Tally
 from autogradviz.recorder.threads import ThreadTable
 
 if TYPE_CHECKING:
@@ -88,14 +88,10 @@ class Recorder:
         self.with_stacks = stacks
         self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
         self.with_values = values
-        self.began_ns = perf_counter_ns()
-        self.event_count = 0
+        self.tally = Tally(self._filled)
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
-        self.due = sys.maxsize
-        """The event before which the keeper is called."""
         self.limited = False
-        self._counter = itertools.count()
-        self._tell: dict[type[Event], Callable[..., None]] = {}
+        self._tell: dict[type[Event], Callable[..., int]] = {}
         self.failures = Failures()
         self._installed = ExitStack()
         self.newest = NewestResults()
@@ -140,7 +136,7 @@ class Recorder:
     def _begin(self, model: torch.nn.Module | None, outermost: int) -> None:
         self.gate.recorder = self
         self.stacks.outermost = outermost
-        self.threads.state(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
+        self.threads.state().sequence_nr = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
         options = [name for name in ("ops", "stacks", "values") if getattr(self, f"with_{name}")]
         self.emit(
             RecordingStarted,
@@ -187,8 +183,8 @@ class Recorder:
         self._append_to(log, RecordingEnded, on_disk + len(log))
 
     def _append_to(self, log: Log, kind: type[Event], *values: Any) -> None:
-        now, thread = perf_counter_ns() - self.began_ns, self.threads.state().number
-        log.extend_rows(kind, [(self.next_seq(), now, thread, None, *values)])
+        now, thread = perf_counter_ns() - self.tally.began_ns, self.threads.state().number
+        log.extend_rows(kind, [(self.tally.next(), now, thread, None, *values)])
 
     def held(self) -> Log:
         """Return a log of what is kept now; the recording goes on, unless in a forked child."""
@@ -222,7 +218,7 @@ class Recorder:
         self.with_ops = self.with_stacks = False
         try:
             self._begin(model, 0)
-            self.due = sys.maxsize  # nothing grows on: what is sealed would be opened at once
+            self.tally.due = sys.maxsize  # nothing grows on: what is sealed would be opened at once
             with torch._C.DisableTorchFunction():  # noqa: SLF001
                 self.nodes.walk(roots)
             self.emit(RecordingEnded, self.event_count)
@@ -234,13 +230,10 @@ class Recorder:
         self.log.sort()
         return self.log
 
-    def next_seq(self) -> int:
-        """Return the number of the event that is about to be appended."""
-        seq = next(self._counter)
-        self.event_count = seq + 1
-        if seq >= self.due:
-            self._filled(seq)
-        return seq
+    @property
+    def event_count(self) -> int:
+        """How many events there were."""
+        return self.tally.newest + 1
 
     def _filled(self, seq: int) -> None:
         if self.keeper is not None:
@@ -259,22 +252,12 @@ class Recorder:
         tell = self._tell.get(kind) or self._tell.setdefault(kind, self.teller(kind))
         tell(thread, stack_id, *values)
 
-    def teller(self, kind: type[Event]) -> Callable[..., None]:
-        """Return the function that appends one event of a kind.
+    def teller(self, kind: type[Event]) -> Callable[..., int]:
+        """Return the function that appends one event of a kind, and returns its number.
 
         It takes the thread, the stack and the event's own fields, in their order.
         """
-        append = self.log.appender(kind)
-        counter, began_ns, now_ns = self._counter, self.began_ns, perf_counter_ns
-
-        def tell(*values: Any) -> None:
-            seq = next(counter)
-            self.event_count = seq + 1
-            if seq >= self.due:
-                self._filled(seq)
-            append((seq, now_ns() - began_ns) + values)  # noqa: RUF005 - a star costs a list
-
-        return tell
+        return self.tally.teller(self.log, kind)
 
     @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:

@@ -24,7 +24,6 @@ _NAMES: Final = (
     "_C._current_autograd_node",
     "_C._current_graph_task_id",
     "_C._increment_version",
-    "_C._storage_address",
     "_C.DisableTorchFunction",
     "_C._AutoDispatchBelowAutograd",
     "_C._DisableTorchDispatch",

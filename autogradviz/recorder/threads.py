@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,26 +46,33 @@ class ThreadState:
         return self.regions[-1] if self.regions else (None, None)
 
 
+class _Local(threading.local):
+    """What each thread has to itself: made when the thread first asks."""
+
+    def __init__(self, table: ThreadTable) -> None:
+        self.state = table.new()
+
+
 class ThreadTable:
     """One state a thread, numbered in the order of appearance."""
 
     def __init__(self) -> None:
-        self._local = threading.local()
         self._lock = threading.Lock()
         self._count = 0
         self._states: WeakSet[ThreadState] = WeakSet()  # a thread's own dies with it
+        self.local = _Local(self)
 
-    def state(self, sequence_nr: int = 0) -> ThreadState:
-        """Return the calling thread's state."""
-        try:
-            return self._local.state  # type: ignore[no-any-return]
-        except AttributeError:
-            with self._lock:
-                state = ThreadState(self._count, sequence_nr)
-                self._count += 1
-                self._states.add(state)
-            self._local.state = state
-            return state
+    def state(self) -> ThreadState:
+        """Return the calling thread's state; where it counts, ``local.state`` is a call less."""
+        return self.local.state
+
+    def new(self) -> ThreadState:
+        """Return a state for a thread that has none."""
+        with self._lock:
+            state = ThreadState(self._count, torch._C._autograd._get_sequence_nr())  # noqa: SLF001
+            self._count += 1
+            self._states.add(state)
+        return state
 
     def __iter__(self) -> Iterator[ThreadState]:
         return iter(list(self._states))

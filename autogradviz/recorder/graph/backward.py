@@ -85,7 +85,7 @@ class BackwardTable:
     def begin(self, outputs: Sequence[Any], arguments: tuple[Any, ...], named: Any) -> Entry:
         """Look at the graph and hook it; the engine is about to run."""
         recorder = self._recorder
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         options = _engine_options(arguments, named)
         entry = Entry(self._count, state, keep_graph=options["retain_graph"])
         self._count += 1
@@ -182,7 +182,7 @@ class BackwardTable:
         """Hear from a node that is about to run."""
         recorder = self._recorder
         try:
-            state = recorder.threads.state()
+            state = recorder.threads.local.state
             entry = self._by_task.get(_graph_task()) or self.entry_of(state)
             if entry is None:
                 return
@@ -221,7 +221,7 @@ class BackwardTable:
     def entered(self, node: Any) -> None:
         """Record that the engine has come to a node, when its first hook runs before ours."""
         recorder = self._recorder
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         tag = None if node is None else node.metadata.get(recorder.gate)
         if state.running and (tag is None or state.running[-1][1] != tag.node_id):
             entry = self.entry_of(state)

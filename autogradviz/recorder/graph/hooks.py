@@ -101,7 +101,7 @@ class WatchedHook:
         node = _current_node()
         metadata: Any = None if node is None else node.metadata
         tag = None if metadata is None else metadata.get(recorder.gate)
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         entry = recorder.backwards.entry_of(state)
         recorder.emit(
             HookRan, self._hook_id, kind, None if entry is None else entry.backward_id,

@@ -12,10 +12,10 @@ that nothing waits for the device in between.
 
 from __future__ import annotations
 
-import math
 import weakref
 from contextlib import contextmanager
 from itertools import takewhile
+from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     Read = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
 
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
-_WIDER: Final = {False: torch.float32, True: torch.float64}  # by whether it is double
+_WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
+"""Types that are not summed in float32."""
 MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
@@ -110,18 +111,21 @@ class LeafTable:
     def read(self) -> None:
         """Record the norms of losses, and of the gradients that leaves were left with."""
         with _NoFunctions(), below_autograd():
-            thread = self._recorder.threads.state().number
+            thread = self._recorder.threads.local.state.number
             groups: dict[Any, list[Read]] = {}
             for read in [*self._losses, *self._gradients()]:
-                double = read[3].dtype in {torch.float64, torch.complex128}
-                groups.setdefault((read[3].device, double), []).append(read)
-            for (_, double), group in groups.items():
-                found = [_real(tensor) for *_, tensor in group]
-                norms = torch._foreach_norm(found, 2, _WIDER[double])  # noqa: SLF001
+                tensor = read[3]
+                where = None if tensor.is_cpu else tensor.device
+                groups.setdefault((where, tensor.dtype), []).append(read)
+            for (_, dtype), group in groups.items():
+                found = [read[3] for read in group]
+                if dtype.is_complex:
+                    found = [torch.view_as_real(tensor) for tensor in found]
+                norms = torch._foreach_norm(found, 2, _WIDER.get(dtype, torch.float32))  # noqa: SLF001
                 for (backward_id, tensor_id, place, _), tensor, norm in zip(
                     group, found, torch.stack(norms).tolist(), strict=True
                 ):
-                    checked = norm if math.isfinite(norm) else _checked(norm, tensor)
+                    checked = norm if isfinite(norm) else _checked(norm, tensor)
                     self._tell_norm(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
         self.reached.clear()
@@ -153,15 +157,11 @@ class LeafTable:
                 yield one
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:
     """Return a norm that is not finite again, None unless only the squares overflowed."""
     if bool(torch.isfinite(tensor).all()):
         norm = float(torch.linalg.vector_norm(tensor, 2, dtype=torch.float64))
-    return norm if math.isfinite(norm) else None
+    return norm if isfinite(norm) else None
 
 
 @contextmanager

@@ -10,13 +10,14 @@ it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
 from autogradviz.recorder.graph.customs import look_at_context
+from autogradviz.recorder.graph.slots import Slots, slots_of
 from autogradviz.recorder.graph.tags import NodeTag
 from autogradviz.recorder.operators.ops import MODE_SENSITIVE
 
@@ -27,7 +28,25 @@ if TYPE_CHECKING:
 
 SAFE_DEPTH: Final = 15_000
 NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
+_Tensor: Final = torch.Tensor
 _LAST: Final = 1  # orders are negative sequence numbers
+
+
+class _Kind(NamedTuple):
+    """What nodes of one type share."""
+
+    full: str  # "torch::autograd::AccumulateGrad"
+    name: str  # "AccumulateGrad"
+    mode_sensitive: bool
+    slots: Slots
+    custom: bool  # a Function's, in Python
+
+
+def _kind_of(node: Any) -> _Kind:
+    full, kind = node.name(), type(node)
+    name = full.rpartition("::")[2]
+    custom = issubclass(kind, FunctionCtx)
+    return _Kind(full, name, name in MODE_SENSITIVE, slots_of(kind), custom)
 
 
 class NodeTable:
@@ -38,7 +57,7 @@ class NodeTable:
         self._count = 0
         self._walk = 0
         self._tell_seen = recorder.teller(NodeSeen)
-        self._names: dict[str, tuple[str, bool]] = {}  # short, and whether mode sensitive
+        self._kinds: dict[type, _Kind] = {}
         self._too_deep = False
         self.oldest = 0
         """Nodes told of before this event are told of anew: the log has let them go."""
@@ -79,7 +98,7 @@ class NodeTable:
         """
         self._walk += 1
         wide = self._recorder.saves.wide
-        thread = self._recorder.threads.state().number
+        thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
         # Each node's tag, and the numbers of its next nodes; lists in a list would keep the
         # garbage collector busy.
@@ -98,11 +117,9 @@ class NodeTable:
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
-            following = node.next_functions
-            next_ids = self._follow(heap, following, tag.depth + 1)
+            next_ids, next_inputs = self._follow(heap, node.next_functions, tag.depth + 1)
             if tag.seen < self.oldest:
                 sequence_nr = None if order == _LAST else -order
-                next_inputs = tuple([index for _, index in following])
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
             if visit is not None:
                 visit(node, tag)
@@ -117,11 +134,18 @@ class NodeTable:
                 self._stop_below(tag)
                 self._too_deep = True
 
-    def _follow(self, heap: list[Any], following: Any, depth: int) -> tuple[int, ...]:
-        """Queue a node's next nodes, which stand at a depth; return their numbers."""
+    def _follow(
+        self, heap: list[Any], following: Any, depth: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Queue a node's next nodes, which stand at a depth.
+
+        Returns:
+            Their numbers, and which input of each the gradient feeds.
+        """
         gate, walk = self._recorder.gate, self._walk
-        ids = []
-        for child, _ in following:
+        ids, inputs = [], []
+        for child, place in following:
+            inputs.append(place)
             if child is None:
                 ids.append(NO_ID)
                 continue
@@ -134,10 +158,12 @@ class NodeTable:
             if tag.walk != walk:
                 tag.walk = walk
                 tag.depth = depth
-                heapq.heappush(heap, (_order(child), tag.node_id, child, tag))
+                number = child._sequence_nr()  # noqa: SLF001 - has no public name
+                order = _LAST if number == NO_SEQUENCE else -number
+                heapq.heappush(heap, (order, tag.node_id, child, tag))
             elif depth > tag.depth:
                 tag.depth = depth
-        return tuple(ids)
+        return tuple(ids), tuple(inputs)
 
     def _stop_below(self, tag: NodeTag) -> None:
         if not self._recorder.limited:
@@ -158,29 +184,30 @@ class NodeTable:
         next_inputs: tuple[int, ...],
         thread: int,
     ) -> None:
-        again, tag.seen = tag.seen >= 0, self._recorder.event_count
-        full = node.name()
-        known = self._names.get(full)
-        if known is None:
-            name = full.rpartition("::")[2]
-            known = self._names[full] = (name, name in MODE_SENSITIVE)
-        name, tag.mode_sensitive = known
+        recorder = self._recorder
+        kind = type(node)
+        known = self._kinds.get(kind)
+        if known is None or known.full != node.name():
+            known = self._kinds[kind] = _kind_of(node)
+        tag.mode_sensitive = known.mode_sensitive
         leaf_id = stack_id = None
         if sequence_nr is None:
             leaf = getattr(node, "variable", None)
-            if isinstance(leaf, torch.Tensor):
-                leaf_id = tag.leaf = self._recorder.tensors.number(leaf)
-                self._recorder.leaves.met(leaf_id, leaf)
+            if isinstance(leaf, _Tensor):
+                leaf_id = tag.leaf = recorder.tensors.number(leaf)
+                recorder.leaves.met(leaf_id, leaf)
         else:
-            stack_id = self._recorder.saves.custom.get(sequence_nr)
-        self._tell_seen(
-            thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
+            stack_id = recorder.saves.custom.get(sequence_nr)
+        again = tag.seen >= 0
+        tag.seen = self._tell_seen(
+            thread, stack_id, tag.node_id, known.name, sequence_nr, next_ids, next_inputs, leaf_id
         )
         if again:
             return
-        self._recorder.slots.look(node, tag, sequence_nr, thread, stack_id)
-        if isinstance(node, FunctionCtx):
-            look_at_context(self._recorder, node, tag.node_id)
+        if known.slots:
+            recorder.slots.look(node, tag, known.slots, sequence_nr, thread, stack_id)
+        if known.custom:
+            look_at_context(recorder, node, tag.node_id)
 
 
 def _order(node: Any) -> int:

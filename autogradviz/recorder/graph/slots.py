@@ -7,7 +7,7 @@ NOTE [ Looking at a slot ]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 _RAW: Final = "_raw_saved_"
-_known: Final[WeakKeyDictionary[type, tuple[tuple[str, str], ...]]] = WeakKeyDictionary()
+_Tensor: Final = torch.Tensor
+
+Slots: TypeAlias = tuple[tuple[str, str], ...]
+"""The slots of a type of nodes: attributes and labels."""
+
+_known: Final[WeakKeyDictionary[type, Slots]] = WeakKeyDictionary()
 
 
-def _slots_of(kind: type) -> tuple[tuple[str, str], ...]:
-    """Return the slots of a type of nodes: attributes and labels; looked up once a process."""
+def slots_of(kind: type) -> Slots:
+    """Return the slots of a type of nodes; looked up once a process."""
     names = _known.get(kind)
     if names is None:
         names = _known[kind] = tuple(
@@ -45,28 +50,32 @@ class SlotTable:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._tell_unpacked = recorder.teller(TensorUnpacked)
-        self._names: dict[type, tuple[tuple[str, str], ...]] = {}
 
     def look(
-        self, node: Any, tag: NodeTag, sequence_nr: int | None, thread: int, stack_id: int | None
+        self,
+        node: Any,
+        tag: NodeTag,
+        slots: Slots,
+        sequence_nr: int | None,
+        thread: int,
+        stack_id: int | None,
     ) -> None:
-        """Record what a node keeps."""
-        kind = type(node)
-        names = self._names.get(kind)
-        if names is None:
-            names = self._names[kind] = _slots_of(kind)
+        """Record what a node keeps in its slots."""
         saved: list[Slot] = []
-        for name, label in names:
+        node_id = tag.node_id
+        for name, label in slots:
             try:
                 raw = getattr(node, name)
             except RuntimeError:  # the graph was freed
                 continue
+            if raw is None:
+                continue
             if isinstance(raw, (tuple, list)):
                 for index, slot in enumerate(raw):
-                    where = (tag.node_id, sequence_nr, f"{label}[{index}]")
+                    where = (node_id, sequence_nr, f"{label}[{index}]")
                     self._look_at(saved, name, index, slot, where, thread, stack_id)
-            elif raw is not None:
-                where = (tag.node_id, sequence_nr, label)
+            else:
+                where = (node_id, sequence_nr, label)
                 self._look_at(saved, name, None, raw, where, thread, stack_id)
         if saved:
             tag.saved = tuple(saved)
@@ -81,36 +90,41 @@ class SlotTable:
         thread: int,
         stack_id: int | None,
     ) -> None:
-        recorder = self._recorder
-        saves = recorder.saves
         kept = slot.data
-        node_id, sequence_nr, label = where
         if slot.unpack_hook is not None:
-            save = saves.slot_found(kept, node_id, label, sequence_nr)
-            if save is not None:
-                saved.append((save.saved_id, "", None, save.version, None))
-            else:  # packed before the recording, or by hooks put on this one slot
-                known = kept if isinstance(kept, torch.Tensor) else None
-                saved_id = saves.new(
-                    known, packed_by="user", node_id=node_id, sequence_nr=sequence_nr, slot=label
-                )
-                saved.append((saved_id, "", None, None, None))
+            saved.append(self._look_behind_hook(kept, *where))
             return
-        if not isinstance(kept, torch.Tensor):
+        if not isinstance(kept, _Tensor):
             return
-        tensors, versions = recorder.tensors, recorder.versions
+        recorder = self._recorder
+        saves, tensors = recorder.saves, recorder.tensors
+        sequence_nr = where[1]
         tensor_id = tensors.number(kept)
         version = saved_hash = None
-        if sequence_nr is not None:
+        if sequence_nr is not None and saves.ops:
             version = saves.version_saved(sequence_nr, tensor_id)
             if recorder.with_values:
                 saved_hash = saves.hash_saved(sequence_nr, tensor_id)
         seen = version_of(kept)
-        versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
+        recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
         saved_id = saves.found(tensor_id, version, *where, thread, stack_id)
         saved.append((saved_id, attribute, index, version, saved_hash))
+
+    def _look_behind_hook(
+        self, kept: Any, node_id: int, sequence_nr: int | None, label: str
+    ) -> Slot:
+        saves = self._recorder.saves
+        save = saves.slot_found(kept, node_id, label, sequence_nr)
+        if save is not None:
+            return (save.saved_id, "", None, save.version, None)
+        # Packed before the recording, or by hooks put on this one slot.
+        known = kept if isinstance(kept, _Tensor) else None
+        saved_id = saves.new(
+            known, packed_by="user", node_id=node_id, sequence_nr=sequence_nr, slot=label
+        )
+        return (saved_id, "", None, None, None)
 
     def read_versions(self, node: Any, tag: NodeTag, thread: int) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
@@ -120,7 +134,7 @@ class SlotTable:
                 continue
             raw = getattr(node, attribute)
             kept = (raw if place is None else raw[place]).data
-            if isinstance(kept, torch.Tensor):
+            if isinstance(kept, _Tensor):
                 seen = version_of(kept)
                 self._tell_unpacked(
                     thread, None, saved_id, node_id, version,
@@ -130,8 +144,11 @@ class SlotTable:
 
     def release(self, tag: NodeTag) -> None:
         """Record that a node gave its saved tensors up."""
-        thread = self._recorder.threads.state().number
-        released = self._recorder.saves.released
-        for slot in tag.saved:
-            released(slot[0], thread)
+        thread = self._recorder.threads.local.state.number
+        saves = self._recorder.saves
+        for saved_id, attribute, *_ in tag.saved:
+            if attribute:
+                saves.tell_released(thread, None, saved_id)
+            else:
+                saves.released(saved_id, thread)
         tag.saved = ()

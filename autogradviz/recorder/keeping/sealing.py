@@ -56,7 +56,7 @@ class Attendant:
         self._batch = batch
         self._busy = threading.Lock()
         recorder.steps.listeners.append(self.step_ended)
-        recorder.due = batch
+        recorder.tally.due = batch
 
     def step_ended(self, end_seq: int) -> None:
         """Do what is due after a step; ``end_seq`` is the number of the first event after it."""
@@ -69,7 +69,7 @@ class Attendant:
 
     def filled(self, seq: int) -> None:
         """Do what is due in the middle of a step; ``seq`` is the newest event's number."""
-        self._recorder.due = seq + self._batch
+        self._recorder.tally.due = seq + self._batch
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
@@ -91,7 +91,7 @@ class Attendant:
 
     def abandon(self) -> None:
         """Leave everything as it is: this process is a copy of the one that records."""
-        self._recorder.due = sys.maxsize
+        self._recorder.tally.due = sys.maxsize
 
     def lost(self, log: Log) -> str | None:  # noqa: ARG002 - others lose some
         """Return what is not in a log of what is kept, in one line."""

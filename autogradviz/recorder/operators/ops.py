@@ -143,7 +143,7 @@ class OpMode(TorchDispatchMode):
         try:
             signature = SIGNATURES.get(id(func)) or signature_of(func)
             now = _sequence_nr()
-            state = recorder.threads.state(now)
+            state = recorder.threads.local.state
             # The node exists before its op is dispatched (counter - 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
             fresh = now > state.sequence_nr
@@ -225,9 +225,9 @@ class OpMode(TorchDispatchMode):
                 phase = "recompute"
             else:
                 phase = "forward" if _graph_task() == -1 else "backward"
-            seq = recorder.next_seq()
+            seq = recorder.tally.next()
             row = (
-                seq, started - recorder.began_ns, state.number, stack_id,
+                seq, started - recorder.tally.began_ns, state.number, stack_id,
                 signature.name, phase, taken, taken_versions, given, given_versions,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
                 hashes, given_hashes, ended - started, created,

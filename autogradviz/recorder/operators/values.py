@@ -36,6 +36,7 @@ _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd  # noqa: SLF001
 _BelowModes = torch._C._DisableTorchDispatch  # noqa: SLF001
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
+_STRIDED: Final = torch.strided
 _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
 _MIXER: Final = 0x9E3779B97F4A7C15
@@ -129,17 +130,20 @@ def readable(tensor: torch.Tensor) -> bool:
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in PLAIN_TENSORS or tensor.layout != torch.strided or tensor.numel() == 0:
+    if type(tensor) not in PLAIN_TENSORS or tensor.layout is not _STRIDED:
+        return False
+    entries = tensor.numel()
+    if entries == 0 or tensor.is_meta or _is_wrapped(tensor):
         return False
     # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
     if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
         return False
-    if tensor.device.type == "meta" or _is_wrapped(tensor):
-        return False
     # Sharded modules free a parameter's memory, and get it anew before they use it again.
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = tensor.storage_offset() + sum((length - 1) * step for length, step in steps)
-    return (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    if not tensor.is_contiguous():
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        entries = 1 + sum((length - 1) * step for length, step in steps)
+    end = tensor.storage_offset() + entries
+    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 @contextmanager

@@ -83,17 +83,17 @@ class RegionTable:
             region = None if target is None else self._region_of.get(target)
             return "recompute", region, recompute_id
         if isinstance(hooks, _swap_with_cloned):
-            return "allow_mutation", *self._recorder.threads.state().region
+            return "allow_mutation", *self._recorder.threads.local.state.region
         if isinstance(hooks, save_on_cpu):
-            return "offload", *self._recorder.threads.state().region
-        return "user", *self._recorder.threads.state().region
+            return "offload", *self._recorder.threads.local.state.region
+        return "user", *self._recorder.threads.local.state.region
 
     def entered(
         self, hooks: Any, packed_by: PackedBy, region: int | None, again: int | None
     ) -> None:
         """Record that a region's forward or recomputation begins."""
         recorder = self._recorder
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
         if packed_by == "checkpoint":
             frame = getattr(hooks, _FRAME, None)
@@ -146,7 +146,7 @@ class RegionTable:
     def left(self, hooks: Any, error: type[BaseException] | None) -> None:
         """Record that a region's forward or recomputation ends."""
         recorder = self._recorder
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         pairs = self._open.get(id(hooks))
         if pairs:
             recorder.emit(HooksLeft, pairs.pop())

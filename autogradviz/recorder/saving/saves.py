@@ -64,9 +64,9 @@ class SaveTable:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._tell_saved = recorder.teller(TensorSaved)
-        self._tell_released = recorder.teller(TensorReleased)
+        self.tell_released = recorder.teller(TensorReleased)
         self._count = 0
-        self._ops: dict[int, Row | list[Row]] = {}  # by sequence number
+        self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
         self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
         self.wide: set[int] = set()
@@ -82,17 +82,17 @@ class SaveTable:
         """Remember the op that created a node: its row in the log."""
         if len(row[_INPUTS]) > WIDE:
             self.wide.add(sequence_nr)
-        other = self._ops.get(sequence_nr)
+        other = self.ops.get(sequence_nr)
         if other is None:
-            self._ops[sequence_nr] = row
+            self.ops[sequence_nr] = row
         elif isinstance(other, list):
             other.append(row)
         else:  # two threads share the number
-            self._ops[sequence_nr] = [other, row]
+            self.ops[sequence_nr] = [other, row]
 
     def _created(self, sequence_nr: int) -> list[Row]:
         """Return the ops that created a node of that number, one a thread."""
-        found = self._ops.get(sequence_nr)
+        found = self.ops.get(sequence_nr)
         if found is None:
             return []
         return found if isinstance(found, list) else [found]
@@ -111,8 +111,6 @@ class SaveTable:
 
     def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return the version at which a node saved a tensor, None where nothing tells."""
-        if not self._ops:
-            return None
         candidates = self._created(sequence_nr)
         for row in candidates:
             if tensor_id in row[_OUTPUTS]:
@@ -150,7 +148,7 @@ class SaveTable:
         saved_id = self._count
         self._count += 1
         self._tell_saved(
-            recorder.threads.state().number, stack_id, saved_id, node_id, sequence_nr, slot,
+            recorder.threads.local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
         )  # fmt: skip
         return saved_id
@@ -213,7 +211,9 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self._tell_released(self._recorder.threads.state().number, None, other.saved_id)
+                    self.tell_released(
+                        self._recorder.threads.local.state.number, None, other.saved_id
+                    )
                 self._drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
@@ -253,7 +253,7 @@ class SaveTable:
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
-        self._tell_released(thread, None, saved_id)
+        self.tell_released(thread, None, saved_id)
         self._drop(saved_id)
 
     def _drop(self, saved_id: int) -> None:
@@ -268,12 +268,12 @@ class SaveTable:
 
     def forget(self, first_seq: int, first_saved_id: int) -> None:
         """Let go of ops before an event, and of hooked saves with smaller numbers."""
-        self._ops = {
+        self.ops = {
             number: ops
-            for number, ops in self._ops.items()
+            for number, ops in self.ops.items()
             if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
         }
-        self.wide &= self._ops.keys()
+        self.wide &= self.ops.keys()
         for number in list(self.custom)[:-MAX_CUSTOM]:
             del self.custom[number]
         for saved_id in [each for each in self._address_of if each < first_saved_id]:

@@ -45,7 +45,7 @@ class WatchedPack:
         if recorder is None:
             return self._hook(tensor)
         save = recorder.guarded("saved tensors", self._begin, recorder, tensor)
-        state = recorder.threads.state()
+        state = recorder.threads.local.state
         before = state.sequence_nr
         result = self._hook(tensor)
         # Ops in the hook must not pass for the one that created the node: it is still to come.
@@ -131,7 +131,7 @@ def _look(recorder: Recorder, save: Packed, result: Any, tensor: torch.Tensor) -
 
 def _running(recorder: Recorder) -> int | None:
     """Return the node that runs in this thread."""
-    state = recorder.threads.state()
+    state = recorder.threads.local.state
     return state.running[-1][1] if state.running else None
 
 

@@ -100,7 +100,7 @@ class StackTable:
             frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
         except ValueError:  # C++ alone, on a thread of its own
             frame = None
-        key = self._key(frame, (state or self._recorder.threads.state()).marks)
+        key = self._key(frame, (state or self._recorder.threads.local.state).marks)
         found = self._short.get(key)
         if found is None:
             found = self._short[key] = self._define(self._places(frame))

@@ -1,11 +1,11 @@
 """Tensors and storages, numbered without holding them.
 
 NOTE [ Which storage is this? ]
-A storage's address is reused as soon as it is freed, so an address alone would make two tensors
-one. PyTorch keeps a storage's Python object as long as the storage, so a weak reference to that
-object says when the storage dies, before its address can be used again. The weak references that
-PyTorch itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a
-thousand small holes between the user's tensors, which cost a backward a tenth of its memory.
+PyTorch keeps a storage's Python object as long as the storage, so its address tells which storage
+it is. That is used anew as soon as the storage is freed, and would alone make two tensors one; a
+weak reference says when the storage dies, before that can happen. The weak references that PyTorch
+itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small
+holes between the user's tensors, which cost a backward a tenth of its memory.
 
 A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the
 object that autograd saved are the same window, and the same tensor here.
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 shape_of: Any = torch._C.TensorBase.__dict__["shape"].__get__  # noqa: SLF001
 """A tensor's shape; a class may have put one of its own over it, as lazy parameters' has."""
 
-_storage_address: Any = torch._C._storage_address  # type: ignore[attr-defined] # noqa: SLF001
 MAX_WINDOWS: Final = 50_000
 """More windows on living storages than this are not all remembered in a long recording."""
 
+_Tensor: Final = torch.Tensor
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 """PyTorch's own classes: asking such a tensor runs nobody's Python code."""
 
@@ -53,29 +53,43 @@ def _word(dtype: torch.dtype) -> str:
 
 
 class Sparse(dict[int, int]):
-    """Stands in for an array without end, most of which has been forgotten."""
+    """Stands in for an array, most of which has been forgotten."""
+
+    end = sys.maxsize
+    """How long the array is."""
+
+    def append(self, value: int) -> None:
+        """Put a value behind all others."""
+        self[self.end] = value
+        self.end += 1
 
     def __missing__(self, number: int) -> int:
         return NO_ID
 
     def __len__(self) -> int:
-        return sys.maxsize
+        return self.end
 
 
-Window: TypeAlias = tuple[tuple[int, ...], str, int]
-"""What tensors of one shape and type share, as there are few of them: shape, dtype, bytes."""
+Window: TypeAlias = tuple[Any, tuple[int, ...], torch.dtype]
+"""Offset, shape and type."""
+
+Description: TypeAlias = tuple[Window, tuple[int, ...], str, int]
+"""What tensors of one window share, as there are few of them: window, shape, type, bytes."""
 
 
-class _Storage(weakref.ref[torch.UntypedStorage]):
-    """What is known of a storage while it lives; the first of its tensors needs no key."""
+class _Death(weakref.ref[torch.UntypedStorage]):
+    """Tells that a storage died."""
 
-    __slots__ = ("address", "number", "tensor_id", "window")
+    __slots__ = ("address",)
 
     address: int
-    number: int
-    tensor_id: int
-    window: tuple[Any, tuple[int, ...], torch.dtype]
-    """Offset, shape and type of that tensor."""
+
+
+Storage: TypeAlias = tuple[Window, int, int, _Death]
+"""What is known of a storage while it lives; the first of its tensors needs no key.
+
+That tensor's window and number, and the storage's own number.
+"""
 
 
 class TensorTable:
@@ -87,11 +101,11 @@ class TensorTable:
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._ids: dict[Any, int] = {}  # of all but the storages' first tensors
         self._others: dict[int, list[tuple[Any, ...]]] = {}  # their keys, by storages' addresses
-        self._storages: dict[int, _Storage] = {}  # the living, by address
-        self._dead: deque[_Storage] = deque()  # not forgotten yet
+        self._storages: dict[int, Storage] = {}  # the living, by address
+        self._dead: deque[_Death] = deque()  # not forgotten yet
         self._count = 0
         self._storage_count = 0
-        self._windows: dict[tuple[torch.Size, torch.dtype], Window] = {}
+        self._described: dict[Window, Description] = {}
         self.storage_of: array[int] | Sparse = array("q")
         """Storages by tensor number, NO_ID where a tensor has none."""
 
@@ -105,63 +119,67 @@ class TensorTable:
             self._bury()
         kind = type(tensor)
         try:
-            if kind in PLAIN_TENSORS:
+            if kind is _Tensor or kind in PLAIN_TENSORS:
                 window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
-            elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            elif kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return self._opaque(kind)
             else:
                 window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
-            address = _storage_address(tensor)
+            storage = tensor.untyped_storage()
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
+        address = id(storage)
         known = self._storages.get(address)
         if known is not None:
-            if known.window == window:
-                return known.tensor_id
+            if known[0] == window:
+                return known[1]
             found = self._ids.get((address, *window))
             if found is not None:
                 return found
-        return self._define(address, window, tensor)
+        return self._define(storage, window, tensor)
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
-    def _define(
-        self, address: int, window: tuple[Any, torch.Size, torch.dtype], tensor: torch.Tensor
-    ) -> int:
-        offset, size, dtype = window
+    def _define(self, storage: torch.UntypedStorage, window: Window, tensor: torch.Tensor) -> int:
         # The tuple is equal to the size, and no load on the garbage collector.
-        shape, word, nbytes = self._windows.get((size, dtype)) or self._window(tensor)
-        storage = tensor.untyped_storage()
-        with self._lock:
+        window, shape, word, nbytes = self._described.get(window) or self._describe(window, tensor)
+        address = id(storage)
+        lock = self._lock
+        lock.acquire()  # which costs half of what a with block does
+        try:
             known = self._storages.get(address)
+            storage_id = self._storage_count if known is None else known[2]
+            tensor_id = self._count
+            self._count = tensor_id + 1
+            self.storage_of.append(storage_id)
+            # Complete when they can be found: other threads look without the lock.
             if known is None:
-                known = _Storage(storage, self._dead.append)
-                known.number = storage_id = self._storage_count
                 self._storage_count = storage_id + 1
-                known.tensor_id = tensor_id = self._new(storage_id)
-                known.address = address
-                known.window = (offset, shape, dtype)
-                self._storages[address] = known  # complete: other threads look without the lock
+                death = _Death(storage, self._dead.append)
+                death.address = address
+                self._storages[address] = (window, tensor_id, storage_id, death)
             else:
-                key = (address, offset, shape, dtype)
-                storage_id = known.number
-                tensor_id = self._ids[key] = self._new(storage_id)
+                key = (address, *window)
+                self._ids[key] = tensor_id
                 self._others.setdefault(address, []).append(key)
+        finally:
+            lock.release()
         self._tell(
-            self._threads.state().number, None, tensor_id, storage_id, shape, word,
+            self._threads.local.state.number, None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
         )  # fmt: skip
         return tensor_id
 
-    def _window(self, tensor: torch.Tensor) -> Window:
-        size, dtype = shape_of(tensor), tensor.dtype
+    def _describe(self, window: Window, tensor: torch.Tensor) -> Description:
+        offset, size, dtype = window
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
-        nbytes = tensor.numel() * tensor.element_size()
-        window = self._windows[size, dtype] = (shape, _word(dtype), int(nbytes))
-        return window
+        nbytes = int(tensor.numel() * tensor.element_size())
+        window = (offset, shape, dtype)
+        found = self._described[window] = (window, shape, _word(dtype), nbytes)
+        return found
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
         size = torch.Size() if tensor.is_nested else shape_of(tensor)
@@ -178,19 +196,13 @@ class TensorTable:
         found = self._ids.get(key)
         if found is None:
             with self._lock:
-                found = self._ids[key] = self._new(NO_ID)
-            thread = self._threads.state().number
+                found = self._count
+                self._count = found + 1
+                self.storage_of.append(NO_ID)
+                self._ids[key] = found
+            thread = self._threads.local.state.number
             self._tell(thread, None, found, None, shape, dtype, device, 0, 0)
         return found
-
-    def _new(self, storage_id: int) -> int:
-        tensor_id = self._count
-        self._count += 1
-        if isinstance(self.storage_of, Sparse):
-            self.storage_of[tensor_id] = storage_id
-        else:
-            self.storage_of.append(storage_id)
-        return tensor_id
 
     def forget(self, used: AbstractSet[int]) -> None:
         """Let go of what is dead, and of the windows on living storages if those are too many.
@@ -203,18 +215,21 @@ class TensorTable:
             if len(self._ids) > MAX_WINDOWS:
                 for key in [key for key, number in self._ids.items() if number not in used]:
                     del self._ids[key]
+            if len(self._described) > MAX_WINDOWS:
+                self._described.clear()
             self.storage_of = Sparse((each, self.storage_of[each]) for each in self.living)
+            self.storage_of.end = self._count
 
     @property
     def living(self) -> AbstractSet[int]:
         """The numbers that may be used again."""
-        first = [storage.tensor_id for storage in list(self._storages.values())]
+        first = [storage[1] for storage in list(self._storages.values())]
         return {*self._ids.values(), *first}
 
     @property
     def storages(self) -> AbstractSet[int]:
         """The numbers of the storages that may be used again."""
-        return {storage.number for storage in list(self._storages.values())}
+        return {storage[2] for storage in list(self._storages.values())}
 
     def _bury(self) -> None:
         """Forget the storages that have died.
@@ -224,11 +239,11 @@ class TensorTable:
         """
         with self._lock:
             while self._dead:
-                storage = self._dead[0]
-                for key in self._others.pop(storage.address, ()):
+                death = self._dead[0]
+                for key in self._others.pop(death.address, ()):
                     self._ids.pop(key, None)
-                self._storages.pop(storage.address, None)
-                if self._dead and self._dead[0] is storage:  # no finaliser did it meanwhile
+                self._storages.pop(death.address, None)
+                if self._dead and self._dead[0] is death:  # no finaliser did it meanwhile
                     self._dead.popleft()
 
     def close(self) -> None:
