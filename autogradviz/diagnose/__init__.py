@@ -36,6 +36,8 @@ from autogradviz.diagnose.saved.hidden import find_hidden_writes
 from autogradviz.diagnose.saved.inplace import find_mutated
 from autogradviz.diagnose.saved.kept import find_kept_alive
 from autogradviz.diagnose.saved.mixed_up import find_mixed_up
+from autogradviz.diagnose.saved.other_memory import find_other_memory
+from autogradviz.diagnose.saved.read_back import find_read_back
 from autogradviz.diagnose.saved.refused import find_refused
 from autogradviz.diagnose.saved.reused import find_reused_buffers
 from autogradviz.diagnose.saved.shared_gradients import find_shared_gradient_writes
@@ -76,6 +78,8 @@ _FAMILIES: Final = (
     find_mixed_up,
     find_silent_writes,
     find_written_sparse,
+    find_read_back,
+    find_other_memory,
     find_not_finite,
     find_missing_gradients,
     find_frozen,

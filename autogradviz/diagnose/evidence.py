@@ -242,11 +242,15 @@ class Evidence:
 
         Other threads are not recorded; what they run is read from the source.
         """
+        return self.thread_write() or self.raw_write()
+
+    def thread_write(self) -> SourceLocation | None:
+        """Return a line of the user's that writes in place in a thread of its own."""
         for filename in self.user_files:
             found = writes_in_threads(filename)
             if found:
                 return source.location(filename, *found[0])
-        return self.raw_write()
+        return None
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

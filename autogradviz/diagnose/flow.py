@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Op, SourceLocation, Tensor
 
-EndKind: TypeAlias = Literal["switch", "detach", "whole numbers", "number", "fresh", "reentrant"]
+EndKind: TypeAlias = Literal[
+    "switch",
+    "detach",
+    "whole numbers",
+    "number",
+    "fresh",
+    "reentrant",
+    "backward",
+    "marked",
+]
 
 _WHOLE: Final = ("int", "uint", "bool")
+_ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _SWITCHES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
 _CONVERSIONS: Final = {"_to_copy": "a conversion to whole numbers"}
 _DECORATED: Final = "decorate_context"
@@ -36,6 +46,9 @@ _REASONS: Final[dict[EndKind, str]] = {
     "number": "It turns a tensor into a Python number, which has no history.",
     "reentrant": "With use_reentrant=True a region gets a node only where one of its own arguments "
     "requires a gradient; tensors in lists, dicts and closures do not count.",
+    "backward": "Gradients have no history of their own, unless they are computed with "
+    "create_graph=True.",
+    "marked": "A custom Function says that this result has no gradient.",
     "fresh": "It makes a new tensor of Python numbers or of NumPy's memory: without a history.",
 }
 _FIXES: Final[dict[EndKind, str]] = {
@@ -44,6 +57,8 @@ _FIXES: Final[dict[EndKind, str]] = {
     "whole numbers": "# use a smooth stand-in (softmax, sigmoid, a soft threshold)",
     "number": "# keep the tensor on the way to the loss; .item() only to print or log",
     "reentrant": "checkpoint(function, *args, use_reentrant=False)",
+    "backward": "torch.autograd.grad(loss, inputs, create_graph=True)  # or loss.backward(...)",
+    "marked": "# leave mark_non_differentiable out, and write the backward",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
 }
 
@@ -69,6 +84,8 @@ class End:
             "number": ".item()",
             "fresh": "a new tensor",
             "reentrant": "a reentrant checkpoint",
+            "marked": "mark_non_differentiable",
+            "backward": "a backward without create_graph",
         }
         return names.get(self.kind) or _CONVERSIONS.get(self.op.name, self.op.name)
 
@@ -124,6 +141,27 @@ class Flow:
         for storage_id in taken & storages(op.outputs):
             self._windows[storage_id] = end
         return end
+
+    def carried(self, op: Op) -> set[int]:
+        """Return the storages that may carry on the gradient of an operator that made a node.
+
+        What it gives in whole numbers, such as the indices of ``sort``, has none.
+        """
+        return storages(t for t in op.outputs if not t.dtype.startswith(_WHOLE))
+
+    def ends_itself(self, op: Op) -> bool:
+        """Return whether an operator ends every way, whatever it is given."""
+        whole = bool(op.outputs) and all(t.dtype.startswith(_WHOLE) for t in op.outputs)
+        return whole or op.name in _ENDING or self.switched_off(op) is not None
+
+    def without_windows(self, found: set[int]) -> set[int]:
+        """Return the storages of which nobody was seen opening a window without a history."""
+        return found - self._windows.keys()
+
+    def past_graph(self, op: Op, graded: set[int]) -> bool:
+        """Return whether an operator filled a tensor through ``.data``: the tensor stays a leaf."""
+        text = op.location.text if op.location is not None else ""
+        return ".data" in text and bool(op.written) and not storages(op.written) & graded
 
     def switched_off(self, op: Op) -> ModeChanged | None:
         """Return what had switched gradients off when an operator ran, None where they were on."""

@@ -19,6 +19,9 @@ _TAKEN: Final = frozenset(
 )
 """What is given to these shares its memory with what they return."""
 
+_WRAPS: Final = frozenset({"from_numpy", "from_dlpack", "frombuffer", "from_address"})
+"""What these return never has memory of its own."""
+
 _SHARES: Final = frozenset({"numpy", "data_ptr", "untyped_storage", "storage", "__array__"})
 """What these methods return shares the tensor's memory."""
 
@@ -137,7 +140,7 @@ def _shares(node: ast.AST, names: set[str]) -> bool:
         called = _name(node.func)
         if called in _COPIES:
             return False
-        if called in _SHARES and isinstance(node.func, ast.Attribute):
+        if called in _WRAPS or (called in _SHARES and isinstance(node.func, ast.Attribute)):
             return True
         inner = node.func.value if isinstance(node.func, ast.Attribute) else None
         return (inner is not None and _shares(inner, names)) or (
@@ -163,7 +166,9 @@ def _writes(node: ast.AST, shared: set[str]) -> bool:
         return False
     if any(word.arg == "out" and _shares(word.value, shared) for word in node.keywords):
         return True
-    if _name(node.func) not in _WRITERS and not ast.unparse(node.func).endswith(".at"):
+    name = _name(node.func)
+    in_place = name in _WRITERS or (name.endswith("_") and not name.endswith("__"))
+    if not in_place and not ast.unparse(node.func).endswith(".at"):
         return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     return any(_shares(part, shared) for part in (owner, *node.args[:1]) if part is not None)

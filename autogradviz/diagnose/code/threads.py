@@ -89,9 +89,10 @@ def _writes(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = node.func.attr
         in_place = name.endswith("_") and not name.endswith("__")
-        return in_place or any(word.arg == "out" for word in node.keywords)
+        return in_place or any(word.arg in {"out", "inplace"} for word in node.keywords)
     if isinstance(node, ast.AugAssign):
-        return not isinstance(node.value, ast.Constant) or isinstance(node.target, ast.Subscript)
+        counts = isinstance(node.value, ast.Constant) and isinstance(node.target, ast.Name)
+        return not counts
     return isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)
 
 

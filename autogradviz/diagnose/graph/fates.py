@@ -90,7 +90,7 @@ def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
         end = None if op.sequence_nr is not None else flow.end_at(op, taken)
         yield _Step(op, taken, end)
         if end is None:
-            carried |= storages(op.outputs)
+            carried |= storages(op.outputs) if op.sequence_nr is None else flow.carried(op)
 
 
 def _join(found: list[_Later]) -> _Later:

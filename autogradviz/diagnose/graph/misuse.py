@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.flow import storages
 from autogradviz.diagnose.reentrant.pitfalls import captured_graph
 from autogradviz.diagnose.wording import fit, quoted, short, slot, where
 from autogradviz.events import BackwardStarted, NodeFinished, PolicyDecided, TensorUnpacked
@@ -203,14 +204,29 @@ def _carried_over(evidence: Evidence, freed: Node) -> Op | None:
         return None
     nodes = evidence.model.graph.nodes
     crossing = [
-        source.op
+        (after, before)
         for edge in evidence.model.graph.edges
-        if (source := nodes[edge.source]).op is not None
-        and (target := nodes[edge.target]).op is not None
-        and target.op is not None
-        and target.op.seq < ended < source.op.seq
+        if (after := nodes[edge.source].op) is not None
+        and (before := nodes[edge.target].op) is not None
+        and before.seq < ended < after.seq
     ]
-    return min((op for op in crossing if op is not None), key=lambda op: op.seq, default=None)
+    if not crossing:
+        return None
+    after, before = min(crossing, key=lambda pair: pair[0].seq)
+    return after if _came_round(evidence, after, before, ended) else None
+
+
+def _came_round(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:
+    """Return whether an op takes the step before's result, as that step's own op took another.
+
+    A GAN's generator loss takes what the discriminator's took already: there the first backward
+    should have left the graph alone.
+    """
+    passed = [op for op in evidence.model.ops if op.seq < ended and op.location == after.location]
+    given = storages(before.outputs)
+    return any(op.stack_id == after.stack_id for op in passed) or (
+        bool(passed) and not any(storages(op.inputs) & given for op in passed)
+    )
 
 
 def _selective_twice(evidence: Evidence) -> Finding:

@@ -22,7 +22,7 @@ _HUGE: Final = 1e4  # of one entry, on average
 _WEIGHTS: Final = 2  # dimensions: biases and scales have gradients of their own size
 _LAYERS: Final = 3  # fewer make no trend
 _STEPS: Final = frozenset({"RoundBackward", "SignBackward", "FloorBackward", "CeilBackward",
-                           "TruncBackward", "SgnBackward"})  # fmt: skip
+                           "TruncBackward", "SgnBackward", "BernoulliBackward"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code.rewriting import rewritten
 from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.saved.by_version import began_unseen, told_versions, undetailed
 from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SLUG: Final = "saved-tensor-mutated"
 _MESSAGE: Final = "modified by an inplace operation"
-_VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
 
 
 def find_mutated(evidence: Evidence) -> Iterator[Finding]:
@@ -47,8 +46,7 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
         yield _describe(evidence, node, saved, unpack)
     if broken:
         return
-    argument = _region_argument(evidence)
-    yield argument if argument is not None else _undetailed(model, node)
+    yield _region_argument(evidence) or undetailed(evidence, node)
 
 
 def _region_argument(evidence: Evidence) -> Finding | None:
@@ -119,16 +117,20 @@ def _own_argument(evidence: Evidence, region: Region) -> Finding | None:
 
 def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
     model = evidence.model
-    writes = _writes(model, saved, unpack)
+    version = _saved_version(model, saved, unpack)
+    writes = _writes(model, saved, version, unpack)
+    unseen = began_unseen(model, saved, version)
+    thread = evidence.thread_write() if unseen else None
     write = next((entry for entry in writes if entry.location is not None), None)
-    write = write or next(iter(writes), None)
+    write = None if thread is not None else write or next(iter(writes), None)
     victim = saved.location or node.location
     named = slot(saved, node.name)
-    culprit = write.location if write is not None else None
+    culprit = thread or (write.location if write is not None else None)
     culprit = culprit or evidence.unseen_write()
     by = f"{_op_name(write)} at {short(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
-    confidence: Confidence = "certain" if write is not None and write.location else "likely"
+    proven = write is not None and write.location is not None and not unseen
+    confidence: Confidence = "certain" if proven else "likely"
     return Finding(
         slug=SLUG,
         title=f"{named} was written before backward needed it",
@@ -137,7 +139,7 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack
         explanation=fit(
             [
                 f"{node.name}{where(node.module)} saved {shape(saved.tensor)} as "
-                f'"{saved.slot}" at version {saved.version}:',
+                f'"{saved.slot}" at version {version}:',
                 quoted(victim),
                 f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
                 quoted(culprit),
@@ -155,7 +157,18 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack
     )
 
 
-def _writes(model: Model, saved: SavedTensor, unpack: Unpack) -> list[HistoryEntry]:
+def _saved_version(model: Model, saved: SavedTensor, unpack: Unpack) -> int | None:
+    """Return the version that PyTorch remembered, as its message tells, else as recorded.
+
+    Nobody sees when the forward of a custom Function ends, which is when PyTorch reads it.
+    """
+    told = told_versions(model)
+    return told.expected if told is not None and told.now == unpack.seen_version else saved.version
+
+
+def _writes(
+    model: Model, saved: SavedTensor, version: int | None, unpack: Unpack
+) -> list[HistoryEntry]:
     """Return the writes that moved the counter past the saved version, oldest first."""
     history = model.history(saved.tensor.storage_id)
     if history is None:
@@ -166,8 +179,8 @@ def _writes(model: Model, saved: SavedTensor, unpack: Unpack) -> list[HistoryEnt
         if entry.kind == "written"
         and entry.seq < unpack.seq
         and entry.version is not None
-        and saved.version is not None
-        and entry.version > saved.version
+        and version is not None
+        and entry.version > version
     ]
 
 
@@ -237,30 +250,3 @@ def _writes_part(evidence: Evidence, storage_id: int | None, write: HistoryEntry
         if tensor.storage_id == storage_id
     ]
     return any(tensor.nbytes < tensor.storage_nbytes for tensor in written)
-
-
-def _undetailed(model: Model, node: Node | None) -> Finding:
-    """Say what the message tells, where the versions were not recorded."""
-    error = model.error
-    assert error is not None
-    told = _VERSIONS.search(error.message)
-    versions = f" (version {told[2]} when saved, {told[1]} now)" if told else ""
-    victim = node.location if node is not None else None
-    name = node.name if node is not None else "A node"
-    return Finding(
-        slug=SLUG,
-        title=f"A tensor that {name} saved was written before backward needed it",
-        culprit=None,
-        victim=victim,
-        explanation=fit(
-            [
-                f"{name} saved a tensor for backward{versions}, and it was written since.",
-                quoted(victim),
-                "The write itself was not recorded: record the forward pass too, with ops=True.",
-            ]
-        ),
-        fix="saved = tensor.clone()  # before the op that saves it",
-        confidence="likely",
-        events=(error.seq,),
-        nodes=(node.node_id,) if node is not None else (),
-    )

@@ -31,6 +31,17 @@ _NEEDED_FOR: Final = {
     "LinearBackward": {"weight": 0, "input": 1},
 }
 
+# Slots that backward reads the shape of, and no content.
+_SHAPE_ONLY: Final = {
+    ("MaxPool2DWithIndicesBackward", "self"),
+    ("MaxPool3DWithIndicesBackward", "self"),
+    ("AdaptiveMaxPool2DBackward", "self"),
+    ("AdaptiveMaxPool3DBackward", "self"),
+    ("NllLossBackward", "self"),
+    ("NllLoss2DBackward", "self"),
+    ("LinalgSolveExBackward", "A"),  # its factors are saved too
+}
+
 
 def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write that went past the version counter."""
@@ -99,21 +110,28 @@ def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     }
 
 
-def _until_read(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Passage:
-    """Return what lies between a save and the backward that read it."""
-    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < unpack.seq]
+def until_read(evidence: Evidence, op: Op | None, read_seq: int) -> Passage:
+    """Return what lies between an op that saved and the backward that read it."""
+    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < read_seq]
     return Passage(
         evidence,
-        saved.op.stack_id if saved.op is not None else None,
+        op.stack_id if op is not None else None,
         began[-1].stack_id if began else None,
     )
 
 
+def unseen_writer(evidence: Evidence, op: Op | None, read_seq: int) -> SourceLocation | None:
+    """Return a line of the source that may have written, between an op and a read of it."""
+    passage = until_read(evidence, op, read_seq)
+    return evidence.raw_write(passage) or evidence.thread_write()
+
+
 def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
     gradients = computed.get(node.node_id)
-    if gradients is None:
+    kind = node.name.rstrip("0123456789")
+    if gradients is None or (kind, saved.slot) in _SHAPE_ONLY:
         return False
-    place = _NEEDED_FOR.get(node.name.rstrip("0123456789"), {}).get(saved.slot or "")
+    place = _NEEDED_FOR.get(kind, {}).get(saved.slot or "")
     return place is None or place >= len(gradients) or gradients[place]
 
 
@@ -123,11 +141,7 @@ def _describe(
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
     named = slot(saved, node.name)
     victim = saved.location or node.location
-    culprit = (
-        write.location
-        if write is not None
-        else evidence.raw_write(_until_read(evidence, saved, unpack))
-    )
+    culprit = write.location if write is not None else unseen_writer(evidence, saved.op, unpack.seq)
     return Finding(
         slug="silent-write",
         title=f"{name or named} was written before backward, past the version check",
@@ -144,12 +158,12 @@ def _describe(
                 "kernel with a raw pointer, NumPy on shared memory, another thread."
                 + (" The source has such a write:" if culprit is not None else ""),
                 quoted(culprit),
-                _why(write),
+                why(write),
                 f"so the counter still said {unpack.seen_version} when backward read the tensor: "
                 "the gradient was computed from the new values, and nothing was raised.",
             ]
         ),
-        fix=_fix(evidence, write, culprit),
+        fix=fix_for(evidence, write, culprit),
         confidence="certain" if _changed(unpack) and write and culprit else "likely",
         events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
@@ -161,7 +175,8 @@ def _without_data(culprit: SourceLocation | None) -> str:
     return text.replace(".data", "")
 
 
-def _fix(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
+def fix_for(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
+    """Return the change that fits a write past the version counter, None where none was seen."""
     if write is None:
         return (
             "# give the graph memory of its own: torch.tensor(array) or tensor.clone(),\n"
@@ -180,7 +195,8 @@ def _fix(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -
     )
 
 
-def _why(write: Op | None) -> str:
+def why(write: Op | None) -> str:
+    """Return why a write did not move the counter, as the beginning of a sentence."""
     if write is None:
         return "torch.autograd.graph.increment_version would have told PyTorch;"
     if "fused" in write.name:
