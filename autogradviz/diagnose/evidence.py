@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
+from autogradviz.diagnose.code.imports import with_imported
 from autogradviz.diagnose.code.raw_memory import raw_writes
 from autogradviz.diagnose.code.threads import writes_in_threads
 from autogradviz.events import (
@@ -220,9 +221,9 @@ class Evidence:
 
     @cached_property
     def user_files(self) -> tuple[str, ...]:
-        """Files of the user's own that appear in stacks, in order of appearance."""
+        """Files of the user's own that appear in stacks, in order, and those that they import."""
         frames = self.model.log.of(FrameSeen)
-        return tuple(dict.fromkeys(f.filename for f in frames if not f.library))
+        return with_imported(f.filename for f in frames if not f.library)
 
     def raw_write(self, passage: Passage | None = None) -> SourceLocation | None:
         """Return a line of the user's that writes memory past PyTorch, as far as source tells.

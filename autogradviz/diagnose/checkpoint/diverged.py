@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +15,21 @@ if TYPE_CHECKING:
 
     from autogradviz.diagnose.culprits.cause import Cause
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Model, OpPair, Recomputation, Region, SavedTensor, SourceLocation
+    from autogradviz.model import (
+        Model,
+        OpPair,
+        RaisedError,
+        Recomputation,
+        Region,
+        SavedTensor,
+        SourceLocation,
+    )
 
 SHOWN: Final = 4  # saved tensors listed
+
+_SHAPES: Final = re.compile(
+    r"\b(sizes?|shapes?|dtypes?|scalar type|invalid gradient)\b", re.IGNORECASE
+)
 
 _KINDS: Final = (
     (
@@ -51,6 +64,8 @@ def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     if not error.type_name.endswith("CheckpointError"):
         if again.outcome == "error" and cause is not None:
             yield _raised(evidence, region, again, cause)
+        elif cause is not None and _is_of_shapes(error) and _unfit(again):
+            yield _describe(model, region, again, cause, *_KINDS[1][1:])
         return
     kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
     # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
@@ -58,6 +73,22 @@ def find_diverged(evidence: Evidence) -> Iterator[Finding]:
         return
     slug, title = (kind[1], kind[2]) if kind else _kind_by_counts(region, again)
     yield _describe(model, region, again, cause, slug, title)
+
+
+def _is_of_shapes(error: RaisedError) -> bool:
+    """Return whether PyTorch complained of shapes or types, as a backward's formulas do."""
+    return error.type_name == "RuntimeError" and _SHAPES.search(error.message) is not None
+
+
+def _unfit(again: Recomputation) -> bool:
+    """Return whether what was not compared, and came back otherwise, does not fit the backward."""
+    return any(
+        pair.status == "changed"
+        and pair.forward is not None
+        and pair.recompute is not None
+        and [shape(t) for t in pair.forward.outputs] != [shape(t) for t in pair.recompute.outputs]
+        for pair in again.pairs
+    )
 
 
 def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cause) -> Finding:
@@ -222,6 +253,8 @@ def _saved_lines(
     again: Recomputation,
     differing: list[tuple[SavedTensor | None, SavedTensor | None]],
 ) -> list[str]:
+    if region.reentrant:  # its forward saves nothing
+        return []
     lines = [f"Saved tensors: {len(region.saved)} in forward, {len(again.saved)} in recomputation."]
     for first, second in differing[:SHOWN]:
         saved = first or second

@@ -32,6 +32,9 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
             pair = first_other(again, besides=counted)
             if pair is None:
                 pair = _saver(region, again)
+            cause = find_cause(evidence, region, again) if pair is None else None
+            if pair is None and cause is not None and _ended_otherwise(region, again):
+                pair = again.pairs[again.first_difference or 0]
             if pair is not None:
                 yield _describe(evidence, region, again, pair)
                 return
@@ -45,6 +48,18 @@ def _saver(region: Region, again: Recomputation) -> OpPair | None:
     changed = came_back_changed(region, again)
     op = changed.op if changed is not None else None
     return next((p for p in again.pairs if op is not None and p.forward is op), None)
+
+
+def _ended_otherwise(region: Region, again: Recomputation) -> bool:
+    """Return whether a reentrant region gave other values by calling other operators.
+
+    It runs to its end both times, and saves nothing in its forward that could be compared.
+    """
+    if not (region.reentrant and region.ops and again.ops and again.outcome == "completed"):
+        return False
+    first, last = region.ops[-1], again.ops[-1]
+    known = first.output_hashes and last.output_hashes and not (first.written or last.written)
+    return bool(known) and first.output_hashes != last.output_hashes
 
 
 def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: OpPair) -> Finding:

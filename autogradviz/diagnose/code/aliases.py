@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.code.source import functions, is_named, own_nodes
+from autogradviz.diagnose.code.source import functions, is_named, last_name, own_nodes, says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,24 +58,22 @@ def _gives(value: ast.AST, name: str) -> bool:
         return any(_gives(part, name) for part in value.values)
     if isinstance(value, ast.IfExp):
         return _gives(value.body, name) or _gives(value.orelse, name)
+    if isinstance(value, (ast.Tuple, ast.List)):  # for each in (first, second): ...
+        return any(_gives(part, name) for part in value.elts)
     # by its name in an instance's dictionary
-    by_key = isinstance(value, ast.Subscript) and _says(value.slice, name)
+    by_key = isinstance(value, ast.Subscript) and says(value.slice, name)
     return by_key or is_named(value, name)
 
 
 def _call_gives(value: ast.Call, name: str) -> bool:
     called = value.func
     if isinstance(called, ast.Attribute):
-        by_name = called.attr in _BY_NAME and bool(value.args) and _says(value.args[0], name)
+        by_name = called.attr in _BY_NAME and bool(value.args) and says(value.args[0], name)
         return by_name or (called.attr in _SAME | {"setdefault"} and _gives(called.value, name))
     known = last_name(called)
     if known == "getattr":
-        return len(value.args) > 1 and _says(value.args[1], name)
+        return len(value.args) > 1 and says(value.args[1], name)
     return known in _SAME and any(_gives(part, name) for part in value.args)
-
-
-def _says(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == name
 
 
 def _parameters(filename: str, call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
@@ -122,9 +120,3 @@ def passed_as(filename: str, lineno: int, place: int, word: str) -> str:
                 if len(node.args) > 1 or by_word:
                     return last_name(part)
     return ""
-
-
-def last_name(node: ast.AST) -> str:
-    """Return "lengths" of ``batch.lengths``, "" of what is no name."""
-    found = getattr(node, "attr", getattr(node, "id", ""))
-    return found if isinstance(found, str) else ""

@@ -138,6 +138,24 @@ def is_named(node: ast.AST, name: str) -> bool:
     )
 
 
+def says(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is that very text."""
+    return isinstance(node, ast.Constant) and node.value == name
+
+
+def last_name(node: ast.AST) -> str:
+    """Return "lengths" of ``batch.lengths``, "" of what is no name."""
+    found = getattr(node, "attr", getattr(node, "id", ""))
+    return found if isinstance(found, str) else ""
+
+
+def container(node: ast.AST) -> ast.AST:
+    """Return the container that an item is of, or the node itself."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
 @cache
 def uses(filename: str, name: str) -> list[tuple[int, str]]:
     """Return line and function of calls on a variable or attribute, or that are given it."""
@@ -187,10 +205,13 @@ def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]
                 target, text = ast.unparse(node.func), ast.unparse(node)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                 target, text = ast.unparse(node.targets[0]), ast.unparse(node)
+            elif isinstance(node, ast.withitem) and last_name(node.context_expr):
+                node = node.context_expr  # noqa: PLW2901 - ``with self.scope:`` enters it
+                target = text = ast.unparse(node)
             else:
                 continue
             if not target.endswith("Mode") and any(word in target for word in words):
-                found.append((node.lineno, function, text))
+                found.append((getattr(node, "lineno", 0), function, text))
     return sorted(found)
 
 
@@ -221,6 +242,18 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
                 found += [(item.context_expr.lineno, ast.unparse(item.context_expr))
                           for item in node.items]  # fmt: skip
     return sorted(found, reverse=True)
+
+
+@cache
+def decorators(filename: str, function: str) -> frozenset[str]:
+    """Return the last names of what decorates a function: its wrapper runs in its place."""
+    found = (getattr(owner, "decorator_list", ()) for name, owner in functions(filename)
+             if name == function)  # fmt: skip
+    return frozenset(
+        last_name(part.func if isinstance(part, ast.Call) else part)
+        for each in found
+        for part in each
+    )
 
 
 _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))

@@ -56,9 +56,9 @@ def _run_in_threads(filename: str) -> set[str]:
         name
         for _, owner in source.functions(filename)
         for node in source.own_nodes(owner)
-        if isinstance(node, ast.Call) and _last_name(node.func) in _STARTERS
+        if isinstance(node, ast.Call) and source.last_name(node.func) in _STARTERS
         for part in (*node.args, *[word.value for word in node.keywords])
-        if (name := _last_name(part))
+        if (name := source.last_name(part))
     }
     fresh |= {
         "run" for _, owner in source.functions(filename) for node in source.own_nodes(owner)
@@ -94,9 +94,3 @@ def _writes(node: ast.AST) -> bool:
         counts = isinstance(node.value, ast.Constant) and isinstance(node.target, ast.Name)
         return not counts
     return isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)
-
-
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.code.source import functions, is_named, own_nodes
-from autogradviz.diagnose.code.writes import Direction, Write, says
+from autogradviz.diagnose.code.source import functions, is_named, own_nodes, says
+from autogradviz.diagnose.code.writes import Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from autogradviz.diagnose.code.mutators import Direction
 
 _SETTERS: Final = frozenset({"setattr", "delattr", "__setattr__"})
 _TABLES: Final = frozenset({"_parameters", "_buffers", "_modules", "__dict__"})

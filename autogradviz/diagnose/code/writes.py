@@ -4,78 +4,22 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.code.aliases import aliases
-from autogradviz.diagnose.code.source import functions, is_named, names_in, own_nodes
+from autogradviz.diagnose.code.mutators import CONSUMERS, METHODS, Direction, called_on
+from autogradviz.diagnose.code.source import (
+    container,
+    functions,
+    is_named,
+    last_name,
+    names_in,
+    own_nodes,
+    says,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Direction: TypeAlias = Literal["grew", "shrank", "changed"]
-
-_METHODS: Final[dict[str, Direction]] = {
-    **dict.fromkeys(
-        (
-            "append",
-            "appendleft",
-            "extend",
-            "extendleft",
-            "add",
-            "insert",
-            "update",
-            "setdefault",
-            "put",
-            "put_nowait",
-            "subtract",
-        ),
-        "grew",
-    ),
-    **dict.fromkeys(
-        (
-            "pop",
-            "popleft",
-            "popitem",
-            "clear",
-            "remove",
-            "discard",
-            "cache_clear",
-            "get_nowait",
-            "difference_update",
-            "intersection_update",
-        ),
-        "shrank",
-    ),
-    **dict.fromkeys(
-        (
-            "sort",
-            "reverse",
-            "rotate",
-            "fill",
-            "set",
-            "reset",
-            "send",
-            "move_to_end",
-            "resize",
-            "partition",
-            "frombytes",
-            "__setitem__",
-            "shuffle",
-        ),
-        "changed",
-    ),
-}
-
-_GIVEN: Final = {
-    "shuffle", "heappush", "heappop", "heapify", "heapreplace", "heappushpop", "insort",
-    "insort_left", "insort_right", "copyto", "put", "put_along_axis", "putmask", "place",
-    "fill_diagonal", "at",
-}  # fmt: skip
-"""Functions of Python's and NumPy's that write their first argument."""
-_REGISTERS: Final = frozenset(
-    {"register_buffer", "register_parameter", "register_module", "add_module", "__setattr__"}
-)
-"""What is given the name of a module's attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +30,7 @@ class Write:
     function: str  # qualified
     direction: Direction
     key: str | None = None  # of an item, as source: "'flag'"
-    attribute: bool = False  # of an object, not a variable
+    attribute: bool | None = False  # of an object, not a variable; None: it does not say
     alias: bool = False  # through another name
     unnamed: bool = False  # the statement does not say what it writes
     rebinds: bool = False  # gives the name to something else: ``name = ...``
@@ -100,12 +44,12 @@ def writes(filename: str, name: str) -> list[Write]:
     for function, owner in functions(filename):
         for node in own_nodes(owner):
             for target, direction in _targets(node, name):
-                attribute = not isinstance(_without_items(target), ast.Name)
+                attribute = _is_attribute(container(target))
                 line = getattr(node, "lineno", 0)
                 assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
                 rebinds = assigned and not isinstance(target, ast.Subscript)
                 key, value = _key(target), _given(node, target)
-                drains = isinstance(node, (ast.For, ast.AsyncFor)) and target is node.iter
+                drains = isinstance(node, (ast.For, ast.AsyncFor)) and target in ast.walk(node.iter)
                 write = Write(
                     line, function, direction, key, attribute,
                     rebinds=rebinds, value=value, drains=drains,
@@ -113,6 +57,7 @@ def writes(filename: str, name: str) -> list[Write]:
                 found.append(write)
                 break
     found += _through_aliases(filename, name)
+    found += _through_methods(filename, name)
     return sorted(found, key=lambda write: write.lineno)
 
 
@@ -148,9 +93,38 @@ def _through_aliases(filename: str, name: str) -> Iterator[Write]:
             for node in own_nodes(owner):
                 for target, direction in _targets(node, alias):
                     # ``table = ...`` gives the name to something else; ``table[n] = ...`` writes.
-                    if isinstance(node, ast.Call) or isinstance(target, ast.Subscript):
+                    if _writes_what_it_stands_for(node, target):
                         line = getattr(node, "lineno", 0)
                         yield Write(line, function, direction, _key(target), alias=True)
+
+
+def _writes_what_it_stands_for(node: ast.AST, target: ast.AST) -> bool:
+    """Return whether a statement writes an object, and does not only name another one."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return not isinstance(node.value, ast.Constant)  # items += [x]; a number is not written
+    return isinstance(node, ast.Call) or isinstance(target, ast.Subscript)
+
+
+def _through_methods(filename: str, name: str) -> Iterator[Write]:
+    """Yield the calls of a method that was given a name: ``push = cache.append``, ``push(x)``."""
+    nodes = [
+        (function, node) for function, owner in functions(filename) for node in own_nodes(owner)
+    ]
+    bound = {
+        last_name(target): METHODS[node.value.attr]
+        for _, node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+        if node.value.attr in METHODS and is_named(node.value.value, name)
+        for target in node.targets
+    }
+    for function, node in nodes if bound else ():
+        direction = bound.get(last_name(node.func)) if isinstance(node, ast.Call) else None
+        if direction is not None:
+            yield Write(getattr(node, "lineno", 0), function, direction, alias=True)
+
+
+def _is_attribute(target: ast.AST) -> bool | None:
+    return None if isinstance(target, ast.Constant) else not isinstance(target, ast.Name)
 
 
 def _key(target: ast.AST) -> str | None:
@@ -167,47 +141,19 @@ def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
             elif isinstance(target, ast.Subscript) and says(target.slice, name):
                 yield ast.Constant(name), "changed"  # vars(config)["name"] = ...
     elif isinstance(node, (ast.For, ast.AsyncFor)):
+        through = isinstance(node.iter, ast.Call) and last_name(node.iter.func) in CONSUMERS
+        moved = node.iter.args if through else [node.iter]  # type: ignore[attr-defined]
         yield from (
-            (part, "changed") for part in (*_flat(node.target), node.iter) if is_named(part, name)
+            (part, "changed") for part in (*_flat(node.target), *moved) if is_named(part, name)
         )
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        given = [item.optional_vars for item in node.items if item.optional_vars is not None]
+        yield from ((part, "changed") for each in given for part in _flat(each)
+                    if is_named(part, name))  # fmt: skip
     elif isinstance(node, ast.Delete):
         yield from ((target, "shrank") for target in node.targets if is_named(target, name))
     elif isinstance(node, ast.Call):
-        yield from _called_on(node, name)
-
-
-def _called_on(node: ast.Call, name: str) -> Iterator[tuple[ast.AST, Direction]]:
-    called = node.func
-    given = [word.value for word in node.keywords if word.arg == "out"]
-    if getattr(called, "attr", getattr(called, "id", "")) in _GIVEN:
-        given += node.args[:1]
-    yield from ((_without_items(part), "changed") for part in given if is_named(part, name))
-    if isinstance(called, ast.Name):
-        if called.id == "next" and node.args and is_named(node.args[0], name):
-            yield node.args[0], "changed"
-        elif called.id in {"setattr", "delattr"} and any(says(part, name) for part in node.args):
-            yield ast.Constant(name), "changed"
-    elif isinstance(called, ast.Attribute):
-        direction = _METHODS.get(called.attr)
-        if called.attr == "get" and not node.args:  # of a queue
-            direction = "shrank"
-        if direction is not None and is_named(called.value, name):
-            yield _without_items(called.value), direction
-        elif called.attr in _REGISTERS and node.args and says(node.args[0], name):
-            yield ast.Constant(name), "grew"
-        elif called.attr == "update" and any(word.arg == name for word in node.keywords):
-            yield ast.Constant(name), "changed"  # vars(config).update(name=...)
-
-
-def says(node: ast.AST, name: str) -> bool:
-    """Return whether an expression is that very text."""
-    return isinstance(node, ast.Constant) and node.value == name
-
-
-def _without_items(node: ast.AST) -> ast.AST:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node
+        yield from called_on(node, name)
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:

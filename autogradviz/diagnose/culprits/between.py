@@ -104,9 +104,19 @@ class Passage:
                 for filename in self._evidence.user_files
                 for function, _ in source.functions(filename)
                 if function and _known_as(function) & fresh
-                for inner in source.called_names(filename, function, 0, _LAST)
+                for inner in (
+                    *source.called_names(filename, function, 0, _LAST),
+                    *_made_in(filename, function),
+                    *source.decorators(filename, function),
+                )
             }
         return names
+
+
+def _made_in(filename: str, function: str) -> list[str]:
+    """Return the functions that one makes, and may hand to whoever calls them."""
+    prefix = f"{function}.<locals>."
+    return [name for name, _ in source.functions(filename) if name.startswith(prefix)]
 
 
 class Between(Passage):
@@ -148,7 +158,8 @@ class Between(Passage):
 
 def _known_as(function: str) -> set[str]:
     """Return the names by which calls mean a function."""
-    return {_tail(function), _owner(function), ".".join(function.split(".")[-2:])} - {""}
+    two = ".".join(function.split(".")[-2:])
+    return {function, _tail(function), _owner(function), two} - {""}
 
 
 def _tail(function: str) -> str:

@@ -25,11 +25,14 @@ def item_key(state_name: str) -> str | None:
     return found[1] if found is not None else None
 
 
-def find_candidates(evidence: Evidence, region: Region, state_name: str) -> list[Candidate]:
+def find_candidates(
+    evidence: Evidence, region: Region, state_name: str, *, loose: bool
+) -> list[Candidate]:
     """Return the statements that write, or may write, what has that name.
 
-    ``scale = ...`` does not write ``config.scale``, unless nothing else does. What was given to
-    the region as an argument cannot be written by giving its name to something else.
+    ``scale = ...`` does not write ``config.scale``; it counts where ``loose``, when nothing else
+    does. What was given to the region as an argument cannot be written by giving its name to
+    something else.
     """
     given = _given(evidence, region, base_name(state_name))
     named = [
@@ -45,9 +48,11 @@ def find_candidates(evidence: Evidence, region: Region, state_name: str) -> list
         for write in unnamed_writes(filename, attribute_name(state_name), item_key(state_name))
     ]
     attribute = "." in base_name(state_name)
-    fitting = [c for c in named if given or c[1].attribute == attribute or c[1].alias]
+    fitting = [c for c in named if given or c[1].attribute in {attribute, None} or c[1].alias]
     known = {(filename, write.lineno) for filename, write in named}
-    found = (fitting or named) + [c for c in unnamed if (c[0], c[1].lineno) not in known]
+    found = (fitting or (named if loose else [])) + [
+        c for c in unnamed if (c[0], c[1].lineno) not in known
+    ]
     return [c for c in found if c[1].function.rpartition(".")[2] != "__init__"]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.code.owners import owners
 from autogradviz.diagnose.code.threads import handovers
-from autogradviz.diagnose.code.writes import Direction, Write, closures, gives, makers
-from autogradviz.diagnose.culprits.between import CALLED, Between
+from autogradviz.diagnose.code.writes import Write, closures, gives, makers
+from autogradviz.diagnose.culprits.asked import find_asked, held_as
+from autogradviz.diagnose.culprits.between import BETWEEN, CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
 from autogradviz.diagnose.culprits.let_go import find_let_go
@@ -21,6 +23,7 @@ from autogradviz.events import StateChanged
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from autogradviz.diagnose.code.mutators import Direction
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.events import EffectRepeated
     from autogradviz.model import Recomputation, Region, SourceLocation
@@ -57,9 +60,11 @@ def find_writer(
         return find_toggle(evidence, region, again, on="requires grad" in change.after)
     if attribute_name(change.state_name).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
-    if re.fullmatch(r"\d+ cached", change.before) and in_forward:
-        return _made(evidence, attribute_name(change.state_name))
     between = Between(evidence, region, again)
+    if re.fullmatch(r"\d+ cached", change.before):
+        name = attribute_name(change.state_name)
+        asked = None if in_forward else find_asked(evidence, between, name)
+        return asked or _made(evidence, name)
     wanted = _direction(change)
     key = item_key(change.state_name)
 
@@ -78,16 +83,23 @@ def find_writer(
         )
 
     names = (change.state_name, *owners(change.state_name))
-    found = (find_candidates(evidence, region, name) for name in names)
+    sure = (find_candidates(evidence, region, name, loose=False) for name in names)
+    loose = (find_candidates(evidence, region, name, loose=True) for name in names)
     stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
-    fitting = ([c for c in each if not (stays and c[1].drains)] for each in found)
+    fitting = ([c for c in each if not (stays and c[1].drains)] for each in chain(sure, loose))
     candidates = next((each for each in fitting if each), [])
+    ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
+    candidates = ran or candidates  # a file's own lines ran when it was imported
     dead = change.after == "dead"
     other = None if in_forward else find_swap(evidence, between, change)
-    if other is None and not in_forward and (dead or wanted == "shrank"):
-        other = find_let_go(evidence, between)
+    if dead:
+        other = find_let_go(evidence, between, least=1, in_forward=in_forward)
+    elif other is None and not in_forward and wanted == "shrank":
+        other = find_let_go(evidence, between, least=BETWEEN)
     if not candidates and change.before == "absent":  # functools.cached_property
-        other = other or _made(evidence, attribute_name(change.state_name))
+        name = attribute_name(change.state_name)
+        asked = None if in_forward else find_asked(evidence, between, name)
+        other = other or asked or _made(evidence, name)
     if (
         dead
         or not candidates
@@ -116,7 +128,7 @@ def _set_before(
 ) -> SourceLocation | None:
     """Return where what belongs to one thread was set: in the other it was not changed."""
     between = Between(evidence, region, again)
-    for filename, write in find_candidates(evidence, region, change.state_name):
+    for filename, write in find_candidates(evidence, region, change.state_name, loose=True):
         if between.before(filename, write.function, write.lineno):
             return source.location(filename, write.lineno, write.function)
     return None
@@ -150,7 +162,8 @@ def _entered(
     here = source.location(filename, write.lineno, write.function)
     if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
         owner = method if generator else write.function.split(".")[0]
-        return find_context(evidence, region, again, (owner,), change) or here
+        names = (owner, *held_as(evidence, owner))
+        return find_context(evidence, region, again, names, change) or here
     return here
 
 

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
-from autogradviz.diagnose.culprits.between import BETWEEN
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.culprits.between import Between
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import SourceLocation
 
+_EMPTIES: Final = frozenset({"pop", "popitem", "clear", "remove", "discard", "popleft"})
 
-def find_let_go(evidence: Evidence, between: Between) -> SourceLocation | None:
-    """Return the first ``del x`` or ``x = None`` between a region's two runs."""
+
+def find_let_go(
+    evidence: Evidence, between: Between, *, least: int, in_forward: bool = False
+) -> SourceLocation | None:
+    """Return the line that gave something up in a region's run, or between its two runs.
+
+    Args:
+        evidence: what was recorded.
+        between: where the two runs passed.
+        least: how surely the line must have run, as ``between`` weighs it.
+        in_forward: whether the region's own forward did it.
+    """
     found = [
-        (filename, line, function)
+        (-ran, method, filename, line, function)
         for filename in evidence.user_files
-        for line, function in _dropped(filename)
-        if between.outside(filename, function, line) == BETWEEN
-    ]
-    return source.location(*min(found)) if found else None
+        for line, function, method in _dropped(filename)
+        if (ran := between.inside(filename, function) if in_forward
+            else between.outside(filename, function, line)) >= least
+    ]  # fmt: skip
+    return source.location(*min(found)[2:]) if found else None
 
 
-def _dropped(filename: str) -> list[tuple[int, str]]:
-    """Return line and function of the statements that give a name up."""
+def _dropped(filename: str) -> list[tuple[int, str, bool]]:
+    """Return line and function of what gives a name up, or (True) takes from a container."""
     return [
-        (node.lineno, function)
+        (node.lineno, function, isinstance(node, ast.Call))
         for function, owner in source.functions(filename)
         for node in source.own_nodes(owner)
         if isinstance(node, ast.Delete)
@@ -37,4 +48,6 @@ def _dropped(filename: str) -> list[tuple[int, str]]:
             and isinstance(node.value, ast.Constant)
             and node.value.value is None
         )
-    ]
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _EMPTIES)
+    ]  # fmt: skip

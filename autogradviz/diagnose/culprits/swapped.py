@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.culprits.between import CALLED, Between
 from autogradviz.diagnose.culprits.cause import Cause
-from autogradviz.diagnose.wording import short
+from autogradviz.diagnose.wording import attribute_name, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.events import EffectRepeated, StateChanged
     from autogradviz.model import Recomputation, Region, SourceLocation
 
-_TENSOR: Final = re.compile(r"\w+ (\d+(×\d+)*|scalar) ")
-_SWAPS: Final = (
-    ".data",
-    ".set_",
-    ".resize_",
-    ".half",
-    ".double",
-    ".bfloat16",
-    ".to_empty",
-    ".cuda",
+_TENSOR: Final = re.compile(r"\w+ (\d+(×\d+)*|scalar) .*v\d+")
+_SWAPS: Final = frozenset(
+    {"data", "set_", "resize_", "to_empty", "half", "double", "bfloat16", "cuda"}
 )
-_CASTS: Final = (".to", ".float", ".cpu", ".type", "._apply")
+_CASTS: Final = frozenset({"to", "float", "cpu", "type", "_apply"})
+"""What gives a module's tensors another type or device, and of a tensor only makes another one."""
 _POSITION: Final = re.compile(r"tensor at position (\d+)")
 
 
@@ -38,7 +33,7 @@ def find_swap(
     """Return the line between a region's two runs that gave a tensor other memory or type."""
     if not all(_TENSOR.match(text) for text in (change.before, change.after)):
         return None
-    return _best(evidence, between.outside, CALLED)
+    return _best(evidence, between.outside, CALLED, attribute_name(change.state_name))
 
 
 def find_swapped_inside(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
@@ -82,16 +77,34 @@ def _differ(region: Region, again: Recomputation) -> bool:
 
 
 def _best(
-    evidence: Evidence, weigh: Callable[[str, str, int], int], least: int
+    evidence: Evidence, weigh: Callable[[str, str, int], int], least: int, name: str = ""
 ) -> SourceLocation | None:
+    """Return the surest of the statements that give memory: what says the name counts for more."""
     found = [
-        (weigh(filename, function, line), strength, -line, filename, function)
+        (
+            weigh(filename, function, node.lineno) + 2 * (name in re.findall(r"\w+", text)),
+            strength,
+            -node.lineno,
+            filename,
+            function,
+        )
         for filename in evidence.user_files
-        for strength, words in ((2, _SWAPS), (1, _CASTS))
-        for line, function, text in source.mentions(filename, words)
-        if re.search(rf"({'|'.join(map(re.escape, words))})(\(| = )", text)
+        for function, owner in source.functions(filename)
+        for node in source.own_nodes(owner)
+        if isinstance(node, (ast.Assign, ast.Expr))
+        for strength, text in _given_memory(node)
     ]
     best = max(found, default=None)
     if best is None or best[0] < least:
         return None
     return source.location(best[3], -best[2], best[4])
+
+
+def _given_memory(node: ast.Assign | ast.Expr) -> Iterator[tuple[int, str]]:
+    """Yield how surely a statement gives a tensor other memory or type, and its text."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    if any(isinstance(target, ast.Attribute) and target.attr == "data" for target in targets):
+        yield 2, ast.unparse(node)
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    if isinstance(called, ast.Attribute) and called.attr in _SWAPS | _CASTS:
+        yield 1 + (called.attr in _SWAPS), ast.unparse(node)

@@ -148,6 +148,15 @@ def _container(value: Any) -> str:
     return f"len {length}"
 
 
+def key_text(key: Any, numbers: Numbers) -> str | None:
+    """Return how a key of a dictionary is named: tuples of plain values, modules, members."""
+    if type(key) is tuple:
+        return repr(key)[:MAX_TEXT] if all(type(part) in PLAIN for part in key) else None
+    if isinstance(key, (enum.Enum, torch.nn.Module)):
+        return text_of(key, numbers)
+    return None
+
+
 def parts_of(value: Any) -> list[tuple[str, Any]]:
     """Return what an iterator, a wrapper or a context variable leads to, by name.
 

@@ -27,6 +27,7 @@ from autogradviz.recorder.checkpoint.contents import (
     PLAIN,
     SEQUENCES,
     Numbers,
+    key_text,
     parts_of,
     text_of,
 )
@@ -125,8 +126,9 @@ class Snapshot:
     def _container(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, dict):
             for key, item in list(islice(dict.items(value), MAX_ITEMS)):
-                if type(key) in PLAIN:
-                    self.add(f"{path}[{key!r}]", item, depth + 1)
+                name = repr(key) if type(key) in PLAIN else key_text(key, self._numbers)
+                if name is not None:
+                    self.add(f"{path}[{name}]", item, depth + 1)
         elif isinstance(value, SEQUENCES):
             kind: Any = next(kind for kind in SEQUENCES if isinstance(value, kind))
             for index, item in enumerate(list(islice(kind.__iter__(value), MAX_ITEMS))):
