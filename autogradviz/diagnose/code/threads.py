@@ -38,16 +38,16 @@ def handovers(filename: str, wanted: str) -> list[tuple[int, str]]:
 
 def _handed(filename: str, call: ast.Call) -> set[str]:
     """Return the last names of what one call gives another thread to run."""
-    name = _last_name(call.func)
+    name = source.last_name(call.func)
     if name == "start" and "run" in _methods(filename):
         return {"run"}
     if name not in _STARTERS:
         return set()
     parts = (*call.args, *[word.value for word in call.keywords])
-    called = {_last_name(part.func) for part in parts if isinstance(part, ast.Call)}
+    called = {source.last_name(part.func) for part in parts if isinstance(part, ast.Call)}
     inside = {name for part in parts if isinstance(part, ast.Lambda)
-              for node in ast.walk(part) if (name := _last_name(node))}  # fmt: skip
-    return {_last_name(part) for part in parts} | called | inside
+              for node in ast.walk(part) if (name := source.last_name(node))}  # fmt: skip
+    return {source.last_name(part) for part in parts} | called | inside
 
 
 def _run_in_threads(filename: str) -> set[str]:
