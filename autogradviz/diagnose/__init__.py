@@ -17,6 +17,7 @@ from autogradviz.diagnose.checkpoint.repeated import (
 )
 from autogradviz.diagnose.checkpoint.selective import find_mutated_cache
 from autogradviz.diagnose.checkpoint.shifted import find_shifted_saves
+from autogradviz.diagnose.checkpoint.swallowed import find_swallowed
 from autogradviz.diagnose.checkpoint.values import find_different_values
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.evidence import Evidence
@@ -57,6 +58,7 @@ _FAMILIES: Final = (
     find_detached,
     find_freed,
     find_diverged,
+    find_swallowed,
     find_misuse,
     find_reentrant_pitfalls,
     find_mutated_cache,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EndKind: TypeAlias = Literal[
     "switch",
+    "write",
     "detach",
     "whole numbers",
     "number",
@@ -41,6 +42,8 @@ _CONVERSIONS: Final = {"_to_copy": "a conversion to whole numbers"}
 _DECORATED: Final = "decorate_context"
 _REASONS: Final[dict[EndKind, str]] = {
     "switch": "Gradients were off for what it computed: it made no node.",
+    "write": "It writes into a tensor that has a graph, with gradients off: the values are the new "
+    "ones, and the graph still says that they came from what made the old.",
     "detach": "It gives the same values without their history.",
     "whole numbers": "It counts or compares: whole numbers have no gradient.",
     "number": "It turns a tensor into a Python number, which has no history.",
@@ -53,6 +56,7 @@ _REASONS: Final[dict[EndKind, str]] = {
 }
 _FIXES: Final[dict[EndKind, str]] = {
     "switch": "# compute what the loss needs outside of this block",
+    "write": "# write with gradients on, or put the tensor together anew: torch.cat, torch.where",
     "detach": "# leave it out on the way to the loss",
     "whole numbers": "# use a smooth stand-in (softmax, sigmoid, a soft threshold)",
     "number": "# keep the tensor on the way to the loss; .item() only to print or log",
@@ -81,6 +85,7 @@ class End:
         if self.kind == "detach":
             return ".data" if ".data" in text and "detach" not in text else "detach"
         names = {
+            "write": "a write with gradients off",
             "number": ".item()",
             "fresh": "a new tensor",
             "reentrant": "a reentrant checkpoint",
@@ -128,7 +133,9 @@ class Flow:
         if op.region_id in self.reentrant:
             return None  # its forward runs without gradients, and they pass all the same
         off = self.switched_off(op)
-        if off is not None:
+        if off is not None and any(s in self._graded for s in storages(op.written)):
+            end = End("write", op, op.location)
+        elif off is not None:
             end = End("switch", op, self.switch_line(off, op))
         elif op.name == "detach":
             end = End("detach", op, op.location)
@@ -172,6 +179,16 @@ class Flow:
             if index and events[index - 1].after == off:
                 found = events[index - 1]
         return found
+
+    @cached_property
+    def _graded(self) -> set[int]:
+        """Storages that an operator with a node made."""
+        return {
+            storage_id
+            for op in self.forward
+            if op.sequence_nr is not None and not op.written
+            for storage_id in storages(op.outputs) - self.leaves
+        }
 
     @cached_property
     def _switches(self) -> dict[tuple[int, str], list[ModeChanged]]:

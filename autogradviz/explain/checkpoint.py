@@ -41,6 +41,28 @@ with autogradviz.record(block) as trace:
 """,
     ),
     Page(
+        slug="checkpoint-early-stop-caught",
+        title="What ends a recomputation was caught inside the region",
+        means="""Once a recomputation has saved again all that backward needs, checkpoint raises an
+        exception of its own to end it. The region's code caught that one too and went on.""",
+        happens="""A broad ``except Exception`` or a bare ``except`` inside a checkpointed function,
+        often around a fast kernel with a slow one to fall back on.""",
+        fix="""Catch what the kernel raises and nothing else; or switch early stop off around the
+        backward with set_checkpoint_early_stop(False).""",
+        example=f"""{_HEAD}
+def block(x):
+    try:
+        return x.sin().exp()
+    except Exception:  # <-- named
+        return x.cos()
+
+
+with autogradviz.record() as trace:
+    x = torch.rand(3, requires_grad=True)
+    checkpoint(block, x, use_reentrant=False).sum().backward()
+""",
+    ),
+    Page(
         slug="checkpoint-different-metadata",
         title="Recomputation made tensors of other shapes or types",
         means="""The second run of a checkpointed region saved as many tensors as the first, but

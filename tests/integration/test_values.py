@@ -6,6 +6,7 @@ import pytest
 import torch
 from programs import Block, stack
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
@@ -201,3 +202,38 @@ def test_a_product_of_a_square_and_its_transpose_is_no_silent_write():
         h = (torch.randn(4, 4) @ weight).tanh()
         (h @ h.t()).square().sum().backward()
     assert trace.diagnose() == []
+
+
+class Counting(TorchDispatchMode):
+    """Rounds what matrix products take, and counts what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(str(func))
+        if func is torch.ops.aten.mm.default:
+            args = [(a * 4).round() / 4 for a in args]
+        return func(*args, **(kwargs or {}))
+
+
+def rounded_in_forward_only():
+    x, w = torch.rand(3, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
+    with Counting() as mode:
+        y = checkpoint(lambda x, w: torch.tanh(x @ w), x, w, use_reentrant=False)
+    y.sum().backward()
+    return mode.seen, w.grad
+
+
+def test_contents_are_read_below_other_peoples_modes():
+    torch.manual_seed(0)
+    seen, gradient = rounded_in_forward_only()
+    torch.manual_seed(0)
+    with autogradviz.record(values=True) as trace:
+        seen_again, gradient_again = rounded_in_forward_only()
+    assert seen_again == seen
+    assert torch.equal(gradient_again, gradient)
+    first = trace.diagnose()[0]
+    assert first.confidence == "likely"
+    assert first.culprit.text == "with Counting() as mode:"

@@ -15,7 +15,7 @@ from autogradviz.diagnose.culprits.between import BETWEEN, CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
 from autogradviz.diagnose.culprits.let_go import find_let_go
-from autogradviz.diagnose.culprits.swapped import find_swap
+from autogradviz.diagnose.culprits.swapped import find_lent, find_swap
 from autogradviz.diagnose.culprits.toggles import find_toggle
 from autogradviz.diagnose.wording import attribute_name
 from autogradviz.events import StateChanged
@@ -49,6 +49,8 @@ def find_culprit(
     bound = None
     if other_thread(evidence, change):
         bound = find_handover(evidence) or _set_before(evidence, region, again, change)
+    elif not change.in_forward:
+        bound = find_lent(evidence, region, change)
     return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
 
 

@@ -10,6 +10,7 @@ from autogradviz.diagnose.code import source
 from autogradviz.diagnose.culprits.between import CALLED, Between
 from autogradviz.diagnose.culprits.cause import Cause
 from autogradviz.diagnose.wording import attribute_name, short
+from autogradviz.events import RegionEntered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ _SWAPS: Final = frozenset(
 )
 _CASTS: Final = frozenset({"to", "float", "cpu", "type", "_apply"})
 """What gives a module's tensors another type or device, and of a tensor only makes another one."""
+_LENDERS: Final = frozenset({"functional_call", "_functional_call"})  # of torch.func
 _POSITION: Final = re.compile(r"tensor at position (\d+)")
 
 
@@ -34,6 +36,21 @@ def find_swap(
     if not all(_TENSOR.match(text) for text in (change.before, change.after)):
         return None
     return _best(evidence, between.outside, CALLED, attribute_name(change.state_name))
+
+
+def find_lent(
+    evidence: Evidence, region: Region, change: StateChanged | EffectRepeated
+) -> SourceLocation | None:
+    """Return the call around a region's forward that lent its modules other parameters."""
+    if not all(_TENSOR.match(text) for text in (change.before, change.after)):
+        return None
+    entered = (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id)
+    lending = False
+    for place in evidence.model.stack(next(entered).stack_id):  # from the innermost
+        lending |= place.function in _LENDERS and place.filename not in evidence.user_files
+        if lending and place.filename in evidence.user_files:
+            return place
+    return None
 
 
 def find_swapped_inside(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
