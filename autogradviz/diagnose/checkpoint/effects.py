@@ -60,7 +60,7 @@ def _describe(
     last = region.saved[-1].location if region.saved else region.location
     numbers = _number(event.before) is not None and not event.before.startswith("len ")
     between = Between(evidence, region, again)
-    decides = find_decision(evidence, between, attribute_name(name)) if numbers else None
+    decides = find_decision(between, attribute_name(name)) if numbers else None
     return Finding(
         slug="checkpoint-effect-repeated",
         title=f"{name} was changed twice: in forward and again in recomputation",

@@ -9,11 +9,10 @@ from autogradviz.diagnose.code import source
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.culprits.between import Between
-    from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import SourceLocation
 
 
-def find_decision(evidence: Evidence, between: Between, name: str) -> SourceLocation | None:
+def find_decision(between: Between, name: str) -> SourceLocation | None:
     """Return the first test in a region's code that a count decides, and that changes its result.
 
     A branch that only calls something (logs, saves) decides nothing; neither does "is it the
@@ -21,7 +20,7 @@ def find_decision(evidence: Evidence, between: Between, name: str) -> SourceLoca
     """
     found = [
         (filename, node.lineno, function)
-        for filename in evidence.user_files
+        for filename in {filename for filename, _ in between.executed}
         for function, owner in source.functions(filename)
         if function and between.inside(filename, function)
         for node in source.own_nodes(owner)
