@@ -8,7 +8,7 @@ which C++ sees to, before and after.
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -18,7 +18,7 @@ from autogradviz.events import ModeChanged
 from autogradviz.recorder.dynamo import transparent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.recorder import Recorder
 
@@ -84,16 +84,17 @@ def _tell(recorder: Recorder, before: dict[str, str], depth: int | None) -> None
 def observe_modes(recorder: Recorder) -> Iterator[None]:
     """Record switches that are thrown while the context is open."""
     recorder.guarded("modes", _tell, recorder, _USUAL, None)
-    with ExitStack() as installed:
-        for owner, name in _METHODS:
-            installed.enter_context(_watched(recorder, owner, name))
+    originals = [(owner, name, owner.__dict__[name]) for owner, name in _METHODS]
+    try:
+        for owner, name, original in originals:
+            setattr(owner, name, _watched(recorder, original))
         yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
 
 
-@contextmanager
-def _watched(recorder: Recorder, owner: Any, name: str) -> Iterator[None]:
-    original = owner.__dict__[name]
-
+def _watched(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     @transparent
     def throw(self: Any, *args: Any, **kwargs: Any) -> Any:
         before = recorder.guarded("modes", _modes)
@@ -103,8 +104,4 @@ def _watched(recorder: Recorder, owner: Any, name: str) -> Iterator[None]:
             if before is not None:
                 recorder.guarded("modes", _tell, recorder, before, 3)
 
-    setattr(owner, name, functools.wraps(original)(throw))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return functools.wraps(original)(throw)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 _sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _Parameter: Final = torch.nn.Parameter
-MAX_DEPTH: Final = 1_000
-"""Modules that stand deeper in one another stand in themselves."""
-
 _get_tracing_state = torch._C._get_tracing_state  # noqa: SLF001
+
+
+_Waiting: TypeAlias = tuple[str, torch.nn.Module, tuple[int, ...]]
+"""A module that is to be numbered: its name, itself, and the modules that it stands in."""
 
 
 class ModuleTable:
@@ -50,19 +51,18 @@ class ModuleTable:
         """Number a module and everything in it; ``name`` goes before their own names."""
         found: list[tuple[str, torch.nn.Module, int]] = []
         # Not ``named_modules``: its generators, one in another, cost as much as all the rest.
-        waiting: list[tuple[str, torch.nn.Module, int | None, int]] = [(name, module, None, 0)]
+        waiting: list[_Waiting] = [(name, module, ())]
         while waiting:
-            path, child, parent, depth = waiting.pop()
-            if depth > MAX_DEPTH:
-                message = f"modules stand more than {MAX_DEPTH} deep in one another"
-                raise RecursionError(message)
+            path, child, above = waiting.pop()
             known = self.find(child)
             if known is None:
-                known = self._add(child, path, parent)
+                known = self._add(child, path, above[-1] if above else None)
+            elif known in above:  # it stands in itself
+                continue
             found.append((path, child, known))
             if child._modules:  # noqa: SLF001 - as named_modules reads it
-                below = [
-                    (f"{path}.{label}" if path else label, each, known, depth + 1)
+                below: list[_Waiting] = [
+                    (f"{path}.{label}" if path else label, each, (*above, known))
                     for label, each in child._modules.items()  # noqa: SLF001
                     if each is not None
                 ]

@@ -25,6 +25,7 @@ _NAMES: Final = (
     "_C._current_graph_task_id",
     "_C._increment_version",
     "_C.DisableTorchFunction",
+    "_C._len_torch_function_stack",
     "_C._AutoDispatchBelowAutograd",
     "_C._DisableTorchDispatch",
     "_C._dynamo.eval_frame.set_code_exec_strategy",

@@ -24,12 +24,14 @@ from autogradviz.events import (
     FrameSeen,
     GradAccumulated,
     ModuleEntered,
+    ModuleSeen,
     MutationCloned,
     NodeFinished,
     NodeSeen,
     OpCalled,
     ParameterSeen,
     RecomputeStopped,
+    RecorderFailed,
     RegionEntered,
     StackSeen,
     TensorReleased,
@@ -486,3 +488,27 @@ def test_a_stack_leads_from_the_op_out_to_the_recording(depth):
             names = [frames[number].rpartition(".")[2] for number in stacks[op.stack_id]]
             assert names == Probe.called.pop(op.op)
     assert Probe.called == {}
+
+
+class HoldsItself(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+        self.itself = self
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def test_a_module_that_stands_in_itself_is_named_once():
+    with autogradviz.record() as trace:
+        HoldsItself()(torch.rand(1, 2)).sum().backward()
+    assert trace.log.of(RecorderFailed) == ()
+    assert [event.module_name for event in trace.log.of(ModuleSeen)] == [
+        "HoldsItself",
+        "HoldsItself.fc",
+    ]
+    assert [event.parameter_name for event in trace.log.of(ParameterSeen)] == [
+        "HoldsItself.fc.weight",
+        "HoldsItself.fc.bias",
+    ]

@@ -14,7 +14,6 @@ backward, when a user's hook runs for another one, or when the backward has ende
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -106,7 +105,7 @@ class BackwardTable:
             nodes = recorder.nodes
             # What is made there stays; the collector's turns are the user's objects'.
             with _NoFunctions(), collector_waiting():
-                nodes.walk(roots, partial(self._hook, entry))
+                self._hook(entry, nodes.walk(roots))
             recorder.emit(
                 BackwardStarted,
                 entry.backward_id,
@@ -129,15 +128,16 @@ class BackwardTable:
             raise
         return entry
 
-    def _hook(self, entry: Entry, node: Any, tag: NodeTag) -> None:
-        if tag.hooked_by in self._open:
-            return  # an outer backward's hooks hear this node already
-        tag.hooked_by = entry.backward_id
-        entry.hooks.append(node.register_prehook(tag))
-        entry.hooked.append(tag)
-        if tag.leaf is not None and not tag.leaf_watched:
-            tag.leaf_watched = True
-            self._recorder.hooks.watch_leaf(node.variable, tag.leaf)
+    def _hook(self, entry: Entry, nodes: Sequence[tuple[Any, NodeTag]]) -> None:
+        for node, tag in nodes:
+            if tag.hooked_by in self._open:
+                continue  # an outer backward's hooks hear this node already
+            tag.hooked_by = entry.backward_id
+            entry.hooks.append(node.register_prehook(tag))
+            entry.hooked.append(tag)
+            if tag.leaf is not None and not tag.leaf_watched:
+                tag.leaf_watched = True
+                self._recorder.hooks.watch_leaf(node.variable, tag.leaf)
 
     def end(self, entry: Entry, *, failed: bool) -> None:
         """Unhook the graph; the engine has run."""
@@ -200,7 +200,9 @@ class BackwardTable:
                 self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
                 if tag.saved:
                     recorder.slots.read_versions(_current_node(), tag, thread)
-            if recorder.mode is not None and (tag.mode_sensitive or _is_sparse(gradients)):
+            if recorder.mode is not None and (
+                tag.mode_sensitive or (tag.leaf is not None and _is_sparse(gradients))
+            ):
                 recorder.mode.suspend()  # the engine puts it back when it has run the node
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the node must run
             recorder.fail("backward", error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 
-_MARKS: Final = ("mark_dirty", "mark_non_differentiable")
+_METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 
 
 @contextmanager
 def observe_custom_functions(recorder: Recorder) -> Iterator[None]:
     """Note where custom Functions save, and what they mark, while the context is open."""
-    with ExitStack() as installed:
-        installed.enter_context(_watched(recorder, "save_for_backward", _note_save))
-        for name in _MARKS:
-            installed.enter_context(_watched(recorder, name, _tell_mark))
+    originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
+    try:
+        for name, original in originals.items():
+            setattr(FunctionCtx, name, _watched(recorder, name, original))
         yield
+    finally:
+        for name, original in originals.items():
+            setattr(FunctionCtx, name, original)
 
 
-@contextmanager
-def _watched(recorder: Recorder, name: str, note: Callable[..., None]) -> Iterator[None]:
-    original = getattr(FunctionCtx, name)
+def _watched(recorder: Recorder, name: str, original: Callable[..., None]) -> Callable[..., None]:
+    note = _note_save if name == "save_for_backward" else _tell_mark
 
     @transparent
     @functools.wraps(original)
@@ -42,11 +44,7 @@ def _watched(recorder: Recorder, name: str, note: Callable[..., None]) -> Iterat
         recorder.guarded("custom functions", note, recorder, name, ctx, tensors)
         original(ctx, *tensors)
 
-    setattr(FunctionCtx, name, watched)
-    try:
-        yield
-    finally:
-        setattr(FunctionCtx, name, original)
+    return watched
 
 
 def _note_save(recorder: Recorder, _name: str, ctx: Any, _tensors: Any) -> None:

@@ -113,17 +113,23 @@ class LeafTable:
         with _NoFunctions(), below_autograd():
             thread = self._recorder.threads.local.state.number
             groups: dict[Any, list[Read]] = {}
-            for read in [*self._losses, *self._gradients()]:
-                tensor = read[3]
-                where = None if tensor.is_cpu else tensor.device
-                groups.setdefault((where, tensor.dtype), []).append(read)
-            for (_, dtype), group in groups.items():
-                found = [read[3] for read in group]
+            for one in [*self._losses, *self._gradients()]:
+                tensor = one[3]
+                device = None if tensor.is_cpu else tensor.device
+                groups.setdefault((device, tensor.dtype), []).append(one)
+            for (device, dtype), group in groups.items():
+                found = [one[3] for one in group]
                 if dtype.is_complex:
                     found = [torch.view_as_real(tensor) for tensor in found]
                 norms = torch._foreach_norm(found, 2, _WIDER.get(dtype, torch.float32))  # noqa: SLF001
+                # A stack waits for the device once; on the host it costs more than it saves.
+                read = (
+                    [norm.item() for norm in norms]
+                    if device is None
+                    else torch.stack(norms).tolist()
+                )
                 for (backward_id, tensor_id, place, _), tensor, norm in zip(
-                    group, found, torch.stack(norms).tolist(), strict=True
+                    group, found, read, strict=True
                 ):
                     checked = norm if isfinite(norm) else _checked(norm, tensor)
                     self._tell_norm(thread, None, backward_id, tensor_id, place, checked)

@@ -22,7 +22,7 @@ from autogradviz.recorder.graph.tags import NodeTag
 from autogradviz.recorder.operators.ops import MODE_SENSITIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from autogradviz.recorder.recorder import Recorder
 
@@ -87,10 +87,8 @@ class NodeTable:
             if tag is not None and tag.seen >= 0:
                 stack.extend([child for child, _ in node.next_functions if child is not None])
 
-    def walk(
-        self, roots: Iterable[Any], visit: Callable[[Any, NodeTag], None] | None = None
-    ) -> None:
-        """Look at every node that gradients of ``roots`` reach; each is visited once.
+    def walk(self, roots: Iterable[Any]) -> list[tuple[Any, NodeTag]]:
+        """Look at every node that gradients of ``roots`` reach, once; return them with their tags.
 
         Nodes come in descending order of creation, which is a topological order, so the depth
         of a node is known when its turn comes. How high it stands above what was touched below
@@ -100,9 +98,9 @@ class NodeTable:
         wide = self._recorder.saves.wide
         thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
-        # Each node's tag, and the numbers of its next nodes; lists in a list would keep the
-        # garbage collector busy.
-        trail: list[NodeTag] = []
+        # The numbers of each node's next nodes stand apart; lists in a list would keep the garbage
+        # collector busy.
+        trail: list[tuple[Any, NodeTag]] = []
         below: list[tuple[int, ...]] = []
         heights: dict[int, int] = {NO_ID: 0}
         for root in roots:
@@ -121,18 +119,17 @@ class NodeTable:
             if tag.seen < self.oldest:
                 sequence_nr = None if order == _LAST else -order
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
-            if visit is not None:
-                visit(node, tag)
-            trail.append(tag)
+            trail.append((node, tag))
             below.append(next_ids)
         if len(trail) < SAFE_DEPTH and len(heights) == 1:
-            return
-        for tag, next_ids in zip(reversed(trail), reversed(below), strict=True):
+            return trail
+        for (_, tag), next_ids in zip(reversed(trail), reversed(below), strict=True):
             height = max([heights.get(child, 1) for child in next_ids], default=0)
             tag.height = heights[tag.node_id] = height + 1
             if height >= SAFE_DEPTH and not self._too_deep:
                 self._stop_below(tag)
                 self._too_deep = True
+        return trail
 
     def _follow(
         self, heap: list[Any], following: Any, depth: int

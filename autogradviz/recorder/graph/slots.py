@@ -72,11 +72,12 @@ class SlotTable:
                 continue
             if isinstance(raw, (tuple, list)):
                 for index, slot in enumerate(raw):
-                    where = (node_id, sequence_nr, f"{label}[{index}]")
-                    self._look_at(saved, name, index, slot, where, thread, stack_id)
+                    part = f"{label}[{index}]"
+                    self._look_at(
+                        saved, name, index, slot, node_id, sequence_nr, part, thread, stack_id
+                    )
             else:
-                where = (node_id, sequence_nr, label)
-                self._look_at(saved, name, None, raw, where, thread, stack_id)
+                self._look_at(saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id)
         if saved:
             tag.saved = tuple(saved)
 
@@ -86,19 +87,20 @@ class SlotTable:
         attribute: str,
         index: int | None,
         slot: Any,
-        where: tuple[int, int | None, str],
+        node_id: int,
+        sequence_nr: int | None,
+        label: str,
         thread: int,
         stack_id: int | None,
     ) -> None:
         kept = slot.data
         if slot.unpack_hook is not None:
-            saved.append(self._look_behind_hook(kept, *where))
+            saved.append(self._look_behind_hook(kept, node_id, sequence_nr, label))
             return
         if not isinstance(kept, _Tensor):
             return
         recorder = self._recorder
         saves, tensors = recorder.saves, recorder.tensors
-        sequence_nr = where[1]
         tensor_id = tensors.number(kept)
         version = saved_hash = None
         if sequence_nr is not None and saves.ops:
@@ -109,7 +111,7 @@ class SlotTable:
         recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
-        saved_id = saves.found(tensor_id, version, *where, thread, stack_id)
+        saved_id = saves.found(tensor_id, version, node_id, sequence_nr, label, thread, stack_id)
         saved.append((saved_id, attribute, index, version, saved_hash))
 
     def _look_behind_hook(
@@ -146,9 +148,9 @@ class SlotTable:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.local.state.number
         saves = self._recorder.saves
-        for saved_id, attribute, *_ in tag.saved:
-            if attribute:
-                saves.tell_released(thread, None, saved_id)
-            else:
-                saves.released(saved_id, thread)
+        for slot in tag.saved:
+            if slot[1]:
+                saves.tell_released(thread, None, slot[0])
+            else:  # it went through hooks
+                saves.released(slot[0], thread)
         tag.saved = ()

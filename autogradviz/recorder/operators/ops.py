@@ -49,6 +49,7 @@ _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+_function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
 _Tensor: Final = torch.Tensor
 
@@ -217,8 +218,7 @@ class OpMode(TorchDispatchMode):
             signature, state, created, inside, taken, taken_versions, written, hashes = call
             if signature.foreach and not failed:
                 bump_unbumped(written)
-            with _NoFunctions():
-                given, given_versions, given_hashes = self._results(result, signature, written)
+            given, given_versions, given_hashes = self._results(result, signature, written)
             stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
             region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
             if recompute_id is not None:
@@ -255,20 +255,20 @@ class OpMode(TorchDispatchMode):
         self, result: Any, signature: Signature, written: Sequence[Written]
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         recorder = self._recorder
-        number = recorder.tensors.number
-        if type(result) is _Tensor and not written and not recorder.with_values:
+        number, with_values = recorder.tensors.number, recorder.with_values
+        if type(result) is _Tensor and not written and not with_values and not _function_modes():
             return (number(result),), (version_of(result),), ()
         raised = {}
         if written and signature.bumps_later:
             raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
         ids, versions, hashes = [], [], []
-        with_values = recorder.with_values
-        for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
-            tensor_id = number(tensor)
-            ids.append(tensor_id)
-            versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-            if with_values:
-                hashes.append(fingerprint(recorder, tensor))
+        with _NoFunctions():
+            for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
+                tensor_id = number(tensor)
+                ids.append(tensor_id)
+                versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
+                if with_values:
+                    hashes.append(fingerprint(recorder, tensor))
         return tuple(ids), tuple(versions), tuple(hashes)
 
     def _bump(

@@ -133,7 +133,7 @@ class TensorTable:
         if known is not None:
             if known[0] == window:
                 return known[1]
-            found = self._ids.get((address, *window))
+            found = self._ids.get((address, window))
             if found is not None:
                 return found
         return self._define(storage, window, tensor)
@@ -162,7 +162,7 @@ class TensorTable:
                 death.address = address
                 self._storages[address] = (window, tensor_id, storage_id, death)
             else:
-                key = (address, *window)
+                key = (address, window)
                 self._ids[key] = tensor_id
                 self._others.setdefault(address, []).append(key)
         finally:
