@@ -28,6 +28,7 @@ from autogradviz.diagnose.graph.frozen import find_frozen
 from autogradviz.diagnose.graph.lost import find_lost_graph
 from autogradviz.diagnose.graph.missing import find_missing_gradients
 from autogradviz.diagnose.graph.misuse import find_misuse
+from autogradviz.diagnose.graph.returned import find_refused_gradients
 from autogradviz.diagnose.graph.scales import find_uneven_gradients
 from autogradviz.diagnose.reentrant.cut_off import find_cut_off
 from autogradviz.diagnose.reentrant.pitfalls import find_reentrant_pitfalls
@@ -60,6 +61,7 @@ _FAMILIES: Final = (
     find_diverged,
     find_swallowed,
     find_misuse,
+    find_refused_gradients,
     find_reentrant_pitfalls,
     find_mutated_cache,
     find_refused,

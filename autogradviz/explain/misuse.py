@@ -52,6 +52,37 @@ with autogradviz.record(cell) as trace:
 """,
     ),
     Page(
+        slug="gradient-refused",
+        title="A custom backward or a hook returned what the engine cannot take",
+        means="""The engine checks what it is given: how many gradients, of which shape and type.
+        Its message names the Function or the hook; the line that returned is named here.""",
+        happens="""A backward returns a gradient too many or too few after forward got another
+        argument; a hook returns a number, or a sum; a backward marked @once_differentiable is run
+        back a second time.""",
+        fix="""Return one gradient for each argument of forward, of its shape, or None. A hook that
+        only looks returns None.""",
+        example="""
+import torch
+import autogradviz
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor  # <-- named
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    Scale.apply(x, 2.0).sum().backward()
+""",
+    ),
+    Page(
         slug="saved-tensors-read-twice",
         title="ctx.saved_tensors was read twice under checkpoint",
         means="""Every read of ctx.saved_tensors unpacks all saved tensors anew. That is harmless

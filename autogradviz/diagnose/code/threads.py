@@ -22,7 +22,7 @@ def writes_in_threads(filename: str) -> list[tuple[int, str]]:
         for function, owner in source.functions(filename)
         if function.rpartition(".")[2] in _run_in_threads(filename)
         for node in source.own_nodes(owner)
-        if _writes(node)
+        if _writes(node, _parameters(owner))
     )
 
 
@@ -85,12 +85,17 @@ def _methods(filename: str) -> set[str]:
     return {function.rpartition(".")[2] for function, _ in source.functions(filename)}
 
 
-def _writes(node: ast.AST) -> bool:
+def _parameters(owner: ast.AST) -> set[str]:
+    given = getattr(owner, "args", None)
+    return {each.arg for each in given.args} if isinstance(given, ast.arguments) else set()
+
+
+def _writes(node: ast.AST, given: set[str]) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         name = node.func.attr
         in_place = name.endswith("_") and not name.endswith("__")
         return in_place or any(word.arg in {"out", "inplace"} for word in node.keywords)
     if isinstance(node, ast.AugAssign):
-        counts = isinstance(node.value, ast.Constant) and isinstance(node.target, ast.Name)
-        return not counts
+        own = isinstance(node.target, ast.Name) and node.target.id not in given
+        return not (own and isinstance(node.value, ast.Constant))  # a counter of its own
     return isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)

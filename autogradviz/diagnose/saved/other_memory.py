@@ -18,7 +18,7 @@ from autogradviz.diagnose.wording import fit, quoted, slot, where
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Node, Op, SavedTensor, SourceLocation, Tensor
@@ -34,7 +34,7 @@ def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
         for saved in node.saved:
             if saved.tensor.tensor_id not in leaves or saved.packed_by != "pytorch":
                 continue
-            found = _read(node, saved, evidence.model.ops)
+            found = _read(evidence, node, saved, leaves)
             if found is not None:
                 yield _describe(evidence, node, saved, found)
                 return
@@ -48,24 +48,32 @@ class _Found(NamedTuple):
     differs: bool  # in content, too, as far as that is known
 
 
-def _read(node: Node, saved: SavedTensor, ops: Iterable[Op]) -> _Found | None:
+def _read(evidence: Evidence, node: Node, saved: SavedTensor, leaves: set[int]) -> _Found | None:
     """Return the first read of a saved leaf where it lies in memory that its op never met."""
     op = node.op
     if op is None or saved.tensor.storage_id in storages((*op.inputs, *op.outputs)):
         return None
-    before = {
-        content
-        for tensor, content in zip(op.inputs, op.input_hashes, strict=False)
-        if _alike(tensor, saved.tensor) and content != NO_ID
-    }
-    if not any(_alike(tensor, saved.tensor) for tensor in op.inputs):
+    # The leaf as it was: what else is a leaf, or a buffer, is still itself.
+    place = next(
+        (
+            place
+            for place, tensor in enumerate(op.inputs)
+            if _alike(tensor, saved.tensor)
+            and tensor.tensor_id not in leaves
+            and tensor.storage_id not in evidence.buffers
+        ),
+        None,
+    )
+    if place is None:
         return None
-    for read in ops:
+    before = op.input_hashes[place] if op.input_hashes else NO_ID
+    for read in evidence.model.ops:
         if read.backward_node_id == node.node_id and read.phase == "backward":
             hashes = read.input_hashes or (NO_ID,) * len(read.inputs)
             for tensor, content in zip(read.inputs, hashes, strict=False):
-                if tensor.tensor_id == saved.tensor.tensor_id and content not in before:
-                    return _Found(op, read, bool(before) and content != NO_ID)
+                if tensor.tensor_id == saved.tensor.tensor_id:
+                    known = NO_ID not in {before, content}
+                    return None if known and content == before else _Found(op, read, known)
     return None
 
 
