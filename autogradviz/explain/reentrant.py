@@ -96,9 +96,9 @@ with autogradviz.record(net) as trace:
     gate = net(x).exp()
 
     def gated(x):
-        return (x * gate).sin()  # <-- named
+        return (x * gate).sin()
 
-    y = checkpoint(gated, x, use_reentrant=True)
+    y = checkpoint(gated, x, use_reentrant=True)  # <-- named
     (y.sum() + gate.sum()).backward()
 """,
     ),
@@ -116,13 +116,13 @@ kept = []
 
 def block(x):
     y = net(x)
-    kept.append(y.square().mean())  # <-- named
+    kept.append(y.square().mean())
     return y.exp()
 
 
 x = torch.rand(2, 3, requires_grad=True)
 with autogradviz.record(net) as trace:
-    y = checkpoint(block, x, use_reentrant=True)
+    y = checkpoint(block, x, use_reentrant=True)  # <-- named
     (y.sum() + kept[0]).backward()
 """,
     ),

@@ -61,10 +61,16 @@ def _shared_names(filename: str) -> set[str]:
     returned = _returned(filename)
     for _ in range(_ROUNDS):
         before = len(names)
+        names |= {f"{name}()" for name, values in returned.items()
+                  if any(_shares(value, names) for value in values)}  # fmt: skip
         for _, node in _statements(filename):
             if isinstance(node, ast.Assign):
-                if _shares(node.value, names):
-                    names |= {name for target in node.targets if (name := _name(target))}
+                names |= {
+                    name
+                    for target in node.targets
+                    for part, value in _side_by_side(target, node.value)
+                    if (name := _name(part)) and _shares(value, names)
+                }
                 names |= {
                     name
                     for target in node.targets
@@ -92,7 +98,17 @@ def _returned(filename: str) -> dict[str, list[ast.expr]]:
     for function, node in _statements(filename):
         if isinstance(node, ast.Return) and node.value is not None:
             found.setdefault(function.rpartition(".")[2], []).append(node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            for target in node.targets:
+                found.setdefault(_name(target), []).append(node.value.body)
     return found
+
+
+def _side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return what is assigned to what in one statement, through tuples."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=False))
+    return [(target, value)]
 
 
 def _paired(
@@ -103,7 +119,7 @@ def _paired(
         for inner in returned.get(_name(value.func), ()):
             yield from _paired(target, inner, returned, depth + 1)
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for part, given in zip(target.elts, value.elts, strict=False):
+        for part, given in _side_by_side(target, value):
             yield from _paired(part, given, returned, depth)
     else:
         yield target, value
@@ -140,7 +156,11 @@ def _shares(node: ast.AST, names: set[str]) -> bool:
         called = _name(node.func)
         if called in _COPIES:
             return False
-        if called in _WRAPS or (called in _SHARES and isinstance(node.func, ast.Attribute)):
+        if (
+            called in _WRAPS
+            or f"{called}()" in names
+            or (called in _SHARES and isinstance(node.func, ast.Attribute))
+        ):
             return True
         inner = node.func.value if isinstance(node.func, ast.Attribute) else None
         return (inner is not None and _shares(inner, names)) or (

@@ -181,6 +181,13 @@ def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
     return found
 
 
+def _reader(evidence: Evidence, region: Region, tensor_id: int | None) -> SourceLocation | None:
+    """Return the line of a region's first operator that takes a leaf."""
+    leaf = evidence.model.tensors.get(tensor_id or 0)
+    return next((op.location for op in region.ops if leaf is not None
+                 and leaf.storage_id in storages(op.inputs)), None)  # fmt: skip
+
+
 def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding:
     regions = [region for region in evidence.model.regions if region.reentrant]
     region = regions[-1]
@@ -189,7 +196,7 @@ def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding
         slug="reentrant-hook-repeated",
         title=f"{hook.name} ran {len(events)} times in one backward, on parts of a gradient",
         culprit=region.location,
-        victim=hook.location,
+        victim=_reader(evidence, region, hook.tensor_id) or hook.location,
         explanation=fit(
             [
                 f"{name} has a hook:",

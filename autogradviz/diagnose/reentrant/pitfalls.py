@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Op, Region
+    from autogradviz.model import Op, Region, SourceLocation
 
 _GRAD: Final = ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
 _NO_OUTPUT: Final = "none of output has requires_grad=True"
@@ -88,7 +88,7 @@ def _detached_output(evidence: Evidence) -> Iterator[Finding]:
         title=f"{region.function} gives nothing that has a gradient"
         + (f": it ended at {end.name}" if end is not None else ""),
         culprit=culprit,
-        victim=region.location,
+        victim=_last_before(region, culprit) or region.location,
         explanation=fit(
             [
                 f"This region{where(region.module)} is checkpointed with use_reentrant=True, so "
@@ -104,6 +104,12 @@ def _detached_output(evidence: Evidence) -> Iterator[Finding]:
         events=(region.entered_seq, *((error.seq,) if error is not None else ())),
         region_id=region.region_id,
     )
+
+
+def _last_before(region: Region, culprit: SourceLocation | None) -> SourceLocation | None:
+    """Return the last operator of a region whose result learns nothing, besides what cut it off."""
+    others = (op.location for op in reversed(region.recomputations[-1].ops) if op.name != "detach")
+    return next((place for place in others if place is not None and place != culprit), None)
 
 
 def _last_end(evidence: Evidence, region: Region) -> End | None:

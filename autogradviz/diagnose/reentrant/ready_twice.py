@@ -78,7 +78,7 @@ def _describe(
         slug="reentrant-hook-repeated",
         title=f"{name} was done more than once in one backward: reentrant regions share it",
         culprit=region.location,
-        victim=raised if in_hook else use.location,
+        victim=use.location,
         explanation=fit(
             [
                 f"{name} is used at {short(use.location)}:",

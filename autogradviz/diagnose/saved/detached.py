@@ -26,7 +26,9 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
     if error is None or _DETACHED not in error.message:
         return
     node = evidence.model.graph.nodes.get(error.node_id) if error.node_id is not None else None
-    culprit = _call(evidence, node, "detach_")
+    by_hand = _call(evidence, node, "detach_")
+    culprit = by_hand or _call(evidence, node, "zero_grad")
+    zeroed = by_hand is None and culprit is not None
     victim = node.location if node is not None else None
     name = node.name if node is not None else "A node"
     yield Finding(
@@ -38,13 +40,18 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
             [
                 f"{name}{where(node.module) if node is not None else ''} saved one of its inputs:",
                 quoted(victim),
-                f"Then detach_() at {short(culprit)} took that very tensor out of its graph:",
+                f"Then detach_() at {short(culprit)} took that very tensor out of its graph:"
+                if not zeroed
+                else f"Then zero_grad(set_to_none=False) at {short(culprit)} called detach_() on "
+                "gradients that were part of this graph:",
                 quoted(culprit),
                 "detach_() changes the tensor itself, for everybody who holds it. Backward found "
                 "it without the node that made it, and PyTorch stopped.",
             ]
         ),
-        fix="h = h.detach()  # a new tensor on the same memory; or call backward() first",
+        fix="optimizer.zero_grad(set_to_none=True)"
+        if zeroed
+        else "h = h.detach()  # a new tensor on the same memory; or call backward() first",
         confidence="likely",  # PyTorch detaches above where operators are recorded
         events=(error.seq,),
         nodes=(node.node_id,) if node is not None else (),

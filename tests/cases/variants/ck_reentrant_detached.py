@@ -11,7 +11,7 @@ class Target(nn.Module):
         self.fc, self.cut = nn.Linear(dim, dim), cut
 
     def forward(self, x):
-        h = torch.tanh(self.fc(x))
+        h = torch.tanh(self.fc(x))  # VICTIM
         return h.detach() if self.cut else h  # CULPRIT
 
 
@@ -21,7 +21,7 @@ class Net(nn.Module):
         self.stem, self.target, self.head = nn.Linear(dim, dim), Target(cut), nn.Linear(dim, 1)
 
     def forward(self, x):
-        return self.head(checkpoint(self.target, self.stem(x), use_reentrant=True))  # VICTIM
+        return self.head(checkpoint(self.target, self.stem(x), use_reentrant=True))  # ALSO
 
 
 def go(cut):

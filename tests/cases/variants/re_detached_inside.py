@@ -12,14 +12,14 @@ class Frozen(nn.Module):
 
     def forward(self, x):
         with torch.no_grad():  # CULPRIT
-            return self.f(x).tanh()
+            return self.f(x).tanh()  # VICTIM
 
 
 def go(c):
     torch.manual_seed(0)
     net, head = Frozen(), nn.Linear(4, 1)
     x = torch.rand(3, 4, requires_grad=True)
-    h = checkpoint(net, x, use_reentrant=True) if c else net(x)  # VICTIM
+    h = checkpoint(net, x, use_reentrant=True) if c else net(x)  # ALSO
     head(h).sum().backward()
     return {"w": head.weight.grad}
 

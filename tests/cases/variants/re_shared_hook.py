@@ -13,7 +13,7 @@ def go(c):
     torch.manual_seed(0)
     tied = nn.Linear(4, 4)
     x = torch.rand(3, 4, requires_grad=True)
-    handle = tied.weight.register_hook(clip)  # VICTIM
+    handle = tied.weight.register_hook(clip)  # ALSO
     for _ in range(2):
         x = checkpoint(tied, x, use_reentrant=c)  # CULPRIT
     x.sum().backward()
