@@ -25,10 +25,14 @@ _WRAPS: Final = frozenset({"from_numpy", "from_dlpack", "frombuffer", "from_addr
 _SHARES: Final = frozenset({"numpy", "data_ptr", "untyped_storage", "storage", "__array__"})
 """What these methods return shares the tensor's memory."""
 
+_HOLDS: Final = frozenset({"list", "tuple", "dict", "iter", "nditer"})
+"""What these return holds what it is given."""
+
 _COPIES: Final = frozenset({"copy", "clone", "tolist", "item", "astype", "size", "nbytes", "numel"})
 _WRITERS: Final = frozenset(
     {"fill", "put", "sort", "partition", "itemset", "setfield", "copyto", "memset", "memmove",
-     "fill_", "copy_", "resize_", "readinto", "place", "putmask"}
+     "fill_", "copy_", "resize_", "readinto", "recv_into", "pack_into", "place", "putmask",
+     "shuffle", "fill_diagonal", "put_along_axis", "byteswap"}
 )  # fmt: skip
 _ROUNDS: Final = 4  # assignments and calls followed
 
@@ -68,7 +72,7 @@ def _shared_names(filename: str) -> set[str]:
                 names |= {
                     name
                     for target in node.targets
-                    for part, value in _side_by_side(target, node.value)
+                    for part, value in _apart(target, node.value)
                     if (name := _name(part)) and _shares(value, names)
                 }
                 names |= {
@@ -80,6 +84,8 @@ def _shared_names(filename: str) -> set[str]:
                 }
             elif isinstance(node, (ast.For, ast.comprehension)):
                 names |= _looped(node.target, node.iter, names)
+            elif isinstance(node, ast.NamedExpr) and _shares(node.value, names):
+                names |= {_name(node.target)} - {""}
             elif isinstance(node, ast.withitem) and _shares(node.context_expr, names):
                 names |= {_name(node.optional_vars)} - {""}
             elif isinstance(node, ast.Call):
@@ -104,13 +110,6 @@ def _returned(filename: str) -> dict[str, list[ast.expr]]:
     return found
 
 
-def _side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return what is assigned to what in one statement, through tuples."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return list(zip(target.elts, value.elts, strict=False))
-    return [(target, value)]
-
-
 def _paired(
     target: ast.expr, value: ast.expr, returned: dict[str, list[ast.expr]], depth: int = 0
 ) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -119,10 +118,17 @@ def _paired(
         for inner in returned.get(_name(value.func), ()):
             yield from _paired(target, inner, returned, depth + 1)
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for part, given in _side_by_side(target, value):
+        for part, given in zip(target.elts, value.elts, strict=False):
             yield from _paired(part, given, returned, depth)
     else:
         yield target, value
+
+
+def _apart(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return what an assignment gives to what: part by part where tuples stand on both sides."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=False))
+    return [(target, value)]
 
 
 def _held(value: ast.expr) -> set[str]:
@@ -153,25 +159,39 @@ def _taken(node: ast.Call) -> set[str]:
 def _shares(node: ast.AST, names: set[str]) -> bool:
     """Return whether an expression's value shares memory with a name, or with a tensor."""
     if isinstance(node, ast.Call):
-        called = _name(node.func)
-        if called in _COPIES:
-            return False
-        if (
-            called in _WRAPS
-            or f"{called}()" in names
-            or (called in _SHARES and isinstance(node.func, ast.Attribute))
-        ):
-            return True
-        inner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        return (inner is not None and _shares(inner, names)) or (
-            called in _TAKEN | {"cast", "as_array", "memoryview", "reshape", "ravel", "view"}
-            and any(_shares(argument, names) for argument in node.args)
-        )
-    if isinstance(node, ast.Subscript):
-        return _shares(node.value, names)
-    if isinstance(node, ast.Attribute) and node.attr not in names:
+        return _call_shares(node, names)
+    if isinstance(node, (ast.Dict, ast.List, ast.Tuple)):
+        return any(_shares(part, names) for part in ast.iter_child_nodes(node))
+    if isinstance(node, ast.IfExp):
+        return _shares(node.body, names) or _shares(node.orelse, names)
+    if isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Attribute) and node.attr not in names
+    ):
         return _shares(node.value, names)
     return _name(node) in names
+
+
+def _call_shares(node: ast.Call, names: set[str]) -> bool:
+    called = _name(node.func)
+    if called in _COPIES:
+        return False
+    method = isinstance(node.func, ast.Attribute)
+    if called in _WRAPS or f"{called}()" in names or (called in _SHARES and method):
+        return True
+    if called == "asarray" and any(_is_alias(argument) for argument in node.args):
+        return True
+    inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    given = [*node.args, *[word.value for word in node.keywords]]
+    return (inner is not None and _shares(inner, names)) or (
+        called in _TAKEN | _HOLDS | {"cast", "as_array", "memoryview", "reshape", "ravel", "view"}
+        and any(_shares(argument, names) for argument in given)
+    )
+
+
+def _is_alias(node: ast.expr) -> bool:
+    """Return whether an expression is a tensor's ``detach()`` or ``.data``."""
+    called = node.func if isinstance(node, ast.Call) else node
+    return isinstance(called, ast.Attribute) and called.attr in {"detach", "data"}
 
 
 def _writes(node: ast.AST, shared: set[str]) -> bool:
@@ -191,7 +211,7 @@ def _writes(node: ast.AST, shared: set[str]) -> bool:
     if not in_place and not ast.unparse(node.func).endswith(".at"):
         return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    return any(_shares(part, shared) for part in (owner, *node.args[:1]) if part is not None)
+    return any(_shares(part, shared) for part in (owner, *node.args[:2]) if part is not None)
 
 
 def _given_away(filename: str, shared: set[str]) -> set[tuple[int, str]]:

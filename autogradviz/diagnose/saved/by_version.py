@@ -16,7 +16,7 @@ from autogradviz.events import VersionBumped
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
-    from autogradviz.model import Model, Node, Op, SavedTensor, SourceLocation
+    from autogradviz.model import Model, Node, Op, SavedTensor, SourceLocation, Tensor
 
 _VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
 _SWAPS: Final = "set_"
@@ -101,6 +101,7 @@ def _moved(evidence: Evidence, node: Node, versions: Versions) -> list[VersionBu
     kept = [saved.tensor for saved in node.saved]
     if node.op is not None:
         kept += [*node.op.inputs, *node.op.outputs]
+    kept += _parts(evidence, {t.tensor_id for t in kept if t.storage_id is None})
     first: dict[int, VersionBumped] = {}
     last: dict[int, int] = {}
     became = _became(evidence)
@@ -118,6 +119,17 @@ def _moved(evidence: Evidence, node: Node, versions: Versions) -> list[VersionBu
     found = [event for counter, event in first.items() if last[counter] == versions.now]
     # What stands on the very line of the node is mostly a part of its own forward.
     return sorted(found, key=lambda event: _line(evidence, event) == node.location)
+
+
+def _parts(evidence: Evidence, sparse: set[int]) -> list[Tensor]:
+    """Return the values and indices that somebody took out of sparse tensors."""
+    return [
+        tensor
+        for op in (evidence.model.ops if sparse else ())
+        if op.name.endswith(("values", "indices"))
+        and any(given.tensor_id in sparse for given in op.inputs)
+        for tensor in op.outputs
+    ]
 
 
 def _line(evidence: Evidence, event: VersionBumped) -> SourceLocation | None:

@@ -26,9 +26,7 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
     if error is None or _DETACHED not in error.message:
         return
     node = evidence.model.graph.nodes.get(error.node_id) if error.node_id is not None else None
-    by_hand = _call(evidence, node, "detach_")
-    culprit = by_hand or _call(evidence, node, "zero_grad")
-    zeroed = by_hand is None and culprit is not None
+    culprit = _call(evidence, node, "detach_") or _call(evidence, node, "zero_grad")
     victim = node.location if node is not None else None
     name = node.name if node is not None else "A node"
     yield Finding(
@@ -41,16 +39,16 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
                 f"{name}{where(node.module) if node is not None else ''} saved one of its inputs:",
                 quoted(victim),
                 f"Then detach_() at {short(culprit)} took that very tensor out of its graph:"
-                if not zeroed
-                else f"Then zero_grad(set_to_none=False) at {short(culprit)} called detach_() on "
-                "gradients that were part of this graph:",
+                if culprit is None or "zero_grad" not in culprit.text
+                else f"Then zero_grad() at {short(culprit)} detached it in place, with all "
+                "gradients that have a graph of their own:",
                 quoted(culprit),
                 "detach_() changes the tensor itself, for everybody who holds it. Backward found "
                 "it without the node that made it, and PyTorch stopped.",
             ]
         ),
-        fix="optimizer.zero_grad(set_to_none=True)"
-        if zeroed
+        fix="zero_grad(set_to_none=True)  # or call backward() first"
+        if culprit is not None and "zero_grad" in culprit.text
         else "h = h.detach()  # a new tensor on the same memory; or call backward() first",
         confidence="likely",  # PyTorch detaches above where operators are recorded
         events=(error.seq,),

@@ -39,7 +39,7 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
         (saved, unpack)
         for saved in (node.saved if node is not None else ())
         for unpack in saved.unpacks[-1:]
-        if saved.broken
+        if saved.broken and saved.tensor.storage_id is not None  # else sparse: its parts are
     ]
     for saved, unpack in broken:
         assert node is not None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.culprits.between import Passage
+from autogradviz.diagnose.culprits.between import CALLED, Passage
 from autogradviz.diagnose.evidence import uses_running_statistics
-from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.wording import fit, quoted, short, slot, where
 from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
 
@@ -126,6 +126,16 @@ def unseen_writer(evidence: Evidence, op: Op | None, read_seq: int) -> SourceLoc
     return evidence.raw_write(passage) or evidence.thread_write()
 
 
+def ran_between(
+    evidence: Evidence, op: Op | None, read_seq: int, line: SourceLocation | None
+) -> bool:
+    """Return whether the source shows that a line ran between an op and a read of what it saved."""
+    if line is None:
+        return True
+    passage = until_read(evidence, op, read_seq)
+    return passage.outside(line.filename, line.function, line.lineno) >= CALLED
+
+
 def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
     gradients = computed.get(node.node_id)
     kind = node.name.rstrip("0123456789")
@@ -164,7 +174,7 @@ def _describe(
             ]
         ),
         fix=fix_for(evidence, write, culprit),
-        confidence="certain" if _changed(unpack) and write and culprit else "likely",
+        confidence=_confidence(evidence, saved, unpack, write, culprit),
         events=(saved.saved_seq, *((write.seq,) if write is not None else ()), unpack.seq),
         nodes=(node.node_id,),
     )
@@ -173,6 +183,19 @@ def _describe(
 def _without_data(culprit: SourceLocation | None) -> str:
     text = culprit.text if culprit is not None else "tensor.clamp_(...)"
     return text.replace(".data", "")
+
+
+def _confidence(
+    evidence: Evidence,
+    saved: SavedTensor,
+    unpack: Unpack,
+    write: Op | None,
+    culprit: SourceLocation | None,
+) -> Confidence:
+    if write is None:
+        sure = ran_between(evidence, saved.op, unpack.seq, culprit)
+        return "likely" if sure or culprit == evidence.thread_write() else "hint"
+    return "certain" if _changed(unpack) and culprit is not None else "likely"
 
 
 def fix_for(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
