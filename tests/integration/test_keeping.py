@@ -187,7 +187,9 @@ def table_sizes(recorder):
         if hasattr(table, "__dict__") and type(table).__module__.startswith("autogradviz.recorder"):
             for field, value in vars(table).items():
                 if isinstance(value, (dict, list, set, frozenset)) or hasattr(value, "data"):
-                    sizes[f"{name}.{field}"] = len(value)
+                    # some stand in for long arrays, and say that they are as long
+                    held = dict.__len__(value) if isinstance(value, dict) else len(value)
+                    sizes[f"{name}.{field}"] = held
     sizes.update({kind.__name__: len(rows) for kind, rows in recorder.log._rows.items()})
     return sizes
 

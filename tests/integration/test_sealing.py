@@ -166,7 +166,7 @@ def test_backwards_of_several_threads_are_sealed_whole(early):
 def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {
-            "ops": len(recorder.saves._ops),
+            "ops": len(recorder.saves.ops),
             "packed": len(recorder.saves._packed),
             "regions": len(recorder.state._before),
             "writes": sum(map(len, recorder.versions._reached.values())),

@@ -64,7 +64,7 @@ class LeafTable:
 
     def let_go(self, leaf: torch.Tensor) -> None:
         """Forget a leaf, until it is met again."""
-        for tensor_id in [number for number, ref in self._leaves.items() if ref() is leaf]:
+        for tensor_id in [n for n, ref in list(self._leaves.items()) if ref() is leaf]:
             del self._leaves[tensor_id], self._requires[tensor_id]
 
     def set(self, leaf: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ class LeafTable:
 
     def look_again(self) -> None:
         """Record which known leaves were told so by assignment; a backward is about to begin."""
-        for tensor_id, reference in self._leaves.items():
+        for tensor_id, reference in list(self._leaves.items()):  # other threads add
             leaf = reference()
             if leaf is None:
                 continue
@@ -138,7 +138,7 @@ class LeafTable:
 
     def forget(self) -> None:
         """Let go of leaves that have died, and of all but the newest losses."""
-        for tensor_id in [key for key, leaf in self._leaves.items() if leaf() is None]:
+        for tensor_id in [key for key, leaf in list(self._leaves.items()) if leaf() is None]:
             del self._leaves[tensor_id], self._requires[tensor_id]
             self.reached.pop(tensor_id, None)
         del self._losses[:-MAX_LOSSES]
@@ -150,7 +150,7 @@ class LeafTable:
 
     def _gradients(self) -> Iterator[Read]:
         found: list[tuple[int, Read]] = []  # by bytes
-        for tensor_id, backward_id in self.reached.items():
+        for tensor_id, backward_id in list(self.reached.items()):
             reference = self._leaves.get(tensor_id)
             leaf = None if reference is None else reference()
             gradient = None if leaf is None else leaf.grad

@@ -17,7 +17,7 @@ class Reducer:
 
     def mark_ready(self, name, _):
         if name in self.ready:
-            raise RuntimeError(f"{name} is ready a second time")  # VICTIM
+            raise RuntimeError(f"{name} is ready a second time")  # ALSO
         self.ready.add(name)
 
 
