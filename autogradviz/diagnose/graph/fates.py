@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.flow import storages
+from autogradviz.diagnose.flow import End, storages
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from autogradviz.diagnose.flow import End, Flow
+    from autogradviz.diagnose.flow import Flow
     from autogradviz.model import Op
 
 
@@ -87,7 +87,10 @@ def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
         taken = (storages(op.inputs) & carried) - storages(op.written)
         if not taken or op.seq > until:
             continue
-        end = None if op.sequence_nr is not None else flow.end_at(op, taken)
+        if op.sequence_nr is None:
+            end = flow.end_at(op, taken)
+        else:
+            end = End("detach", op, op.location) if flow.past_graph(op, carried) else None
         yield _Step(op, taken, end)
         if end is None:
             carried |= storages(op.outputs) if op.sequence_nr is None else flow.carried(op)
