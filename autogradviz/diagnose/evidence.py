@@ -130,6 +130,15 @@ class Evidence:
                     first[tensor.storage_id] = op.seq
         return first
 
+    @cached_property
+    def numbered(self) -> dict[int, list[tuple[int, int]]]:
+        """Sequence and event numbers of the ops of a forward that made a node, by thread."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for op in self.model.ops:
+            if op.sequence_nr is not None and op.phase != "backward":
+                found[op.thread].append((op.sequence_nr, op.seq))
+        return {thread: sorted(pairs) for thread, pairs in found.items()}
+
     def made_inside(self, storage_id: int | None, region: Region) -> bool:
         """Return whether a region's own forward made a storage."""
         made = self.made_in.get(storage_id) if storage_id is not None else None
@@ -239,19 +248,14 @@ class Evidence:
         return None
 
     def unseen_write(self) -> SourceLocation | None:
-        """Return a line of the user's that writes in place where no operator was recorded.
-
-        Other threads are not recorded; what they run is read from the source.
-        """
+        """Return a line of the user's that writes in place where no operator was recorded."""
         return self.thread_write() or self.raw_write()
 
     def thread_write(self) -> SourceLocation | None:
-        """Return a line of the user's that writes in place in a thread of its own."""
-        for filename in self.user_files:
-            found = writes_in_threads(filename)
-            if found:
-                return source.location(filename, *found[0])
-        return None
+        """Return a line of the user's that writes in place in a thread: none is recorded."""
+        found = ((name, *place) for name in self.user_files for place in writes_in_threads(name))
+        place = next(found, None)
+        return source.location(*place) if place is not None else None
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,12 +46,18 @@ def forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
 
     Its operators make no nodes: they lie between the last older node's and the first younger's.
     """
+    numbered = evidence.numbered.get(node.thread, [])
     number = node.sequence_nr or 0
-    first, last = -1, 1 << 62
-    for op in evidence.model.ops:
-        if op.sequence_nr is not None and op.thread == node.thread and op.phase != "backward":
-            if op.sequence_nr < number:
-                first = max(first, op.seq)
-            elif op.sequence_nr > number:
-                last = min(last, op.seq)
-    return first, last
+    older = bisect_left(numbered, number, key=itemgetter(0))
+    younger = bisect_right(numbered, number, key=itemgetter(0))
+    return (
+        numbered[older - 1][1] if older else -1,
+        numbered[younger][1] if younger < len(numbered) else 1 << 62,
+    )
+
+
+def ops_within(evidence: Evidence, first: int, last: int) -> tuple[Op, ...]:
+    """Return the operators between two events."""
+    ops = evidence.model.ops
+    begin = bisect_right(ops, first, key=attrgetter("seq"))
+    return tuple(ops[begin : bisect_left(ops, last, lo=begin, key=attrgetter("seq"))])

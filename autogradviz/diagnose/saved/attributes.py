@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence import filled
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.functions import applied_at, class_name, forward_of, frame_in
+from autogradviz.diagnose.functions import applied_at, class_name, forward_of, frame_in, ops_within
 from autogradviz.diagnose.saved.kept import assignment
 from autogradviz.diagnose.wording import fit, quoted, short, where
 from autogradviz.events import NO_ID, ContextTensorKept
@@ -65,9 +65,8 @@ def _written_since(
     first, last = forward_of(evidence, node)
     met = [
         op
-        for op in evidence.model.ops
-        if first < op.seq < last
-        and any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
+        for op in ops_within(evidence, first, last)
+        if any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
         and frame_in(evidence, op, owner, "forward") is not None
     ]
     for write in writes if met else ():

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.functions import class_name, forward_of, frame_in
+from autogradviz.diagnose.functions import class_name, forward_of, frame_in, ops_within
 from autogradviz.diagnose.saved.silent import fix_for, unseen_writer, why
 from autogradviz.diagnose.wording import fit, quoted, shape, short, where
 from autogradviz.events import NO_ID
@@ -73,10 +73,8 @@ def _met_forward(evidence: Evidence, node: Node) -> list[_Met]:
     first, last = forward_of(evidence, node)
     ops = [
         op
-        for op in evidence.model.ops
-        if first < op.seq < last
-        and op.phase != "backward"
-        and frame_in(evidence, op, owner, "forward") is not None
+        for op in ops_within(evidence, first, last)
+        if op.phase != "backward" and frame_in(evidence, op, owner, "forward") is not None
     ]
     touched = {tensor.storage_id for op in ops for tensor in op.written}
     return [met for op in ops for met in _taken(op) if met.tensor.storage_id not in touched]
