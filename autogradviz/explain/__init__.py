@@ -6,12 +6,20 @@ import difflib
 from typing import Final
 
 from autogradviz.errors import UnknownSlugError
-from autogradviz.explain import checkpoint, failures, gradients, inplace, misuse, reentrant
+from autogradviz.explain import (
+    checkpoint,
+    failures,
+    gradients,
+    inplace,
+    misuse,
+    reentrant,
+    unnoticed,
+)
 from autogradviz.explain.page import Page
 
 __all__ = ["Page", "explain", "overview", "pages"]
 
-_FAMILIES: Final = (inplace, checkpoint, reentrant, misuse, gradients, failures)
+_FAMILIES: Final = (inplace, checkpoint, unnoticed, reentrant, misuse, gradients, failures)
 _PAGES: Final[dict[str, Page]] = {page.slug: page for family in _FAMILIES for page in family.PAGES}
 
 
