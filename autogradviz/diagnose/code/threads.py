@@ -98,4 +98,7 @@ def _writes(node: ast.AST, given: set[str]) -> bool:
     if isinstance(node, ast.AugAssign):
         own = isinstance(node.target, ast.Name) and node.target.id not in given
         return not (own and isinstance(node.value, ast.Constant))  # a counter of its own
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets)
+    if not isinstance(node, ast.Assign):
+        return False
+    parts = [part for t in node.targets for part in getattr(t, "elts", [t])]
+    return any(isinstance(part, ast.Subscript) for part in parts)

@@ -41,12 +41,11 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
         for unpack in saved.unpacks[-1:]
         if saved.broken and saved.tensor.storage_id is not None  # else sparse: its parts are
     ]
-    for saved, unpack in broken:
-        assert node is not None
-        yield _describe(evidence, node, saved, unpack)
-    if broken:
-        return
-    yield _region_argument(evidence) or undetailed(evidence, node)
+    found = [_describe(evidence, node, *each) for each in broken] if node is not None else []
+    if not any(finding.culprit is not None for finding in found):
+        other = _region_argument(evidence) or undetailed(evidence, node)
+        found = found if found and other.culprit is None else [other]
+    yield from found
 
 
 def _region_argument(evidence: Evidence) -> Finding | None:
