@@ -76,6 +76,7 @@ def _setter(
         (between.outside(filename, function, lineno), after in text, -lineno, filename, function)
         for filename in evidence.user_files
         for lineno, function, text in source.mentions(filename, words)
+        if function.rpartition(".")[2] != "__init__"
     ]
     if not found:
         return None

@@ -70,7 +70,7 @@ def find_writer(
     wanted = _direction(change)
     key = item_key(change.state_name)
 
-    def score(candidate: Candidate) -> tuple[int, int, int, bool, int, int]:
+    def score(candidate: Candidate) -> tuple[int, int, bool, int, bool, bool, int]:
         filename, write = candidate
         inside = between.inside(filename, write.function)
         outside = between.outside(filename, write.function, write.lineno)
@@ -78,13 +78,15 @@ def find_writer(
         return (
             inside if in_forward else outside,
             gives(write, change.after),
+            key is not None and key == write.key,
             2 * fits + (write.direction == "changed"),
             not write.unnamed,
-            int(key is not None and key == write.key),
+            write.declared,
             -write.lineno,
         )
 
-    names = (change.state_name, *owners(change.state_name))
+    kind = _other_class(change)
+    names = ("__class__",) if kind else (change.state_name, *owners(change.state_name))
     sure = (find_candidates(evidence, region, name, loose=False) for name in names)
     loose = (find_candidates(evidence, region, name, loose=True) for name in names)
     stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
@@ -93,7 +95,7 @@ def find_writer(
     ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
     candidates = ran or candidates  # a file's own lines ran when it was imported
     dead = change.after == "dead"
-    other = None if in_forward else find_swap(evidence, between, change)
+    other = find_swap(evidence, between, change, in_forward=in_forward)
     if dead:
         other = find_let_go(evidence, between, least=1, in_forward=in_forward)
     elif other is None and not in_forward and wanted == "shrank":
@@ -167,6 +169,13 @@ def _entered(
         names = (owner, *held_as(evidence, owner))
         return find_context(evidence, region, again, names, change) or here
     return here
+
+
+def _other_class(change: Change) -> bool:
+    """Return whether one object became of another class."""
+    texts = [re.fullmatch(r"(\w+) (#\d+)", text) for text in (change.before, change.after)]
+    first, second = (text.groups() if text is not None else ("", "") for text in texts)
+    return bool(first[1]) and first[1] == second[1] and first[0] != second[0]
 
 
 def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
