@@ -14,6 +14,7 @@ from autogradviz.diagnose.culprits.asked import find_asked, held_as
 from autogradviz.diagnose.culprits.between import BETWEEN, CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
+from autogradviz.diagnose.culprits.draws import find_draw
 from autogradviz.diagnose.culprits.let_go import find_let_go
 from autogradviz.diagnose.culprits.swapped import find_lent, find_swap
 from autogradviz.diagnose.culprits.toggles import find_toggle
@@ -90,7 +91,12 @@ def find_writer(
     sure = (find_candidates(evidence, region, name, loose=False) for name in names)
     loose = (find_candidates(evidence, region, name, loose=True) for name in names)
     stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
-    fitting = ([c for c in each if not (stays and c[1].drains)] for each in chain(sure, loose))
+    counted = wanted == "changed" and not stays and key is None  # nothing was taken from it
+    fitting = (
+        [c for c in each if not (stays and c[1].drains)
+         and not (counted and c[1].direction == "shrank")]
+        for each in chain(sure, loose)
+    )  # fmt: skip
     candidates = next((each for each in fitting if each), [])
     ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
     candidates = ran or candidates  # a file's own lines ran when it was imported
@@ -196,12 +202,12 @@ def _hooked(
     counts = [int(found[0]) if (found := re.findall(r"\d+", text)) else 0
               for text in (change.before, change.after)]  # fmt: skip
     added = counts[1] > counts[0]
-    words = _HOOK_CALLS if added else (".remove",)
+    words = _HOOK_CALLS if added else (".remove", "_hooks.clear", "_hooks.pop")
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
         for lineno, function, called in source.calls(filename, words)
-        if added or called.endswith(".remove")
+        if added or called.endswith(".remove") or "_hooks." in called
     ]
     place = _nearest(evidence, region, again, found)
     if place is None:
@@ -268,33 +274,3 @@ def _direction(change: Change) -> Direction:
         return "changed"
     before, after = int(sizes[0][1]), int(sizes[1][1])
     return "changed" if before == after else "grew" if after > before else "shrank"
-
-
-def find_draw(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    """Return the call in the region's own code that draws the random numbers."""
-    between = Between(evidence, region, again)
-    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
-    ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
-    parted = [op.location.lineno for op in ops if op.location is not None]
-    near = min(parted, default=0)
-    found = [
-        (between.inside(filename, function), -abs(near - lineno), filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function in _draws(filename, change.state_name)
-    ]
-    if not found or max(found)[0] == 0:
-        return None
-    _, _, filename, lineno, function = max(found)
-    return source.location(filename, lineno, function)
-
-
-def _draws(filename: str, generator: str) -> list[tuple[int, str]]:
-    modules = ("random",) if generator == "python random" else ("numpy.random", "np.random")
-    names = source.imported(filename, modules[0])
-    return [
-        (lineno, function)
-        for lineno, function, called in source.calls(filename, ("",))
-        if called in names or called.startswith(tuple(f"{module}." for module in modules))
-    ]
