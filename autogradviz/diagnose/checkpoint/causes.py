@@ -57,8 +57,9 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
     line = parted.location.text if parted is not None and parted.location is not None else ""
 
     def rank(change: StateChanged) -> tuple[int, bool, bool, bool, int]:
+        draws = change.state_kind == "random" and find_draw(evidence, region, again, change)
         return (
-            _relevance(change, mentioned, read),
+            len(mentioned) + 1 if draws else _relevance(change, mentioned, read),
             not _moved_only(change),
             attribute_name(change.state_name) in re.findall(r"\w+", line),
             change.stack_id is not None,

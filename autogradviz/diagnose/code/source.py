@@ -248,13 +248,16 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
 def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
     """Return pairs of class and name: what the objects of a class are given as names."""
     return tuple(
-        (last_name(node.value.func), last_name(target))
+        (last_name(value.func), last_name(target))
         for _, owner in functions(filename)
         for node in own_nodes(owner)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if isinstance(node, ast.Assign)
+        for value in ((node.value.body, node.value.orelse)
+                      if isinstance(node.value, ast.IfExp) else (node.value,))
+        if isinstance(value, ast.Call) and last_name(value.func)
         for target in node.targets
-        if last_name(node.value.func) and last_name(target)
-    )
+        if last_name(target)
+    )  # fmt: skip
 
 
 @cache

@@ -232,11 +232,12 @@ def _made(evidence: Evidence, name: str) -> SourceLocation | None:
 def _use(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
-    """Return the call that draws from a generator of the user's own."""
+    """Return the call that draws from a generator of the user's own, or from one by its method."""
+    name = attribute_name(change.state_name.removesuffix(".__self__"))
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.uses(filename, attribute_name(change.state_name))
+        for lineno, function in source.uses(filename, name)
     ]
     if change.in_forward:
         between = Between(evidence, region, again)

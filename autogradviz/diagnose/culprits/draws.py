@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.code import source
@@ -35,9 +36,30 @@ def find_draw(
 
 def _draws(filename: str, generator: str) -> list[tuple[int, str]]:
     modules = ("random",) if generator == "python random" else ("numpy.random", "np.random")
-    names = source.imported(filename, modules[0])
+    names = source.imported(filename, modules[0]) | _named_after(filename, modules)
+    modules = (*modules, *sorted(names))
     return [
         (lineno, function)
         for lineno, function, called in source.calls(filename, ("",))
         if called in names or called.startswith(tuple(f"{module}." for module in modules))
     ]
+
+
+def _named_after(filename: str, modules: tuple[str, ...]) -> frozenset[str]:
+    """Return the names that a file gives to modules, or to what is in them, beside their own.
+
+    ``import random as rnd``, ``from numpy import random as npr``, ``self.draw = random.random``.
+    """
+    found = set()
+    for _, owner in source.functions(filename):
+        for node in source.own_nodes(owner):
+            if isinstance(node, ast.Import):
+                found |= {part.asname for part in node.names if part.name in modules}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {part.asname or part.name for part in node.names
+                          if f"{node.module}.{part.name}" in modules}  # fmt: skip
+            elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call):
+                text = f"{ast.unparse(node.value)}."
+                if text.startswith(tuple(f"{module}." for module in modules)):
+                    found |= {ast.unparse(target) for target in node.targets}
+    return frozenset(name for name in found if name)
