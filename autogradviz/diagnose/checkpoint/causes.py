@@ -7,18 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.checkpoint.remade import find_remade
+from autogradviz.diagnose.checkpoint.rewritten import find_rewritten
 from autogradviz.diagnose.checkpoint.suffering import first_other
 from autogradviz.diagnose.checkpoint.unseen import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.code.owners import with_owner, without_parts
 from autogradviz.diagnose.culprits.between import Between
 from autogradviz.diagnose.culprits.cause import Cause
-from autogradviz.diagnose.culprits.culprits import (
-    find_culprit,
-    find_draw,
-    find_handover,
-    other_thread,
-)
+from autogradviz.diagnose.culprits.culprits import find_culprit, find_handover, other_thread
+from autogradviz.diagnose.culprits.draws import find_draw
 from autogradviz.diagnose.wording import attribute_name, base_name, short
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -60,8 +57,9 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
     line = parted.location.text if parted is not None and parted.location is not None else ""
 
     def rank(change: StateChanged) -> tuple[int, bool, bool, bool, int]:
+        draws = change.state_kind == "random" and find_draw(evidence, region, again, change)
         return (
-            _relevance(change, mentioned, read),
+            len(mentioned) + 1 if draws else _relevance(change, mentioned, read),
             not _moved_only(change),
             attribute_name(change.state_name) in re.findall(r"\w+", line),
             change.stack_id is not None,
@@ -69,6 +67,10 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         )
 
     best = max(changes, key=rank)
+    if _counted_on(best):
+        written = find_rewritten(evidence, region, again)
+        if written is not None:
+            return written
     if not rank(best)[0]:
         unseen = find_unseen_cause(evidence, region, again)
         if unseen is not None:
@@ -230,6 +232,13 @@ def _moved_only(change: StateChanged) -> bool:
     """Return whether only the object is another one, and looks the same."""
     before, after = (re.sub(r"#\d+|v\d+", "", text) for text in (change.before, change.after))
     return before == after
+
+
+def _counted_on(change: StateChanged) -> bool:
+    """Return whether the same memory is there, and was written: what wrote it may be known."""
+    numbers = [re.search(r"(#\d+) v(\d+)", text) for text in (change.before, change.after)]
+    first, second = (found.groups() if found is not None else ("", "") for found in numbers)
+    return change.stack_id is None and first != second and first[0] == second[0]
 
 
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:

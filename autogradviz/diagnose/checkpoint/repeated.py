@@ -105,7 +105,11 @@ def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a region writes what stays, and wrote it again when recomputed."""
     for region in evidence.model.regions:
         for again in region.recomputations[:1]:
-            twice = evidence.written_twice(region, again)
+            twice = {
+                storage_id: (before, after)
+                for storage_id, (before, after) in evidence.written_twice(region, again).items()
+                if not (before.output_hashes and before.output_hashes == after.output_hashes)
+            }
             if twice:
                 first = min(twice, key=lambda storage_id: evidence.writers[storage_id][0].seq)
                 yield _repeated(evidence, region, again, first, *twice[first])

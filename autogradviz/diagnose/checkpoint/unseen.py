@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.checkpoint.one_sided import find_one_sided
+from autogradviz.diagnose.checkpoint.rewritten import find_rewritten
 from autogradviz.diagnose.checkpoint.warm_cast import find_warm_cast
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.culprits.between import CALLED, Between
@@ -46,6 +47,7 @@ def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) 
         or find_one_sided(evidence, region)
         or find_swapped_inside(evidence, region, again)
         or find_warm_cast(evidence, region, again)
+        or find_rewritten(evidence, region, again)
         or _never_the_same(evidence, region, again)
     )
 

@@ -39,7 +39,7 @@ def _one_step(filename: str, scope: str | None, name: str) -> Iterator[tuple[str
             if isinstance(node, (ast.Assign, ast.NamedExpr)) and _gives(node.value, name):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 names = [target.id for target in targets if isinstance(target, ast.Name)]
-                yield from ((function, each) for each in names if each != name)
+                yield from ((function, each) for each in names)
             elif isinstance(node, (ast.For, ast.comprehension)) and _gives(node.iter, name):
                 yield from (
                     (function, part.id)

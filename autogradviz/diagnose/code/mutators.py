@@ -81,7 +81,7 @@ _REGISTERS: Final = frozenset(
 )
 """What is given the name of a module's attribute."""
 
-_BY_NAME: Final = frozenset({"setattr", "delattr"})
+_BY_NAME: Final = frozenset({"setattr", "delattr", "setitem", "delitem"})
 CONSUMERS: Final = frozenset({"next", "islice", "zip", "takewhile"})
 """Functions that take items of an iterator."""
 _TYPES: Final = frozenset(

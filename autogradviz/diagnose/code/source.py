@@ -245,6 +245,22 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
 
 
 @cache
+def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of class and name: what the objects of a class are given as names."""
+    return tuple(
+        (last_name(value.func), last_name(target))
+        for _, owner in functions(filename)
+        for node in own_nodes(owner)
+        if isinstance(node, ast.Assign)
+        for value in ((node.value.body, node.value.orelse)
+                      if isinstance(node.value, ast.IfExp) else (node.value,))
+        if isinstance(value, ast.Call) and last_name(value.func)
+        for target in node.targets
+        if last_name(target)
+    )  # fmt: skip
+
+
+@cache
 def decorators(filename: str, function: str) -> frozenset[str]:
     """Return the last names of what decorates a function: its wrapper runs in its place."""
     found = (getattr(owner, "decorator_list", ()) for name, owner in functions(filename)

@@ -58,7 +58,11 @@ def _directions(node: ast.AST, name: str, key: str | None) -> Iterator[Direction
             isinstance(target, ast.Subscript) and says(target.slice, key) for target in targets
         ):
             yield "shrank" if isinstance(node, ast.Delete) else "grew"
-        elif any(_into_table(target, name) for target in targets):
+        elif any(_into_table(target, name) for target in targets) or (
+            isinstance(node, ast.AugAssign)
+            and getattr(node.target, "attr", "") == "__dict__"
+            and _may_hold(node.value, name)
+        ):
             yield "changed"
 
 
@@ -75,6 +79,9 @@ def _called(node: ast.Call, name: str, key: str | None) -> Iterator[Direction]:
     if called in _SETTERS:
         if len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
             yield "changed"  # a name that is known when it runs
+    elif called == "__init__" and isinstance(node.func, ast.Attribute):
+        if not isinstance(node.func.value, ast.Call):  # of super(): not once more
+            yield "changed"
     elif called == "update":
         if _updates(node, name, key):
             yield "grew"

@@ -35,6 +35,7 @@ class Write:
     unnamed: bool = False  # the statement does not say what it writes
     rebinds: bool = False  # gives the name to something else: ``name = ...``
     value: str = ""  # what it is given, as source, where that is a constant or a name
+    declared: bool = False  # a variable of somewhere else: ``global``, ``nonlocal``
     drains: bool = False  # goes through it, which writes an iterator and nothing else
 
 
@@ -42,6 +43,8 @@ def writes(filename: str, name: str) -> list[Write]:
     """Return the statements of a file that write a variable or an attribute of that name."""
     found = []
     for function, owner in functions(filename):
+        declared = any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names
+                       for node in own_nodes(owner))  # fmt: skip
         for node in own_nodes(owner):
             for target, direction in _targets(node, name):
                 attribute = _is_attribute(container(target))
@@ -52,7 +55,7 @@ def writes(filename: str, name: str) -> list[Write]:
                 drains = isinstance(node, (ast.For, ast.AsyncFor)) and target in ast.walk(node.iter)
                 write = Write(
                     line, function, direction, key, attribute,
-                    rebinds=rebinds, value=value, drains=drains,
+                    rebinds=rebinds, value=value, declared=declared, drains=drains,
                 )  # fmt: skip
                 found.append(write)
                 break
@@ -89,11 +92,12 @@ def _through_aliases(filename: str, name: str) -> Iterator[Write]:
     """Yield the statements that change what a name stands for through another name of it."""
     known = set(aliases(filename, name))
     for function, owner in functions(filename):
-        for alias in [each for scope, each in known if scope == function and each != name]:
+        for alias in [each for scope, each in known if scope == function]:
             for node in own_nodes(owner):
                 for target, direction in _targets(node, alias):
                     # ``table = ...`` gives the name to something else; ``table[n] = ...`` writes.
-                    if _writes_what_it_stands_for(node, target):
+                    own = alias != name or isinstance(container(target), ast.Name)
+                    if own and _writes_what_it_stands_for(node, target):
                         line = getattr(node, "lineno", 0)
                         yield Write(line, function, direction, _key(target), alias=True)
 

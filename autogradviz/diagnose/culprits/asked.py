@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.code import source
-from autogradviz.diagnose.culprits.between import CALLED
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.culprits.between import Between
@@ -22,7 +21,7 @@ def find_asked(evidence: Evidence, between: Between, name: str) -> SourceLocatio
         for line, function in _loads(filename, name)
     ]
     best = min(found, default=None)
-    return source.location(*best[1:]) if best is not None and -best[0] >= CALLED else None
+    return source.location(*best[1:]) if best is not None and best[0] else None
 
 
 def held_as(evidence: Evidence, kind: str) -> tuple[str, ...]:
@@ -30,12 +29,8 @@ def held_as(evidence: Evidence, kind: str) -> tuple[str, ...]:
     return tuple(
         name
         for filename in evidence.user_files
-        for _, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if source.last_name(node.value.func) == kind
-        for target in node.targets
-        if (name := source.last_name(target))
+        for made, name in source.made_objects(filename)
+        if made == kind
     )
 
 

@@ -98,6 +98,7 @@ class Passage:
             fresh -= names
             if not fresh:
                 break
+            fresh |= {inner for name in fresh for inner in self._calls_of.get(name, ())}
             names |= fresh
             fresh = {
                 inner
@@ -111,6 +112,15 @@ class Passage:
                 )
             }
         return names
+
+    @cached_property
+    def _calls_of(self) -> dict[str, set[str]]:
+        """What calling an object of the user's runs, by the names that such objects are given."""
+        found: dict[str, set[str]] = {}
+        for filename in self._evidence.user_files:
+            for kind, name in source.made_objects(filename):
+                found.setdefault(name, set()).update((f"{kind}.forward", f"{kind}.__call__"))
+        return found
 
 
 def _made_in(filename: str, function: str) -> list[str]:
@@ -149,7 +159,9 @@ class Between(Passage):
             for op in self._region.ops
             for place in self._evidence.model.stack(op.stack_id)
         }
-        return ran - outer or ran
+        # What PyTorch's own files call goes by names that say nothing of the user's functions.
+        known = self._evidence.user_files
+        return {place for place in ran - outer or ran if place[0] in known}
 
     @cached_property
     def _called_inside(self) -> set[str]:

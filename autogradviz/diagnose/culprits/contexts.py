@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
+from autogradviz.diagnose.culprits.asked import held_as
 from autogradviz.diagnose.culprits.between import Between
 from autogradviz.events import RegionEntered
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.events import EffectRepeated, StateChanged
     from autogradviz.model import Recomputation, Region, SourceLocation
 
+_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 SETTERS: Final = {
     "torch function modes": ("Mode", "mode"),
     "torch dispatch modes": ("Mode", "mode"),
@@ -47,21 +50,62 @@ def find_context(
         for filename, lineno, function, text in around:
             if any(word in text for word in wanted):
                 return source.location(filename, lineno, function)
-    setter = _setter(evidence, region, again, words, change.after)
-    if setter is not None or not around:
-        return setter
+    held = {name for each in (*named, *words) for name in held_as(evidence, each)}
+    for filename, lineno, function, text in around:
+        if held & set(re.findall(r"\w+", text)):
+            return source.location(filename, lineno, function)
+    setters = (_setter(evidence, region, again, each, change.after) for each in (words, named))
+    setter = next((each for each in setters if each is not None), None)
+    if setter is not None:
+        return _opened(evidence, region, setter) or setter
+    if not around:
+        return None
     filename, lineno, function, _ = around[0]
     return source.location(filename, lineno, function)
 
 
+def _opened(evidence: Evidence, region: Region, setter: SourceLocation) -> SourceLocation | None:
+    """Return the line that opened a context around a region, where its own code is the setter."""
+    owner = context_name(setter.filename, setter.function)
+    names = (owner, *held_as(evidence, owner)) if owner else ()
+    for filename, lineno, function, text in _around(evidence, region) if names else ():
+        if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
+            return source.location(filename, lineno, function)
+    for place in evidence.model.stack(_entered_stack(evidence, region)) if names else ():
+        for filename, lineno, function in _enters(place.filename, place.function, names):
+            if lineno < place.lineno and filename in evidence.user_files:
+                return source.location(filename, lineno, function)
+    return None
+
+
+def _enters(filename: str, function: str, names: tuple[str, ...]) -> list[tuple[str, int, str]]:
+    """Return the calls in a function that enter one of some contexts, or make it."""
+    return [
+        (filename, lineno, inner)
+        for lineno, inner, text in source.mentions(filename, names)
+        if inner == function.replace("<module>", "") and re.search(r"\(", text)
+    ]
+
+
+def context_name(filename: str, function: str) -> str:
+    """Return the name by which a context manager is made, "" where a function is of none."""
+    owner, _, method = function.rpartition(".")
+    if source.is_context_manager(filename, function):
+        return method
+    return owner.rpartition(".")[2] if method in _CONTEXT_FUNCTIONS else ""
+
+
+def _entered_stack(evidence: Evidence, region: Region) -> int | None:
+    entered = evidence.model.log.of(RegionEntered)
+    found = next((event for event in entered if event.region_id == region.region_id), None)
+    return found.stack_id if found is not None else None
+
+
 def _around(evidence: Evidence, region: Region) -> list[tuple[str, int, str, str]]:
     """Return file, line, function and text of the ``with`` items around a region's forward."""
-    entered = next(
-        (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id), None
-    )
     return [
         (place.filename, lineno, place.function, text)
-        for place in evidence.model.stack(entered.stack_id if entered is not None else None)
+        for place in evidence.model.stack(_entered_stack(evidence, region))
         if place.filename in evidence.user_files
         for lineno, text in source.enclosing_withs(place.filename, place.lineno)
     ]
@@ -76,6 +120,7 @@ def _setter(
         (between.outside(filename, function, lineno), after in text, -lineno, filename, function)
         for filename in evidence.user_files
         for lineno, function, text in source.mentions(filename, words)
+        if function.rpartition(".")[2] != "__init__"
     ]
     if not found:
         return None

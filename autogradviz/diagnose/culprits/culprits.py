@@ -14,6 +14,7 @@ from autogradviz.diagnose.culprits.asked import find_asked, held_as
 from autogradviz.diagnose.culprits.between import BETWEEN, CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
 from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
+from autogradviz.diagnose.culprits.draws import find_draw
 from autogradviz.diagnose.culprits.let_go import find_let_go
 from autogradviz.diagnose.culprits.swapped import find_lent, find_swap
 from autogradviz.diagnose.culprits.toggles import find_toggle
@@ -70,7 +71,7 @@ def find_writer(
     wanted = _direction(change)
     key = item_key(change.state_name)
 
-    def score(candidate: Candidate) -> tuple[int, int, int, bool, int, int]:
+    def score(candidate: Candidate) -> tuple[int, int, bool, int, bool, bool, int]:
         filename, write = candidate
         inside = between.inside(filename, write.function)
         outside = between.outside(filename, write.function, write.lineno)
@@ -78,22 +79,29 @@ def find_writer(
         return (
             inside if in_forward else outside,
             gives(write, change.after),
+            key is not None and key == write.key,
             2 * fits + (write.direction == "changed"),
             not write.unnamed,
-            int(key is not None and key == write.key),
+            write.declared,
             -write.lineno,
         )
 
-    names = (change.state_name, *owners(change.state_name))
+    kind = _other_class(change)
+    names = ("__class__",) if kind else (change.state_name, *owners(change.state_name))
     sure = (find_candidates(evidence, region, name, loose=False) for name in names)
     loose = (find_candidates(evidence, region, name, loose=True) for name in names)
     stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
-    fitting = ([c for c in each if not (stays and c[1].drains)] for each in chain(sure, loose))
+    counted = wanted == "changed" and not stays and key is None  # nothing was taken from it
+    fitting = (
+        [c for c in each if not (stays and c[1].drains)
+         and not (counted and c[1].direction == "shrank")]
+        for each in chain(sure, loose)
+    )  # fmt: skip
     candidates = next((each for each in fitting if each), [])
     ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
     candidates = ran or candidates  # a file's own lines ran when it was imported
     dead = change.after == "dead"
-    other = None if in_forward else find_swap(evidence, between, change)
+    other = find_swap(evidence, between, change, in_forward=in_forward)
     if dead:
         other = find_let_go(evidence, between, least=1, in_forward=in_forward)
     elif other is None and not in_forward and wanted == "shrank":
@@ -169,6 +177,13 @@ def _entered(
     return here
 
 
+def _other_class(change: Change) -> bool:
+    """Return whether one object became of another class."""
+    texts = [re.fullmatch(r"(\w+) (#\d+)", text) for text in (change.before, change.after)]
+    first, second = (text.groups() if text is not None else ("", "") for text in texts)
+    return bool(first[1]) and first[1] == second[1] and first[0] != second[0]
+
+
 def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
     """Return where a function was made that reads a loop's variable after the loop moved on."""
     here = source.location(filename, write.lineno, write.function)
@@ -187,12 +202,12 @@ def _hooked(
     counts = [int(found[0]) if (found := re.findall(r"\d+", text)) else 0
               for text in (change.before, change.after)]  # fmt: skip
     added = counts[1] > counts[0]
-    words = _HOOK_CALLS if added else (".remove",)
+    words = _HOOK_CALLS if added else (".remove", "_hooks.clear", "_hooks.pop")
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
         for lineno, function, called in source.calls(filename, words)
-        if added or called.endswith(".remove")
+        if added or called.endswith(".remove") or "_hooks." in called
     ]
     place = _nearest(evidence, region, again, found)
     if place is None:
@@ -217,11 +232,12 @@ def _made(evidence: Evidence, name: str) -> SourceLocation | None:
 def _use(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
-    """Return the call that draws from a generator of the user's own."""
+    """Return the call that draws from a generator of the user's own, or from one by its method."""
+    name = attribute_name(change.state_name.removesuffix(".__self__"))
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in source.uses(filename, attribute_name(change.state_name))
+        for lineno, function in source.uses(filename, name)
     ]
     if change.in_forward:
         between = Between(evidence, region, again)
@@ -259,33 +275,3 @@ def _direction(change: Change) -> Direction:
         return "changed"
     before, after = int(sizes[0][1]), int(sizes[1][1])
     return "changed" if before == after else "grew" if after > before else "shrank"
-
-
-def find_draw(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    """Return the call in the region's own code that draws the random numbers."""
-    between = Between(evidence, region, again)
-    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
-    ops = [op for op in ((pair.forward, pair.recompute) if pair else ()) if op is not None]
-    parted = [op.location.lineno for op in ops if op.location is not None]
-    near = min(parted, default=0)
-    found = [
-        (between.inside(filename, function), -abs(near - lineno), filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function in _draws(filename, change.state_name)
-    ]
-    if not found or max(found)[0] == 0:
-        return None
-    _, _, filename, lineno, function = max(found)
-    return source.location(filename, lineno, function)
-
-
-def _draws(filename: str, generator: str) -> list[tuple[int, str]]:
-    modules = ("random",) if generator == "python random" else ("numpy.random", "np.random")
-    names = source.imported(filename, modules[0])
-    return [
-        (lineno, function)
-        for lineno, function, called in source.calls(filename, ("",))
-        if called in names or called.startswith(tuple(f"{module}." for module in modules))
-    ]

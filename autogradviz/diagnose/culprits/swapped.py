@@ -30,12 +30,22 @@ _POSITION: Final = re.compile(r"tensor at position (\d+)")
 
 
 def find_swap(
-    evidence: Evidence, between: Between, change: StateChanged | EffectRepeated
+    evidence: Evidence,
+    between: Between,
+    change: StateChanged | EffectRepeated,
+    *,
+    in_forward: bool,
 ) -> SourceLocation | None:
-    """Return the line between a region's two runs that gave a tensor other memory or type."""
+    """Return the line of a run, or between the two, that gave a tensor other memory or type."""
     if not all(_TENSOR.match(text) for text in (change.before, change.after)):
         return None
-    return _best(evidence, between.outside, CALLED, attribute_name(change.state_name))
+
+    def weigh(filename: str, function: str, line: int) -> int:
+        if in_forward:
+            return between.inside(filename, function)
+        return between.outside(filename, function, line)
+
+    return _best(evidence, weigh, CALLED, attribute_name(change.state_name))
 
 
 def find_lent(
@@ -110,6 +120,7 @@ def _best(
         for node in source.own_nodes(owner)
         if isinstance(node, (ast.Assign, ast.Expr))
         for strength, text in _given_memory(node)
+        if weigh(filename, function, node.lineno)
     ]
     best = max(found, default=None)
     if best is None or best[0] < least:
