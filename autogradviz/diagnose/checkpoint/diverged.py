@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.checkpoint.causes import find_cause
+from autogradviz.diagnose.culprits.cause import confidence_of
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, op_words, quoted, shape, short, slot, where
 
@@ -172,7 +173,7 @@ def _describe(
             "# make the region do the same at every call: keep caches, counters and random\n"
             "# choices out of it, pass what changes as an argument, or stop checkpointing it"
         ),
-        confidence=cause.confidence if culprit is not None and cause is not None else "likely",
+        confidence=confidence_of(cause),
         events=(*_evidence(region, again, pair), *(cause.events if cause is not None else ())),
         nodes=tuple(
             node_id

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.checkpoint.causes import find_cause
 from autogradviz.diagnose.checkpoint.suffering import came_back_changed, contents_known
+from autogradviz.diagnose.culprits.cause import confidence_of
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, quoted, shape, short, slot, where
 
@@ -89,7 +90,7 @@ def _describe(
         fix=cause.fix
         if cause is not None
         else "# make the region run the same operators at every call",
-        confidence="certain" if cause is not None and cause.confidence == "certain" else "likely",
+        confidence=confidence_of(cause),
         events=(first.saved_seq, second.saved_seq, *(cause.events if cause is not None else ())),
         nodes=(first.node_id,) if first.node_id is not None else (),
         region_id=region.region_id,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.checkpoint.causes import find_cause
 from autogradviz.diagnose.checkpoint.suffering import came_back_changed, first_other, harmed
+from autogradviz.diagnose.culprits.cause import confidence_of
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.wording import fit, op_words, quoted, short, where
 
@@ -88,7 +89,7 @@ def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: Op
         fix=cause.fix
         if cause is not None
         else "# make the region compute the same at every call, or stop checkpointing it",
-        confidence="certain" if cause is not None and cause.confidence == "certain" else "likely",
+        confidence=confidence_of(cause),
         events=(op.seq, again.started_seq, *(cause.events if cause is not None else ())),
         region_id=region.region_id,
     )

@@ -22,3 +22,15 @@ class Cause:
     confidence: Confidence
     events: tuple[int, ...]
     victim: SourceLocation | None = None
+
+
+def confidence_of(cause: Cause | None) -> Confidence:
+    """Return how sure a finding is of its line.
+
+    Where it is known what changed and not who changed it, the line is that which suffers: a hint.
+    """
+    if cause is None:
+        return "likely"
+    if cause.culprit is None:
+        return "hint"
+    return "certain" if cause.confidence == "certain" else "likely"
