@@ -70,7 +70,7 @@ def _run_in_threads(filename: str) -> set[str]:
 def _reached(filename: str, fresh: set[str]) -> set[str]:
     """Return last names, and those that the functions of a file so called call in turn."""
     names: set[str] = set()
-    for _ in range(_DEPTH):
+    for _ in range(_DEPTH if fresh else 0):
         names |= fresh
         fresh = {
             inner

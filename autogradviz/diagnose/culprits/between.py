@@ -133,13 +133,11 @@ class Between(Passage):
     """Where a region's two runs passed, and what lies between them."""
 
     def __init__(self, evidence: Evidence, region: Region, again: Recomputation) -> None:
-        log = evidence.model.log
-        entered = (e for e in log.of(RegionEntered) if e.region_id == region.region_id)
-        began = (e for e in log.of(RecomputeStarted) if e.recompute_id == again.recompute_id)
-        first, last = next(entered, None), next(began, None)
+        began = evidence.model.log.of(RecomputeStarted)
+        last = next((e for e in began if e.recompute_id == again.recompute_id), None)
         super().__init__(
             evidence,
-            first.stack_id if first is not None else None,
+            entered_stack(evidence, region),
             last.stack_id if last is not None else None,
         )
         self._region = region
@@ -166,6 +164,13 @@ class Between(Passage):
     @cached_property
     def _called_inside(self) -> set[str]:
         return self._reached([(*place, 0, _LAST) for place in self.executed])
+
+
+def entered_stack(evidence: Evidence, region: Region) -> int | None:
+    """Return the stack that called a region's forward."""
+    entered = evidence.model.log.of(RegionEntered)
+    found = next((event for event in entered if event.region_id == region.region_id), None)
+    return found.stack_id if found is not None else None
 
 
 def _known_as(function: str) -> set[str]:

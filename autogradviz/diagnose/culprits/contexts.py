@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
 from autogradviz.diagnose.culprits.asked import held_as
-from autogradviz.diagnose.culprits.between import Between
-from autogradviz.events import RegionEntered
+from autogradviz.diagnose.culprits.between import Between, entered_stack
 
 if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
@@ -71,7 +70,7 @@ def _opened(evidence: Evidence, region: Region, setter: SourceLocation) -> Sourc
     for filename, lineno, function, text in _around(evidence, region) if names else ():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return source.location(filename, lineno, function)
-    for place in evidence.model.stack(_entered_stack(evidence, region)) if names else ():
+    for place in evidence.model.stack(entered_stack(evidence, region)) if names else ():
         for filename, lineno, function in _enters(place.filename, place.function, names):
             if lineno < place.lineno and filename in evidence.user_files:
                 return source.location(filename, lineno, function)
@@ -95,17 +94,11 @@ def context_name(filename: str, function: str) -> str:
     return owner.rpartition(".")[2] if method in _CONTEXT_FUNCTIONS else ""
 
 
-def _entered_stack(evidence: Evidence, region: Region) -> int | None:
-    entered = evidence.model.log.of(RegionEntered)
-    found = next((event for event in entered if event.region_id == region.region_id), None)
-    return found.stack_id if found is not None else None
-
-
 def _around(evidence: Evidence, region: Region) -> list[tuple[str, int, str, str]]:
     """Return file, line, function and text of the ``with`` items around a region's forward."""
     return [
         (place.filename, lineno, place.function, text)
-        for place in evidence.model.stack(_entered_stack(evidence, region))
+        for place in evidence.model.stack(entered_stack(evidence, region))
         if place.filename in evidence.user_files
         for lineno, text in source.enclosing_withs(place.filename, place.lineno)
     ]

@@ -13,7 +13,7 @@ from autogradviz.diagnose.code.writes import Write, closures, gives, makers
 from autogradviz.diagnose.culprits.asked import find_asked, held_as
 from autogradviz.diagnose.culprits.between import BETWEEN, CALLED, Between
 from autogradviz.diagnose.culprits.candidates import Candidate, find_candidates, item_key
-from autogradviz.diagnose.culprits.contexts import SETTERS, find_context
+from autogradviz.diagnose.culprits.contexts import SETTERS, context_name, find_context
 from autogradviz.diagnose.culprits.draws import find_draw
 from autogradviz.diagnose.culprits.let_go import find_let_go
 from autogradviz.diagnose.culprits.swapped import find_lent, find_swap
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = "StateChanged | EffectRepeated"
 
-_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
 
@@ -170,7 +169,7 @@ def _entered(
     method = write.function.rpartition(".")[2]
     generator = source.is_context_manager(filename, write.function)
     here = source.location(filename, write.lineno, write.function)
-    if (method in _CONTEXT_FUNCTIONS or generator) and not in_forward:
+    if context_name(filename, write.function) and not in_forward:
         owner = method if generator else write.function.split(".")[0]
         names = (owner, *held_as(evidence, owner))
         return find_context(evidence, region, again, names, change) or here
@@ -212,12 +211,8 @@ def _hooked(
     place = _nearest(evidence, region, again, found)
     if place is None:
         return None
-    owner, _, method = place.function.rpartition(".")
-    if source.is_context_manager(place.filename, place.function):
-        name = method
-    elif method in _CONTEXT_FUNCTIONS:
-        name = owner.rpartition(".")[2]
-    else:
+    name = context_name(place.filename, place.function)
+    if not name:
         return place
     return find_context(evidence, region, again, (name,), change) or place
 

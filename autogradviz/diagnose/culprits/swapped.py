@@ -7,10 +7,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
-from autogradviz.diagnose.culprits.between import CALLED, Between
+from autogradviz.diagnose.culprits.between import CALLED, Between, entered_stack
 from autogradviz.diagnose.culprits.cause import Cause
 from autogradviz.diagnose.wording import attribute_name, short
-from autogradviz.events import RegionEntered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,9 +53,8 @@ def find_lent(
     """Return the call around a region's forward that lent its modules other parameters."""
     if not all(_TENSOR.match(text) for text in (change.before, change.after)):
         return None
-    entered = (e for e in evidence.model.log.of(RegionEntered) if e.region_id == region.region_id)
     lending = False
-    for place in evidence.model.stack(next(entered).stack_id):  # from the innermost
+    for place in evidence.model.stack(entered_stack(evidence, region)):  # from the innermost
         lending |= place.function in _LENDERS and place.filename not in evidence.user_files
         if lending and place.filename in evidence.user_files:
             return place
