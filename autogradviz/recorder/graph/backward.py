@@ -29,6 +29,7 @@ from autogradviz.events import (
     NodeStarted,
 )
 from autogradviz.recorder.dynamo import hidden, transparent
+from autogradviz.recorder.graph.entries import Entry, engine_options, node_of
 from autogradviz.recorder.seams import holders
 
 if TYPE_CHECKING:
@@ -41,30 +42,9 @@ if TYPE_CHECKING:
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+_function_modes = torch._C._len_torch_function_stack  # noqa: SLF001
+_Tensor = torch.Tensor
 _NAME = "_engine_run_backward"
-
-
-class Entry:
-    """One call into the engine."""
-
-    def __init__(self, backward_id: int, state: ThreadState, *, keep_graph: bool) -> None:
-        self.backward_id = backward_id
-        self.keep_graph = keep_graph
-        self.state = state
-        self.hooked: list[NodeTag] = []
-        self.hooks: list[dict[Any, Any]] = []  # where each stands
-        self.threads = {state.number: state}  # that nodes of this backward ran on
-        # Where the thread stood: an exception leaves contexts open behind it.
-        self.depths = (
-            len(state.calls), len(state.regions), len(state.running), len(state.marks)
-        )  # fmt: skip
-
-    def remove_hooks(self) -> None:
-        """Take every hook off again."""
-        for tag, hooks in zip(self.hooked, self.hooks, strict=False):
-            hooks.pop(tag, None)
-        self.hooked.clear()
-        self.hooks.clear()
 
 
 class BackwardTable:
@@ -75,6 +55,9 @@ class BackwardTable:
         self._count = 0
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
+        # Without operators nobody writes gradients, so that nobody asks which is which.
+        followed = recorder.with_ops or recorder.with_values
+        self._number = recorder.tensors.number if followed else recorder.tensors.alike
         self._tell_started = recorder.teller(NodeStarted)
         self._tell_finished = recorder.teller(NodeFinished)
         self._tell_accumulated = recorder.teller(GradAccumulated)
@@ -85,13 +68,13 @@ class BackwardTable:
         """Look at the graph and hook it; the engine is about to run."""
         recorder = self._recorder
         state = recorder.threads.local.state
-        options = _engine_options(arguments, named)
+        options = engine_options(arguments, named)
         entry = Entry(self._count, state, keep_graph=options["retain_graph"])
         self._count += 1
         try:
             with _NoFunctions():
-                roots = [node for node in map(_node_of, outputs) if node is not None]
-                inputs = [node for node in map(_node_of, options["inputs"]) if node is not None]
+                roots = [node for node in map(node_of, outputs) if node is not None]
+                inputs = [node for node in map(node_of, options["inputs"]) if node is not None]
                 number = recorder.tensors.number
                 tensors = tuple([number(t) for t in outputs if isinstance(t, torch.Tensor)])
                 named_inputs = tuple(
@@ -191,14 +174,21 @@ class BackwardTable:
             if running:
                 self.finish(state, entry)
             entry.threads[thread] = state
-            with _NoFunctions():
-                number = recorder.tensors.number
-                for gradient in gradients:
-                    incoming.append(NO_ID if gradient is None else number(gradient))  # noqa: PERF401 - a call less
-                given = incoming.count(NO_ID) < len(incoming)
-                running.append((backward_id, node_id, tag, given))
-                self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
-                if tag.saved:
+            number, unseen, given = self._number, not _function_modes(), False
+            for gradient in gradients:
+                if gradient is None:
+                    incoming.append(NO_ID)
+                    continue
+                given = True
+                if unseen and type(gradient) is _Tensor:
+                    incoming.append(number(gradient))
+                else:
+                    with _NoFunctions():
+                        incoming.append(number(gradient))
+            running.append((backward_id, node_id, tag, given))
+            self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
+            if tag.saved:
+                with _NoFunctions():
                     recorder.slots.read_versions(_current_node(), tag, thread)
             if recorder.mode is not None and (
                 tag.mode_sensitive or (tag.leaf is not None and _is_sparse(gradients))
@@ -231,13 +221,6 @@ class BackwardTable:
                 self.finish(state, entry)
 
 
-def _node_of(output: Any) -> Any:
-    """Return the node behind a root or an input, None for a leaf."""
-    if isinstance(output, torch.autograd.graph.GradientEdge):
-        return output.node
-    return output.grad_fn if isinstance(output, torch.Tensor) else None
-
-
 def _is_sparse(gradients: Sequence[Any]) -> bool:
     """Return whether a leaf is about to get a sparse gradient.
 
@@ -246,18 +229,6 @@ def _is_sparse(gradients: Sequence[Any]) -> bool:
     """
     first = gradients[0] if len(gradients) == 1 else None
     return isinstance(first, torch.Tensor) and first.layout is not torch.strided
-
-
-def _engine_options(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """Name the engine's arguments: gradients, retain_graph, create_graph, inputs."""
-    given = dict(zip(("gradients", "retain_graph", "create_graph", "inputs"), arguments))  # noqa: B905
-    given.update(named)
-    return {
-        "retain_graph": bool(given.get("retain_graph")),
-        "create_graph": bool(given.get("create_graph")),
-        "accumulate_grad": bool(given.get("accumulate_grad", True)),
-        "inputs": given.get("inputs") or (),
-    }
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 NOTE [ Which storage is this? ]
 PyTorch keeps a storage's Python object as long as the storage, so its address tells which storage
 it is. That is used anew as soon as the storage is freed, and would alone make two tensors one; a
-weak reference says when the storage dies, before that can happen. The weak references that PyTorch
+weak reference beside it says whether it is still the same. What is dead stays known until its
+address is used anew, or until there is as much again of it. The weak references that PyTorch
 itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small
 holes between the user's tensors, which cost a backward a tenth of its memory.
 
@@ -17,7 +18,6 @@ import sys
 import threading
 import weakref
 from array import array
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -36,6 +36,7 @@ MAX_WINDOWS: Final = 50_000
 """More windows on living storages than this are not all remembered in a long recording."""
 
 _Tensor: Final = torch.Tensor
+_reference: Final = weakref.ref
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 """PyTorch's own classes: asking such a tensor runs nobody's Python code."""
 
@@ -77,19 +78,16 @@ Description: TypeAlias = tuple[Window, tuple[int, ...], str, int]
 """What tensors of one window share, as there are few of them: window, shape, type, bytes."""
 
 
-class _Death(weakref.ref[torch.UntypedStorage]):
-    """Tells that a storage died."""
+Storage: TypeAlias = tuple[
+    Window, int, int, weakref.ref[torch.UntypedStorage], dict[Window, int] | None
+]
+"""What is known of a storage: window and number of its first tensor, its own number, itself.
 
-    __slots__ = ("address",)
-
-    address: int
-
-
-Storage: TypeAlias = tuple[Window, int, int, _Death]
-"""What is known of a storage while it lives; the first of its tensors needs no key.
-
-That tensor's window and number, and the storage's own number.
+Last the numbers of its other tensors, if it has any.
 """
+
+_SWEEP: Final = 1_000
+"""So many more storages than lived at the last look: time to look which have died."""
 
 
 class TensorTable:
@@ -99,10 +97,9 @@ class TensorTable:
         self._threads = recorder.threads
         self._tell = recorder.teller(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
-        self._ids: dict[Any, int] = {}  # of all but the storages' first tensors
-        self._others: dict[int, list[tuple[Any, ...]]] = {}  # their keys, by storages' addresses
-        self._storages: dict[int, Storage] = {}  # the living, by address
-        self._dead: deque[_Death] = deque()  # not forgotten yet
+        self._bare_ids: dict[Any, int] = {}  # of what has no storage
+        self._storages: dict[int, Storage] = {}  # by address, dead ones among them
+        self._sweep_at = _SWEEP
         self._count = 0
         self._storage_count = 0
         self._described: dict[Window, Description] = {}
@@ -115,8 +112,6 @@ class TensorTable:
         Call it with PyTorch's function overrides switched off: reading ``shape`` of a tensor
         subclass is a function call that the subclass would see.
         """
-        if self._dead:
-            self._bury()
         kind = type(tensor)
         try:
             if kind is _Tensor or kind in PLAIN_TENSORS:
@@ -128,15 +123,32 @@ class TensorTable:
             storage = tensor.untyped_storage()
         except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
             return self._without_storage(tensor)
-        address = id(storage)
-        known = self._storages.get(address)
-        if known is not None:
+        known = self._storages.get(id(storage))
+        if known is not None and known[3]() is storage:
             if known[0] == window:
                 return known[1]
-            found = self._ids.get((address, window))
-            if found is not None:
-                return found
+            others = known[4]
+            if others is not None and window in others:
+                return others[window]
         return self._define(storage, window, tensor)
+
+    def alike(self, tensor: torch.Tensor) -> int:
+        """Return the number of all tensors of one shape and type, for those that nobody follows.
+
+        It costs a fifth of ``number``, and is called as that is.
+        """
+        if type(tensor) is not _Tensor:
+            return self.number(tensor)
+        try:
+            key = (tensor.get_device(), tensor.shape, tensor.dtype)
+        except RuntimeError:  # as in number
+            return self.number(tensor)
+        found = self._bare_ids.get(key)
+        if found is None:
+            nbytes = tensor.numel() * tensor.element_size()
+            word, device = _word(tensor.dtype), str(tensor.device)
+            found = self._bare(key, tuple(tensor.shape), word, device, nbytes)
+        return found
 
     def storage_id(self, tensor_id: int) -> int | None:
         """Return the number of a tensor's storage, None where it has none."""
@@ -150,21 +162,25 @@ class TensorTable:
         lock = self._lock
         lock.acquire()  # which costs half of what a with block does
         try:
-            known = self._storages.get(address)
-            storage_id = self._storage_count if known is None else known[2]
+            storages = self._storages
             tensor_id = self._count
             self._count = tensor_id + 1
-            self.storage_of.append(storage_id)
+            known = storages.get(address)
             # Complete when they can be found: other threads look without the lock.
-            if known is None:
+            if known is None or known[3]() is not storage:
+                storage_id = self._storage_count
                 self._storage_count = storage_id + 1
-                death = _Death(storage, self._dead.append)
-                death.address = address
-                self._storages[address] = (window, tensor_id, storage_id, death)
+                self.storage_of.append(storage_id)
+                storages[address] = (window, tensor_id, storage_id, _reference(storage), None)
+                if len(storages) > self._sweep_at:
+                    self._sweep()
             else:
-                key = (address, window)
-                self._ids[key] = tensor_id
-                self._others.setdefault(address, []).append(key)
+                storage_id = known[2]
+                self.storage_of.append(storage_id)
+                if known[4] is None:
+                    storages[address] = (*known[:4], {window: tensor_id})
+                else:
+                    known[4][window] = tensor_id
         finally:
             lock.release()
         self._tell(
@@ -192,16 +208,18 @@ class TensorTable:
         # looking would run the user's code, so only its type is told.
         return self._bare(kind, (), kind.__name__, "")
 
-    def _bare(self, key: Any, shape: tuple[int, ...], dtype: str, device: str) -> int:
-        found = self._ids.get(key)
+    def _bare(
+        self, key: Any, shape: tuple[int, ...], dtype: str, device: str, nbytes: int = 0
+    ) -> int:
+        found = self._bare_ids.get(key)
         if found is None:
             with self._lock:
                 found = self._count
                 self._count = found + 1
                 self.storage_of.append(NO_ID)
-                self._ids[key] = found
+                self._bare_ids[key] = found
             thread = self._threads.local.state.number
-            self._tell(thread, None, found, None, shape, dtype, device, 0, 0)
+            self._tell(thread, None, found, None, shape, dtype, device, nbytes, 0)
         return found
 
     def forget(self, used: AbstractSet[int]) -> None:
@@ -211,43 +229,45 @@ class TensorTable:
             used: tensors that must keep their numbers while they live.
         """
         with self._lock:
-            self._bury()
-            if len(self._ids) > MAX_WINDOWS:
-                for key in [key for key, number in self._ids.items() if number not in used]:
-                    del self._ids[key]
+            self._sweep()
+            others = [storage[4] or () for storage in self._storages.copy().values()]
+            if sum(map(len, others)) > MAX_WINDOWS:
+                self._forget_windows(used)
             if len(self._described) > MAX_WINDOWS:
                 self._described.clear()
             self.storage_of = Sparse((each, self.storage_of[each]) for each in self.living)
             self.storage_of.end = self._count
 
+    def _forget_windows(self, used: AbstractSet[int]) -> None:
+        for address, storage in self._storages.copy().items():
+            if storage[4] is not None:
+                kept = {window: each for window, each in storage[4].items() if each in used}
+                self._storages[address] = (*storage[:4], kept or None)
+
     @property
     def living(self) -> AbstractSet[int]:
         """The numbers that may be used again."""
-        first = [storage[1] for storage in list(self._storages.values())]
-        return {*self._ids.values(), *first}
+        found = set(self._bare_ids.values())
+        for _, first, _, reference, others in self._storages.copy().values():
+            if reference() is not None:
+                found.add(first)
+                found.update(others.values() if others else ())
+        return found
 
     @property
     def storages(self) -> AbstractSet[int]:
         """The numbers of the storages that may be used again."""
-        return {storage[2] for storage in list(self._storages.values())}
+        found = self._storages.copy().values()
+        return {storage_id for _, _, storage_id, reference, _ in found if reference() is not None}
 
-    def _bury(self) -> None:
-        """Forget the storages that have died.
-
-        Each stays on the list until nothing knows it, so that no other thread takes a new
-        storage at its address for it.
-        """
-        with self._lock:
-            while self._dead:
-                death = self._dead[0]
-                for key in self._others.pop(death.address, ()):
-                    self._ids.pop(key, None)
-                self._storages.pop(death.address, None)
-                if self._dead and self._dead[0] is death:  # no finaliser did it meanwhile
-                    self._dead.popleft()
+    def _sweep(self) -> None:
+        """Forget the storages that have died."""
+        for address, storage in self._storages.copy().items():  # a finaliser may add to them
+            if storage[3]() is None and self._storages.get(address) is storage:
+                del self._storages[address]
+        self._sweep_at = 2 * len(self._storages) + _SWEEP
 
     def close(self) -> None:
         """Forget everything."""
         self._storages.clear()
-        self._others.clear()
-        self._ids.clear()
+        self._bare_ids.clear()
