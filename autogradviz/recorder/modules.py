@@ -43,6 +43,7 @@ class ModuleTable:
         self._taken: dict[str, int] = {}
         self._count = 0
         self._calls = 0
+        self._tell_seen = recorder.teller(ModuleSeen)
         self._tell_parameter = recorder.teller(ParameterSeen)
         self._tell_entered = recorder.teller(ModuleEntered)
         self._tell_exited = recorder.teller(ModuleExited)
@@ -103,7 +104,8 @@ class ModuleTable:
             self._let_go(dead[1])
         self._known[id(module)] = (weakref.ref(module), module_id)
         self._names[module_id] = name
-        self._recorder.emit(ModuleSeen, module_id, parent, name, type(module).__name__)
+        thread = self._recorder.threads.local.state.number
+        self._tell_seen(thread, None, module_id, parent, name, type(module).__name__)
         return module_id
 
     def forget(self) -> None:

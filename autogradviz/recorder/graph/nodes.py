@@ -10,6 +10,7 @@ it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 SAFE_DEPTH: Final = 15_000
 NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
 _Tensor: Final = torch.Tensor
-_LAST: Final = 1  # orders are negative sequence numbers
 
 
 class _Kind(NamedTuple):
@@ -37,6 +37,7 @@ class _Kind(NamedTuple):
 
     full: str  # "torch::autograd::AccumulateGrad"
     name: str  # "AccumulateGrad"
+    shared: bool  # classes of C++ that have no type of their own show themselves as this one
     mode_sensitive: bool
     slots: Slots
     custom: bool  # a Function's, in Python
@@ -46,7 +47,8 @@ def _kind_of(node: Any) -> _Kind:
     full, kind = node.name(), type(node)
     name = full.rpartition("::")[2]
     custom = issubclass(kind, FunctionCtx)
-    return _Kind(full, name, name in MODE_SENSITIVE, slots_of(kind), custom)
+    shared = kind.__name__ != name
+    return _Kind(full, name, shared, name in MODE_SENSITIVE, slots_of(kind), custom)
 
 
 class NodeTable:
@@ -90,34 +92,34 @@ class NodeTable:
     def walk(self, roots: Iterable[Any]) -> list[tuple[Any, NodeTag]]:
         """Look at every node that gradients of ``roots`` reach, once; return them with their tags.
 
-        Nodes come in descending order of creation, which is a topological order, so the depth
-        of a node is known when its turn comes. How high it stands above what was touched below
-        matters only where many were touched.
+        Nodes come in descending order of creation, which is a topological order, and leaves behind
+        them all, so the depth of a node is known when its turn comes. How high it stands above what
+        was touched below matters only where many were touched.
         """
         self._walk += 1
         wide = self._recorder.saves.wide
         thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
+        leaves: deque[tuple[Any, NodeTag]] = deque()  # the last ones; the heap stays small
         # The numbers of each node's next nodes stand apart; lists in a list would keep the garbage
         # collector busy.
         trail: list[tuple[Any, NodeTag]] = []
         below: list[tuple[int, ...]] = []
         heights: dict[int, int] = {NO_ID: 0}
-        for root in roots:
-            tag = self.tag(root)
-            if tag.walk != self._walk:
-                tag.walk = self._walk
-                tag.depth = 1
-                heapq.heappush(heap, (_order(root), tag.node_id, root, tag))
-        while heap:
-            order, _, node, tag = heapq.heappop(heap)
-            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and -order in wide):
+        self._follow(heap, leaves, [(root, 0) for root in roots], 1)
+        while heap or leaves:
+            if heap:
+                order, _, node, tag = heapq.heappop(heap)
+                sequence_nr = -order
+            else:
+                node, tag = leaves.popleft()
+                sequence_nr = None
+            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and sequence_nr in wide):
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
-            next_ids, next_inputs = self._follow(heap, node.next_functions, tag.depth + 1)
+            next_ids, next_inputs = self._follow(heap, leaves, node.next_functions, tag.depth + 1)
             if tag.seen < self.oldest:
-                sequence_nr = None if order == _LAST else -order
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
             trail.append((node, tag))
             below.append(next_ids)
@@ -132,7 +134,7 @@ class NodeTable:
         return trail
 
     def _follow(
-        self, heap: list[Any], following: Any, depth: int
+        self, heap: list[Any], leaves: deque[Any], following: Any, depth: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Queue a node's next nodes, which stand at a depth.
 
@@ -156,8 +158,10 @@ class NodeTable:
                 tag.walk = walk
                 tag.depth = depth
                 number = child._sequence_nr()  # noqa: SLF001 - has no public name
-                order = _LAST if number == NO_SEQUENCE else -number
-                heapq.heappush(heap, (order, tag.node_id, child, tag))
+                if number == NO_SEQUENCE:
+                    leaves.append((child, tag))
+                else:
+                    heapq.heappush(heap, (-number, tag.node_id, child, tag))
             elif depth > tag.depth:
                 tag.depth = depth
         return tuple(ids), tuple(inputs)
@@ -184,7 +188,7 @@ class NodeTable:
         recorder = self._recorder
         kind = type(node)
         known = self._kinds.get(kind)
-        if known is None or known.full != node.name():
+        if known is None or (known.shared and known.full != node.name()):
             known = self._kinds[kind] = _kind_of(node)
         tag.mode_sensitive = known.mode_sensitive
         leaf_id = stack_id = None
@@ -205,11 +209,6 @@ class NodeTable:
             recorder.slots.look(node, tag, known.slots, sequence_nr, thread, stack_id)
         if known.custom:
             look_at_context(recorder, node, tag.node_id)
-
-
-def _order(node: Any) -> int:
-    number: int = node._sequence_nr()  # noqa: SLF001 - has no public name
-    return _LAST if number == NO_SEQUENCE else -number
 
 
 def graph_roots(output: Any) -> list[Any]:
