@@ -35,7 +35,7 @@ from autogradviz.recorder.operators.draws import tell_draw
 from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.operators.values import fingerprint
-from autogradviz.recorder.tables.tensors import version_of
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
 _Tensor: Final = torch.Tensor
+_UNWRITTEN: Final = (0,)
+"""The versions of one tensor that nobody wrote: one tuple for all of them."""
+_NO_REGION: Final = (None, None)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -64,6 +67,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 Call: TypeAlias = tuple[
     Signature,
     "ThreadState",
+    bool,
     "int | None",
     "int | None",
     tuple[int, ...],
@@ -73,8 +77,9 @@ Call: TypeAlias = tuple[
 ]
 """One call of an operator, before it ran.
 
-Its signature and thread; the node that it makes and the custom Function whose first op it is, by
-sequence number; of what it took the numbers and versions; what it writes; fingerprints.
+Its signature and thread; whether nobody overrides functions and no contents are read; the node that
+it makes and the custom Function whose first op it is, by sequence number; of what it took the
+numbers and versions; what it writes; fingerprints.
 """
 
 
@@ -114,29 +119,30 @@ class OpMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = self._begin(func, args, kwargs)
+        if call is None:
+            return func(*args, **kwargs)
+        signature = call[0]
+        run, special, draw = signature.run, signature.special, signature.draw
         started = perf_counter_ns()
         try:
-            special = "" if call is None else call[0].special
-            if special == "composite" and _inference_mode():
-                return decompose(self, func, args, kwargs)
-            if special == "bare":
+            if not special:
+                result = run(*args, **kwargs) if kwargs else run(*args)
+            elif special == "bare":
                 result = run_bare(self, func, types, args, kwargs)
+            elif _inference_mode():
+                return decompose(self, func, args, kwargs)
             else:
-                result = func(*args, **kwargs)
+                result = run(*args, **kwargs)
         except BaseException as error:
-            wrapped = None if call is None else wrap_numbers(error, call[0], args)
+            wrapped = wrap_numbers(error, signature, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            if call is not None:
-                self._finish(call, None, started, failed=True)
+            self._finish(call, None, started, failed=True)
             raise
-        if call is not None:
-            row = self._finish(call, result, started, failed=False)
-            if call[0].draw is not None and row is not None:
-                recorder = self._recorder
-                recorder.guarded(
-                    "random", tell_draw, recorder, call[0].draw, args, kwargs, row, result
-                )
+        row = self._finish(call, result, started, failed=False)
+        if draw is not None and row is not None:
+            recorder = self._recorder
+            recorder.guarded("random", tell_draw, recorder, draw, args, kwargs, row, result)
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
@@ -153,13 +159,30 @@ class OpMode(TorchDispatchMode):
             if fresh and not _grad_enabled():
                 inside = now - 1
                 fresh = False
-            with _NoFunctions():
-                requires_grad, ids, versions, written, hashes = self._arguments(
-                    signature, args, kwargs, fresh
-                )
+            plain = not (_function_modes() or recorder.with_values)
+            if plain and signature.alone and args and type(args[0]) in PLAIN_TENSORS:
+                tensor = args[0]
+                tensor_id = recorder.tensors.number(tensor)
+                try:
+                    version = tensor._version  # noqa: SLF001 - has no public name
+                except RuntimeError:  # inference mode
+                    version = NO_ID
+                if fresh and tensor.requires_grad:
+                    created = now - 1
+                storage_id = recorder.tensors.storage_of[tensor_id]
+                known = recorder.versions.known
+                if storage_id >= len(known) or known[storage_id] != version:
+                    recorder.versions.seen(tensor_id, storage_id, version)
+                versions = (version,) if version else _UNWRITTEN
+                return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
+            looked = self._arguments(signature, args, kwargs, fresh, plain) if plain else None
+            if looked is None:
+                with _NoFunctions():
+                    looked = self._arguments(signature, args, kwargs, fresh, plain=False)
+            requires_grad, ids, versions, written, hashes = looked
             if requires_grad:
                 created = now - 1
-            return signature, state, created, inside, ids, versions, written, hashes  # noqa: TRY300
+            return signature, state, plain, created, inside, ids, versions, written, hashes  # noqa: TRY300
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
@@ -170,12 +193,14 @@ class OpMode(TorchDispatchMode):
         args: Any,
         kwargs: Any,
         fresh: bool,  # noqa: FBT001 - a hot path
-    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]]:
+        plain: bool,  # noqa: FBT001
+    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]] | None:
         """Look at what an op takes.
 
         Returns:
             Whether any of it requires a gradient (False unless ``fresh`` asks), numbers and
-            versions, what is written, and fingerprints.
+            versions, what is written, and fingerprints. None where ``plain`` does not hold: some
+            tensor's class may override functions.
         """
         recorder = self._recorder
         number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
@@ -190,6 +215,8 @@ class OpMode(TorchDispatchMode):
             if value is None:
                 continue
             for tensor in (value,) if isinstance(value, _Tensor) else _tensors(value):
+                if plain and type(tensor) not in PLAIN_TENSORS:
+                    return None
                 tensor_id = number(tensor)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
@@ -215,19 +242,20 @@ class OpMode(TorchDispatchMode):
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
-            signature, state, created, inside, taken, taken_versions, written, hashes = call
+            signature, state, plain, created, inside, taken, taken_versions, written, hashes = call
             if signature.foreach and not failed:
                 bump_unbumped(written)
-            given, given_versions, given_hashes = self._results(result, signature, written)
+            given, given_versions, given_hashes = self._results(result, signature, written, plain)
             stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
-            region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
+            region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
             if recompute_id is not None:
                 phase = "recompute"
             else:
                 phase = "forward" if _graph_task() == -1 else "backward"
-            seq = recorder.tally.next()
+            tally = recorder.tally
+            seq = tally.next()
             row = (
-                seq, started - recorder.tally.began_ns, state.number, stack_id,
+                seq, started - tally.began_ns, state.number, stack_id,
                 signature.name, phase, taken, taken_versions, given, given_versions,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
                 hashes, given_hashes, ended - started, created,
@@ -252,12 +280,20 @@ class OpMode(TorchDispatchMode):
         return row
 
     def _results(
-        self, result: Any, signature: Signature, written: Sequence[Written]
+        self,
+        result: Any,
+        signature: Signature,
+        written: Sequence[Written],
+        plain: bool,  # noqa: FBT001 - a hot path
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         recorder = self._recorder
         number, with_values = recorder.tensors.number, recorder.with_values
-        if type(result) is _Tensor and not written and not with_values and not _function_modes():
-            return (number(result),), (version_of(result),), ()
+        if plain and type(result) is _Tensor and not written:
+            try:
+                version = result._version  # noqa: SLF001 - has no public name
+            except RuntimeError:  # inference mode
+                version = NO_ID
+            return (number(result),), (version,) if version else _UNWRITTEN, ()
         raised = {}
         if written and signature.bumps_later:
             raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}

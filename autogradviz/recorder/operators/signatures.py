@@ -23,8 +23,10 @@ class Signature:
     """What an operator's schema says of its tensor arguments."""
 
     op: Any  # kept, so that its address stays its own
+    run: Any  # what the operator's own ``__call__``, which is Python, calls
     name: str
     places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    alone: bool  # the first argument is the only one with tensors, and is not written
     bumps_later: bool  # a kernel above us bumps the counters of what is written
     foreach: bool
     clone: bool
@@ -50,8 +52,10 @@ def _read_schema(func: Any) -> Signature:
         name = getattr(func, "name", None)
         return Signature(
             func,
+            func,
             str(name() if callable(name) else func),
             (),
+            alone=False,
             bumps_later=True,
             foreach=False,
             clone=False,
@@ -72,8 +76,10 @@ def _read_schema(func: Any) -> Signature:
         special = "bare"
     return Signature(
         func,
+        func._op if type(func) is torch._ops.OpOverload else func,  # noqa: SLF001
         str(func),
         tuple(places),
+        alone=[(position, written) for position, _, written in places] == [(0, False)],
         bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",

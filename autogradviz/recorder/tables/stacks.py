@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 import autogradviz
-from autogradviz.events import CellSeen, FrameSeen, SourceLineRead, StackSeen
+from autogradviz.events import NO_ID, CellSeen, FrameSeen, SourceLineRead, StackSeen
 from autogradviz.recorder.tables.cells import cell_number
 
 if TYPE_CHECKING:
@@ -112,25 +112,33 @@ class StackTable:
         What called it cannot change while it runs, so it is walked once, here.
         """
         frame = sys._getframe(depth + 1)  # noqa: SLF001
-        key = self._key(frame.f_back, state.marks)
+        key = (id(frame.f_code), *self._key(frame.f_back, state.marks))
         number = self._callers.get(key)
         if number is None:
             number = self._callers[key] = self._caller_count
             self._caller_count += 1
             for code, _ in self._places(frame):
                 self._codes.setdefault(id(code), code)
-        state.marks.append((id(frame), number))
+        state.marks.append((frame, number))
 
-    def _key(self, frame: FrameType | None, marks: list[tuple[int, int]]) -> tuple[int, ...]:
-        """Return a key for a stack: its frames up to the innermost mark, and what called that."""
-        last, callers = marks[-1] if marks else (self.outermost, 0)
-        key: list[int] = []
-        while frame is not None:
-            key += (id(frame.f_code), frame.f_lasti)
-            if id(frame) == last:
-                key.append(callers)
-                break
-            frame = frame.f_back
+    def _key(self, frame: FrameType | None, marks: list[tuple[FrameType, int]]) -> tuple[int, ...]:
+        """Return a key for a stack: the innermost mark with what called it, and the frames below.
+
+        A marked frame is one of ours, and calls from one place.
+        """
+        if marks:
+            last, callers = marks[-1]
+            key = [callers]
+            while frame is not None and frame is not last:
+                key += (id(frame.f_code), frame.f_lasti)
+                frame = frame.f_back
+        else:
+            key = [NO_ID]
+            while frame is not None:
+                key += (id(frame.f_code), frame.f_lasti)
+                if id(frame) == self.outermost:
+                    break
+                frame = frame.f_back
         return tuple(key)
 
     def _places(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
