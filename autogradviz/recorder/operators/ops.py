@@ -33,8 +33,8 @@ from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
 from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
+from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
-from autogradviz.recorder.operators.values import fingerprint
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
 
@@ -55,13 +55,6 @@ _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that nobody wrote: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in a list or tuple, none of anything else."""
-    if isinstance(value, (list, tuple)):
-        return [item for item in value if isinstance(item, torch.Tensor)]
-    return []
 
 
 Call: TypeAlias = tuple[
@@ -148,7 +141,10 @@ class OpMode(TorchDispatchMode):
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
         recorder = self._recorder
         try:
-            signature = SIGNATURES.get(id(func)) or signature_of(func)
+            try:
+                signature = SIGNATURES[func._op]  # noqa: SLF001
+            except (KeyError, AttributeError):  # first met, or of higher order
+                signature = signature_of(func)
             now = _sequence_nr()
             state = recorder.threads.local.state
             # The node exists before its op is dispatched (counter - 1). Inside a custom
@@ -160,8 +156,8 @@ class OpMode(TorchDispatchMode):
                 inside = now - 1
                 fresh = False
             plain = not (_function_modes() or recorder.with_values)
-            if plain and signature.alone and args and type(args[0]) in PLAIN_TENSORS:
-                tensor = args[0]
+            tensor: Any = args[0] if signature.alone and args else None
+            if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
                 tensor_id = recorder.tensors.number(tensor)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
@@ -175,66 +171,15 @@ class OpMode(TorchDispatchMode):
                     recorder.versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
-            looked = self._arguments(signature, args, kwargs, fresh, plain) if plain else None
-            if looked is None:
-                with _NoFunctions():
-                    looked = self._arguments(signature, args, kwargs, fresh, plain=False)
-            requires_grad, ids, versions, written, hashes = looked
+            requires_grad, ids, found, written, hashes = look_at_arguments(
+                recorder, signature, args, kwargs, fresh=fresh, plain=plain
+            )
             if requires_grad:
                 created = now - 1
-            return signature, state, plain, created, inside, ids, versions, written, hashes  # noqa: TRY300
+            return signature, state, plain, created, inside, ids, found, written, hashes  # noqa: TRY300
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
             recorder.fail("ops", error)
             return None
-
-    def _arguments(
-        self,
-        signature: Signature,
-        args: Any,
-        kwargs: Any,
-        fresh: bool,  # noqa: FBT001 - a hot path
-        plain: bool,  # noqa: FBT001
-    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]] | None:
-        """Look at what an op takes.
-
-        Returns:
-            Whether any of it requires a gradient (False unless ``fresh`` asks), numbers and
-            versions, what is written, and fingerprints. None where ``plain`` does not hold: some
-            tensor's class may override functions.
-        """
-        recorder = self._recorder
-        number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
-        with_values = recorder.with_values
-        known = recorder.versions.known
-        ids, versions, hashes = [], [], []
-        written: list[Written] | None = None
-        requires_grad = False
-        given = len(args)
-        for position, keyword, writes in signature.places:
-            value = args[position] if position < given else kwargs.get(keyword)
-            if value is None:
-                continue
-            for tensor in (value,) if isinstance(value, _Tensor) else _tensors(value):
-                if plain and type(tensor) not in PLAIN_TENSORS:
-                    return None
-                tensor_id = number(tensor)
-                try:
-                    version = tensor._version  # noqa: SLF001 - has no public name
-                except RuntimeError:  # inference mode
-                    version = NO_ID
-                ids.append(tensor_id)
-                versions.append(version)
-                if fresh and tensor.requires_grad:
-                    requires_grad, fresh = True, False
-                storage_id = storage_of[tensor_id]
-                if storage_id >= len(known) or known[storage_id] != version:
-                    recorder.versions.seen(tensor_id, storage_id, version)
-                if with_values:
-                    hashes.append(fingerprint(recorder, tensor))
-                if writes:
-                    written = written or []
-                    written.append((tensor_id, tensor, version))
-        return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
 
     def _finish(
         self, call: Call, result: Any, started: int, *, failed: bool
@@ -242,23 +187,36 @@ class OpMode(TorchDispatchMode):
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
-            signature, state, plain, created, inside, taken, taken_versions, written, hashes = call
+            signature, state, plain, created, inside, taken, versions, written, hashes = call
             if signature.foreach and not failed:
                 bump_unbumped(written)
-            given, given_versions, given_hashes = self._results(result, signature, written, plain)
+            given: Numbers
+            versions_after: Numbers
+            hashes_after: Numbers = ()
+            if plain and type(result) is _Tensor and not written:
+                given = (recorder.tensors.number(result),)
+                try:
+                    version = result._version  # noqa: SLF001
+                except RuntimeError:  # inference mode
+                    version = NO_ID
+                versions_after = (version,) if version else _UNWRITTEN
+            else:
+                given, versions_after, hashes_after = look_at_results(
+                    recorder, signature, result, written
+                )
             stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
-            if recompute_id is not None:
-                phase = "recompute"
-            else:
-                phase = "forward" if _graph_task() == -1 else "backward"
+            of_graph = "forward" if _graph_task() == -1 else "backward"
+            phase = of_graph if recompute_id is None else "recompute"
             tally = recorder.tally
-            seq = tally.next()
+            tally.newest = seq = tally.number()  # a call less than its own method
+            if seq >= tally.due:
+                tally.filled(seq)
             row = (
                 seq, started - tally.began_ns, state.number, stack_id,
-                signature.name, phase, taken, taken_versions, given, given_versions,
+                signature.name, phase, taken, versions, given, versions_after,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
-                hashes, given_hashes, ended - started, created,
+                hashes, hashes_after, ended - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
                 region_id, recompute_id, failed,
@@ -270,61 +228,30 @@ class OpMode(TorchDispatchMode):
                     recorder.newest.remember(result)
             if inside is not None:
                 recorder.saves.custom.setdefault(inside, stack_id)
-            if written and not failed:
-                self._bump(signature, written, seq, state.number, stack_id)
-            if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-                tell_clone(recorder, taken[0], given, seq, state.number, stack_id)
+            if (written or signature.clone) and not failed:
+                self._tell_writes(signature, row, written)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
             return None
         return row
 
-    def _results(
-        self,
-        result: Any,
-        signature: Signature,
-        written: Sequence[Written],
-        plain: bool,  # noqa: FBT001 - a hot path
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        recorder = self._recorder
-        number, with_values = recorder.tensors.number, recorder.with_values
-        if plain and type(result) is _Tensor and not written:
-            try:
-                version = result._version  # noqa: SLF001 - has no public name
-            except RuntimeError:  # inference mode
-                version = NO_ID
-            return (number(result),), (version,) if version else _UNWRITTEN, ()
-        raised = {}
-        if written and signature.bumps_later:
-            raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
-        ids, versions, hashes = [], [], []
-        with _NoFunctions():
-            for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
-                tensor_id = number(tensor)
-                ids.append(tensor_id)
-                versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-                if with_values:
-                    hashes.append(fingerprint(recorder, tensor))
-        return tuple(ids), tuple(versions), tuple(hashes)
-
-    def _bump(
-        self,
-        signature: Signature,
-        written: Sequence[Written],
-        seq: int,
-        thread: int,
-        stack_id: int | None,
+    def _tell_writes(
+        self, signature: Signature, row: tuple[Any, ...], written: Sequence[Written]
     ) -> None:
-        name = signature.name
+        """Tell which versions an op raised, and what it cloned for a write to come."""
+        recorder = self._recorder
+        seq, _, thread, stack_id, name, _, taken, _, given, *_ = row
+        if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
+            tell_clone(recorder, taken[0], given, seq, thread, stack_id)
         for tensor_id, tensor, before in written:
             if before == NO_ID:
                 continue
             after = before + 1 if signature.bumps_later else version_of(tensor)
             if after == before:
                 continue
-            self._recorder.versions.bumped(tensor_id, after)
-            storage_id = self._recorder.tensors.storage_id(tensor_id)
-            self._recorder.emit(
+            recorder.versions.bumped(tensor_id, after)
+            storage_id = recorder.tensors.storage_id(tensor_id)
+            recorder.emit(
                 VersionBumped, tensor_id, storage_id, before, after, name, seq,
                 stack_id=stack_id, thread=thread,
             )  # fmt: skip

@@ -22,7 +22,6 @@ _OWN_GRADIENT_KEYS: Final = (
 class Signature:
     """What an operator's schema says of its tensor arguments."""
 
-    op: Any  # kept, so that its address stays its own
     run: Any  # what the operator's own ``__call__``, which is Python, calls
     name: str
     places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
@@ -34,15 +33,16 @@ class Signature:
     draw: Draw | None = None  # it may draw random numbers
 
 
-SIGNATURES: Final[dict[int, Signature]] = {}
-"""Of the operators that any recording met, by address: hashing an operator is Python code."""
+SIGNATURES: Final[dict[Any, Signature]] = {}
+"""Of the operators that any recording met, by what they run: hashing an operator is Python code."""
 
 
 def signature_of(func: Any) -> Signature:
     """Return the signature of an operator, or of a higher-order operator; read once a process."""
-    signature = SIGNATURES.get(id(func))
+    key = getattr(func, "_op", func)
+    signature = SIGNATURES.get(key)
     if signature is None:
-        signature = SIGNATURES[id(func)] = _read_schema(func)
+        signature = SIGNATURES[key] = _read_schema(func)
     return signature
 
 
@@ -51,7 +51,6 @@ def _read_schema(func: Any) -> Signature:
     if schema is None:  # a higher-order operator
         name = getattr(func, "name", None)
         return Signature(
-            func,
             func,
             str(name() if callable(name) else func),
             (),
@@ -75,7 +74,6 @@ def _read_schema(func: Any) -> Signature:
     elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
         special = "bare"
     return Signature(
-        func,
         func._op if type(func) is torch._ops.OpOverload else func,  # noqa: SLF001
         str(func),
         tuple(places),

@@ -40,6 +40,9 @@ MAX_STACKS: Final = 20_000
 
 EXCERPT_LINES: Final = 3  # kept before and after each user line
 
+_UNMARKED: Final = (None, NO_ID)
+"""Stands for a mark, and the number of what called it, where no frame is marked."""
+
 _INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
 _OWN: Final = str(Path(autogradviz.__file__).parent) + os.sep
 _TORCH: Final = str(Path(torch.__file__).parent) + os.sep
@@ -100,7 +103,12 @@ class StackTable:
             frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
         except ValueError:  # C++ alone, on a thread of its own
             frame = None
-        key = self._key(frame, (state or self._recorder.threads.local.state).marks)
+        marks = (state or self._recorder.threads.local.state).marks
+        last, callers = marks[-1] if marks else _UNMARKED
+        if frame is not None and frame.f_back is last:  # what _key returns, for most in a backward
+            key: tuple[int, ...] = (callers, id(frame.f_code), frame.f_lasti)
+        else:
+            key = self._key(frame, marks)
         found = self._short.get(key)
         if found is None:
             found = self._short[key] = self._define(self._places(frame))
@@ -126,19 +134,13 @@ class StackTable:
 
         A marked frame is one of ours, and calls from one place.
         """
-        if marks:
-            last, callers = marks[-1]
-            key = [callers]
-            while frame is not None and frame is not last:
-                key += (id(frame.f_code), frame.f_lasti)
-                frame = frame.f_back
-        else:
-            key = [NO_ID]
-            while frame is not None:
-                key += (id(frame.f_code), frame.f_lasti)
-                if id(frame) == self.outermost:
-                    break
-                frame = frame.f_back
+        last, callers = marks[-1] if marks else _UNMARKED
+        key = [callers]
+        while frame is not last and frame is not None:
+            key += (id(frame.f_code), frame.f_lasti)
+            if not marks and id(frame) == self.outermost:
+                break
+            frame = frame.f_back
         return tuple(key)
 
     def _places(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
