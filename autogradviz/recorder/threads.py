@@ -10,6 +10,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from autogradviz.recorder.graph.tags import NodeTag
 
@@ -34,7 +35,7 @@ class ThreadState:
         self.sequence_nr = sequence_nr  # autograd's counter when it was last looked at
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
-        self.marks: list[tuple[int, int]] = []  # frames that stay: (address, what called it)
+        self.marks: list[tuple[FrameType, int]] = []  # frames that stay, and what called them
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[tuple[int, int, NodeTag, bool]] = []
         """Nodes that run: backward, node, its tag, whether it was given a gradient."""

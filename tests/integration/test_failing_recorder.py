@@ -18,7 +18,7 @@ from test_installed import seams
 import autogradviz
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
-from autogradviz.recorder.operators.ops import OpMode
+from autogradviz.recorder.operators import ops
 from autogradviz.recorder.recorder import Recorder
 
 WORK = (
@@ -139,7 +139,12 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
 
 @pytest.mark.parametrize("nth", [1, 2, 100])
 @pytest.mark.parametrize(
-    ("seam", "owner", "name"), [("ops", OpMode, "_results"), ("modules", ModuleTable, "number")]
+    ("seam", "owner", "name"),
+    [
+        ("ops", ops, "_sequence_nr"),
+        ("ops", ops, "_graph_task"),
+        ("modules", ModuleTable, "number"),
+    ],
 )
 def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
     original, calls = getattr(owner, name), []

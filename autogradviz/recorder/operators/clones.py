@@ -28,7 +28,7 @@ def tell_clone(
 ) -> None:
     """Record that an op which cloned a tensor did so for a write, where it did."""
     # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - the documented way
     for _ in range(_DEPTH):
         if frame is None:
             return

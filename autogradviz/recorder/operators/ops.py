@@ -33,9 +33,9 @@ from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
 from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
+from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
-from autogradviz.recorder.operators.values import fingerprint
-from autogradviz.recorder.tables.tensors import version_of
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
 
 if TYPE_CHECKING:
@@ -52,18 +52,15 @@ _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
 MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
 _Tensor: Final = torch.Tensor
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors in a list or tuple, none of anything else."""
-    if isinstance(value, (list, tuple)):
-        return [item for item in value if isinstance(item, torch.Tensor)]
-    return []
+_UNWRITTEN: Final = (0,)
+"""The versions of one tensor that nobody wrote: one tuple for all of them."""
+_NO_REGION: Final = (None, None)
 
 
 Call: TypeAlias = tuple[
     Signature,
     "ThreadState",
+    bool,
     "int | None",
     "int | None",
     tuple[int, ...],
@@ -73,8 +70,9 @@ Call: TypeAlias = tuple[
 ]
 """One call of an operator, before it ran.
 
-Its signature and thread; the node that it makes and the custom Function whose first op it is, by
-sequence number; of what it took the numbers and versions; what it writes; fingerprints.
+Its signature and thread; whether nobody overrides functions and no contents are read; the node that
+it makes and the custom Function whose first op it is, by sequence number; of what it took the
+numbers and versions; what it writes; fingerprints.
 """
 
 
@@ -114,35 +112,39 @@ class OpMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = self._begin(func, args, kwargs)
+        if call is None:
+            return func(*args, **kwargs)
+        signature = call[0]
+        run, special, draw = signature.run, signature.special, signature.draw
         started = perf_counter_ns()
         try:
-            special = "" if call is None else call[0].special
-            if special == "composite" and _inference_mode():
-                return decompose(self, func, args, kwargs)
-            if special == "bare":
+            if not special:
+                result = run(*args, **kwargs) if kwargs else run(*args)
+            elif special == "bare":
                 result = run_bare(self, func, types, args, kwargs)
+            elif _inference_mode():
+                return decompose(self, func, args, kwargs)
             else:
-                result = func(*args, **kwargs)
+                result = run(*args, **kwargs)
         except BaseException as error:
-            wrapped = None if call is None else wrap_numbers(error, call[0], args)
+            wrapped = wrap_numbers(error, signature, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            if call is not None:
-                self._finish(call, None, started, failed=True)
+            self._finish(call, None, started, failed=True)
             raise
-        if call is not None:
-            row = self._finish(call, result, started, failed=False)
-            if call[0].draw is not None and row is not None:
-                recorder = self._recorder
-                recorder.guarded(
-                    "random", tell_draw, recorder, call[0].draw, args, kwargs, row, result
-                )
+        row = self._finish(call, result, started, failed=False)
+        if draw is not None and row is not None:
+            recorder = self._recorder
+            recorder.guarded("random", tell_draw, recorder, draw, args, kwargs, row, result)
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
         recorder = self._recorder
         try:
-            signature = SIGNATURES.get(id(func)) or signature_of(func)
+            try:
+                signature = SIGNATURES[func._op]  # noqa: SLF001
+            except (KeyError, AttributeError):  # first met, or of higher order
+                signature = signature_of(func)
             now = _sequence_nr()
             state = recorder.threads.local.state
             # The node exists before its op is dispatched (counter - 1). Inside a custom
@@ -153,61 +155,31 @@ class OpMode(TorchDispatchMode):
             if fresh and not _grad_enabled():
                 inside = now - 1
                 fresh = False
-            with _NoFunctions():
-                requires_grad, ids, versions, written, hashes = self._arguments(
-                    signature, args, kwargs, fresh
-                )
-            if requires_grad:
-                created = now - 1
-            return signature, state, created, inside, ids, versions, written, hashes  # noqa: TRY300
-        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
-            recorder.fail("ops", error)
-            return None
-
-    def _arguments(
-        self,
-        signature: Signature,
-        args: Any,
-        kwargs: Any,
-        fresh: bool,  # noqa: FBT001 - a hot path
-    ) -> tuple[bool, tuple[int, ...], tuple[int, ...], Sequence[Written], tuple[int, ...]]:
-        """Look at what an op takes.
-
-        Returns:
-            Whether any of it requires a gradient (False unless ``fresh`` asks), numbers and
-            versions, what is written, and fingerprints.
-        """
-        recorder = self._recorder
-        number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
-        with_values = recorder.with_values
-        known = recorder.versions.known
-        ids, versions, hashes = [], [], []
-        written: list[Written] | None = None
-        requires_grad = False
-        given = len(args)
-        for position, keyword, writes in signature.places:
-            value = args[position] if position < given else kwargs.get(keyword)
-            if value is None:
-                continue
-            for tensor in (value,) if isinstance(value, _Tensor) else _tensors(value):
-                tensor_id = number(tensor)
+            plain = not (_function_modes() or recorder.with_values)
+            tensor: Any = args[0] if signature.alone and args else None
+            if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
+                tensor_id = recorder.tensors.number(tensor)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     version = NO_ID
-                ids.append(tensor_id)
-                versions.append(version)
                 if fresh and tensor.requires_grad:
-                    requires_grad, fresh = True, False
-                storage_id = storage_of[tensor_id]
+                    created = now - 1
+                storage_id = recorder.tensors.storage_of[tensor_id]
+                known = recorder.versions.known
                 if storage_id >= len(known) or known[storage_id] != version:
                     recorder.versions.seen(tensor_id, storage_id, version)
-                if with_values:
-                    hashes.append(fingerprint(recorder, tensor))
-                if writes:
-                    written = written or []
-                    written.append((tensor_id, tensor, version))
-        return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
+                versions = (version,) if version else _UNWRITTEN
+                return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
+            requires_grad, ids, found, written, hashes = look_at_arguments(
+                recorder, signature, args, kwargs, fresh=fresh, plain=plain
+            )
+            if requires_grad:
+                created = now - 1
+            return signature, state, plain, created, inside, ids, found, written, hashes  # noqa: TRY300
+        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
+            recorder.fail("ops", error)
+            return None
 
     def _finish(
         self, call: Call, result: Any, started: int, *, failed: bool
@@ -215,22 +187,36 @@ class OpMode(TorchDispatchMode):
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
-            signature, state, created, inside, taken, taken_versions, written, hashes = call
+            signature, state, plain, created, inside, taken, versions, written, hashes = call
             if signature.foreach and not failed:
                 bump_unbumped(written)
-            given, given_versions, given_hashes = self._results(result, signature, written)
-            stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
-            region_id, recompute_id = state.regions[-1] if state.regions else (None, None)
-            if recompute_id is not None:
-                phase = "recompute"
+            given: Numbers
+            versions_after: Numbers
+            hashes_after: Numbers = ()
+            if plain and type(result) is _Tensor and not written:
+                given = (recorder.tensors.number(result),)
+                try:
+                    version = result._version  # noqa: SLF001
+                except RuntimeError:  # inference mode
+                    version = NO_ID
+                versions_after = (version,) if version else _UNWRITTEN
             else:
-                phase = "forward" if _graph_task() == -1 else "backward"
-            seq = recorder.tally.next()
+                given, versions_after, hashes_after = look_at_results(
+                    recorder, signature, result, written
+                )
+            stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
+            region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
+            of_graph = "forward" if _graph_task() == -1 else "backward"
+            phase = of_graph if recompute_id is None else "recompute"
+            tally = recorder.tally
+            tally.newest = seq = tally.number()  # a call less than its own method
+            if seq >= tally.due:
+                tally.filled(seq)
             row = (
-                seq, started - recorder.tally.began_ns, state.number, stack_id,
-                signature.name, phase, taken, taken_versions, given, given_versions,
+                seq, started - tally.began_ns, state.number, stack_id,
+                signature.name, phase, taken, versions, given, versions_after,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
-                hashes, given_hashes, ended - started, created,
+                hashes, hashes_after, ended - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
                 region_id, recompute_id, failed,
@@ -242,53 +228,30 @@ class OpMode(TorchDispatchMode):
                     recorder.newest.remember(result)
             if inside is not None:
                 recorder.saves.custom.setdefault(inside, stack_id)
-            if written and not failed:
-                self._bump(signature, written, seq, state.number, stack_id)
-            if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-                tell_clone(recorder, taken[0], given, seq, state.number, stack_id)
+            if (written or signature.clone) and not failed:
+                self._tell_writes(signature, row, written)
         except Exception as error:  # noqa: BLE001
             recorder.fail("ops", error)
             return None
         return row
 
-    def _results(
-        self, result: Any, signature: Signature, written: Sequence[Written]
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        recorder = self._recorder
-        number, with_values = recorder.tensors.number, recorder.with_values
-        if type(result) is _Tensor and not written and not with_values and not _function_modes():
-            return (number(result),), (version_of(result),), ()
-        raised = {}
-        if written and signature.bumps_later:
-            raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
-        ids, versions, hashes = [], [], []
-        with _NoFunctions():
-            for tensor in (result,) if isinstance(result, _Tensor) else _tensors(result):
-                tensor_id = number(tensor)
-                ids.append(tensor_id)
-                versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-                if with_values:
-                    hashes.append(fingerprint(recorder, tensor))
-        return tuple(ids), tuple(versions), tuple(hashes)
-
-    def _bump(
-        self,
-        signature: Signature,
-        written: Sequence[Written],
-        seq: int,
-        thread: int,
-        stack_id: int | None,
+    def _tell_writes(
+        self, signature: Signature, row: tuple[Any, ...], written: Sequence[Written]
     ) -> None:
-        name = signature.name
+        """Tell which versions an op raised, and what it cloned for a write to come."""
+        recorder = self._recorder
+        seq, _, thread, stack_id, name, _, taken, _, given, *_ = row
+        if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
+            tell_clone(recorder, taken[0], given, seq, thread, stack_id)
         for tensor_id, tensor, before in written:
             if before == NO_ID:
                 continue
             after = before + 1 if signature.bumps_later else version_of(tensor)
             if after == before:
                 continue
-            self._recorder.versions.bumped(tensor_id, after)
-            storage_id = self._recorder.tensors.storage_id(tensor_id)
-            self._recorder.emit(
+            recorder.versions.bumped(tensor_id, after)
+            storage_id = recorder.tensors.storage_id(tensor_id)
+            recorder.emit(
                 VersionBumped, tensor_id, storage_id, before, after, name, seq,
                 stack_id=stack_id, thread=thread,
             )  # fmt: skip

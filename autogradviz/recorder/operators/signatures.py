@@ -22,9 +22,10 @@ _OWN_GRADIENT_KEYS: Final = (
 class Signature:
     """What an operator's schema says of its tensor arguments."""
 
-    op: Any  # kept, so that its address stays its own
+    run: Any  # what the operator's own ``__call__``, which is Python, calls
     name: str
     places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    alone: bool  # the first argument is the only one with tensors, and is not written
     bumps_later: bool  # a kernel above us bumps the counters of what is written
     foreach: bool
     clone: bool
@@ -32,15 +33,16 @@ class Signature:
     draw: Draw | None = None  # it may draw random numbers
 
 
-SIGNATURES: Final[dict[int, Signature]] = {}
-"""Of the operators that any recording met, by address: hashing an operator is Python code."""
+SIGNATURES: Final[dict[Any, Signature]] = {}
+"""Of the operators that any recording met, by what they run: hashing an operator is Python code."""
 
 
 def signature_of(func: Any) -> Signature:
     """Return the signature of an operator, or of a higher-order operator; read once a process."""
-    signature = SIGNATURES.get(id(func))
+    key = getattr(func, "_op", func)
+    signature = SIGNATURES.get(key)
     if signature is None:
-        signature = SIGNATURES[id(func)] = _read_schema(func)
+        signature = SIGNATURES[key] = _read_schema(func)
     return signature
 
 
@@ -52,6 +54,7 @@ def _read_schema(func: Any) -> Signature:
             func,
             str(name() if callable(name) else func),
             (),
+            alone=False,
             bumps_later=True,
             foreach=False,
             clone=False,
@@ -71,9 +74,10 @@ def _read_schema(func: Any) -> Signature:
     elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
         special = "bare"
     return Signature(
-        func,
+        func._op if type(func) is torch._ops.OpOverload else func,  # noqa: SLF001
         str(func),
         tuple(places),
+        alone=[(position, written) for position, _, written in places] == [(0, False)],
         bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",

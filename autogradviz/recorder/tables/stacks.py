@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 import autogradviz
-from autogradviz.events import CellSeen, FrameSeen, SourceLineRead, StackSeen
+from autogradviz.events import NO_ID, CellSeen, FrameSeen, SourceLineRead, StackSeen
 from autogradviz.recorder.tables.cells import cell_number
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ MAX_STACKS: Final = 20_000
 """More stacks than this are not all remembered in a long recording."""
 
 EXCERPT_LINES: Final = 3  # kept before and after each user line
+
+_UNMARKED: Final = (None, NO_ID)
+"""Stands for a mark, and the number of what called it, where no frame is marked."""
 
 _INTERCEPTORS: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
 _OWN: Final = str(Path(autogradviz.__file__).parent) + os.sep
@@ -100,7 +103,12 @@ class StackTable:
             frame = sys._getframe(depth + 1)  # noqa: SLF001 - the documented way
         except ValueError:  # C++ alone, on a thread of its own
             frame = None
-        key = self._key(frame, (state or self._recorder.threads.local.state).marks)
+        marks = (state or self._recorder.threads.local.state).marks
+        last, callers = marks[-1] if marks else _UNMARKED
+        if frame is not None and frame.f_back is last:  # what _key returns, for most in a backward
+            key: tuple[int, ...] = (callers, id(frame.f_code), frame.f_lasti)
+        else:
+            key = self._key(frame, marks)
         found = self._short.get(key)
         if found is None:
             found = self._short[key] = self._define(self._places(frame))
@@ -112,23 +120,25 @@ class StackTable:
         What called it cannot change while it runs, so it is walked once, here.
         """
         frame = sys._getframe(depth + 1)  # noqa: SLF001
-        key = self._key(frame.f_back, state.marks)
+        key = (id(frame.f_code), *self._key(frame.f_back, state.marks))
         number = self._callers.get(key)
         if number is None:
             number = self._callers[key] = self._caller_count
             self._caller_count += 1
             for code, _ in self._places(frame):
                 self._codes.setdefault(id(code), code)
-        state.marks.append((id(frame), number))
+        state.marks.append((frame, number))
 
-    def _key(self, frame: FrameType | None, marks: list[tuple[int, int]]) -> tuple[int, ...]:
-        """Return a key for a stack: its frames up to the innermost mark, and what called that."""
-        last, callers = marks[-1] if marks else (self.outermost, 0)
-        key: list[int] = []
-        while frame is not None:
+    def _key(self, frame: FrameType | None, marks: list[tuple[FrameType, int]]) -> tuple[int, ...]:
+        """Return a key for a stack: the innermost mark with what called it, and the frames below.
+
+        A marked frame is one of ours, and calls from one place.
+        """
+        last, callers = marks[-1] if marks else _UNMARKED
+        key = [callers]
+        while frame is not last and frame is not None:
             key += (id(frame.f_code), frame.f_lasti)
-            if id(frame) == last:
-                key.append(callers)
+            if not marks and id(frame) == self.outermost:
                 break
             frame = frame.f_back
         return tuple(key)

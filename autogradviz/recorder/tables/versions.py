@@ -51,14 +51,15 @@ class VersionTable:
 
     def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
         """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
-        if NO_ID in (storage_id, version):
+        if storage_id == NO_ID:
             return
-        known = (
-            self.known[storage_id] if storage_id < len(self.known) else self._version(storage_id)
-        )
+        table = self.known
+        known = table[storage_id] if storage_id < len(table) else self._version(storage_id)
+        if version <= known:  # as NO_ID is
+            return
         if known == NO_ID:
-            self.known[storage_id] = version
-        elif version > known:
+            table[storage_id] = version
+        else:
             self.bumped(tensor_id, version)
             self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
 
