@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.collecting import collector_paused
 from autogradviz.events import field_names
 from autogradviz.log.columns import complete, to_rows
 
@@ -17,87 +15,60 @@ if TYPE_CHECKING:
 
     from autogradviz.events import Event
     from autogradviz.log.columns import Run
+    from autogradviz.log.encoding import Encoder
     from autogradviz.log.log import Row
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-class Batch(NamedTuple):
-    """One message of a stream, and where the kinds of events lie in it."""
+class Batch:
+    """One message of a file that is known to be whole."""
 
-    message: bytes | memoryview
-    runs: Sequence[Run]
-
-
-class Batches:
-    """Messages of one stream that are known to be whole."""
-
-    def __init__(self, head: bytes = b"") -> None:
-        """Begin with none.
+    def __init__(self, head: bytes, message: bytes | memoryview, runs: Sequence[Run]) -> None:
+        """Take a message.
 
         Args:
-            head: the message that describes the columns.
+            head: the message of the file that describes the columns.
+            message: the batch itself.
+            runs: where the kinds of events lie in it.
         """
-        self.head = head
-        self._batches: list[Batch] = []
-        self._counts: Counter[type[Event]] = Counter()
+        self._head = head
+        self._message = message
+        self._runs = runs
+        self.counts: Counter[type[Event]] = Counter()
+        for run in runs:
+            self.counts[run.kind] += run.length
 
-    def add(self, batch: Batch) -> None:
-        """Append a batch."""
-        self._batches.append(batch)
-        for run in batch.runs:
-            self._counts[run.kind] += run.length
-
-    def copy(self) -> Batches:
-        """Return the same batches, to which others may be added."""
-        other = Batches(self.head)
-        other._batches = list(self._batches)
-        other._counts = Counter(self._counts)
-        return other
-
-    def count(self, kind: type[Event]) -> int:
-        """Return how many events of a kind there are."""
-        return self._counts[kind]
-
-    def __len__(self) -> int:
-        return self._counts.total()
-
-    def messages(self) -> Iterator[bytes | memoryview]:
-        """Yield the messages, as they stand in a file behind their head."""
-        return (batch.message for batch in self._batches)
-
-    def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
-        """Return the rows of some kinds, oldest first; only their own columns are read."""
-        found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
-        with collector_paused():
-            for batch, runs in self._open_each(kinds):
-                for run in runs:
-                    found[run.kind] += to_rows(batch, run)
-        for rows in found.values():
-            rows.sort(key=itemgetter(0))  # several threads may have written out of turn
-        return found
+    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
+        """Yield the rows of each of some kinds that is here; only their own columns are read."""
+        for batch, runs in self._open(kinds):
+            for run in runs:
+                yield run.kind, to_rows(batch, run)
 
     def tables(self, kind: type[Event]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of a kind batch by batch, without making objects of them."""
-        for batch, runs in self._open_each([kind]):
+        """Yield the columns of a kind, without making objects of them."""
+        for batch, runs in self._open([kind]):
             for run in runs:
                 yield batch.slice(run.start, run.length)
 
     def whole(self) -> Iterator[pa.RecordBatch]:
-        """Yield all columns of all batches; those that an older file lacks are null."""
-        for message in self.messages():
-            yield from map(complete, open_stream(self.head, message))
+        """Yield all as columns; those that an older file lacks are null."""
+        return map(complete, open_stream(self._head, self._message))
 
-    def _open_each(
-        self, kinds: Collection[type[Event]]
-    ) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
-        """Yield the columns of some kinds in each batch that has any, and where their rows are."""
-        columns = {name for kind in kinds for name in field_names(kind)}
-        for message, runs in self._batches:
-            own = [run for run in runs if run.kind in kinds]
-            if own:
-                for batch in open_stream(self.head, message, columns):
-                    yield batch, own
+    def messages(self, encoder: Encoder) -> Iterator[bytes | memoryview]:
+        """Yield all as it stands in a file of today: as it is, unless it is of an older one."""
+        if self._head == encoder.head:
+            yield self._message
+        else:
+            yield from map(encoder.encode, self.whole())
+
+    def _open(self, kinds: Collection[type[Event]]) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
+        """Yield the columns of some kinds, if any is here, and where their rows are."""
+        own = [run for run in self._runs if run.kind in kinds]
+        if own:
+            columns = {name for kind in kinds for name in field_names(kind)}
+            for batch in open_stream(self._head, self._message, columns):
+                yield batch, own
 
 
 def open_stream(

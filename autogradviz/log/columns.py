@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,6 +25,7 @@ from typing import (
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from autogradviz.collecting import collector_waiting
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.log.arrays import make_array
 
@@ -78,8 +79,9 @@ def schema() -> pa.Schema:
 
 def to_batch(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> pa.RecordBatch:
     """Return one batch that holds the rows of some kinds, one kind after the other."""
-    filled = [(len(rows), _columns(kind, rows)) for kind, rows in pieces if rows]
-    return pa.record_batch([_whole(column, filled) for column in schema()], schema=schema())
+    with collector_waiting():  # it would look at a thousand iterators, again and again
+        filled = [(len(rows), _columns(kind, rows)) for kind, rows in pieces if rows]
+        return pa.record_batch([_whole(column, filled) for column in schema()], schema=schema())
 
 
 def _whole(column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]) -> pa.Array:
@@ -97,13 +99,6 @@ def _whole(column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]) 
     if missing or not parts:
         parts.append(pa.nulls(missing, column.type))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-def runs_of(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> list[Run]:
-    """Return where the kinds lie in the batch of some pieces."""
-    filled = [(kind, len(rows)) for kind, rows in pieces if rows]
-    starts = accumulate((length for _, length in filled), initial=0)
-    return [Run(kind, start, length) for (kind, length), start in zip(filled, starts, strict=False)]
 
 
 def complete(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,6 +1,6 @@
 """Traces on disk: an Arrow IPC stream, zstd-compressed, that pandas and polars read as it is.
 
-What a recording has sealed is written as it is. Nothing in a file is ever run.
+What was read of a file is written as it is. Nothing in a file is ever run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autogradviz.log.arrays import take_time
 from autogradviz.log.columns import schema
 from autogradviz.log.encoding import FORMAT, FORMAT_VERSION, Encoder, to_batches
 from autogradviz.log.log import Log
+from autogradviz.log.parts import Parts
 from autogradviz.log.stored import check
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
 
 MANY: Final = 500_000
-"""Rows that take longer to save without pandas than pandas takes to be imported."""
+"""Events that take longer to save without pandas than pandas takes to be imported."""
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -60,19 +61,18 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
     """Yield the parts of a file."""
     encoder = Encoder()
     yield encoder.head
-    if log.sealed.head == encoder.head:
-        yield from log.sealed.messages()
-    else:  # of a file that is older
-        yield from map(encoder.encode, log.sealed.whole())
-    if log.recent_count > MANY:
+    if len(log) > MANY:
         take_time()
+    for part in log.sealed:
+        yield from part.messages(encoder)
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
     """Yield all events as batches of columns, in the order of their numbers."""
-    return chain(log.sealed.whole(), to_batches(_recent(log)))
+    sealed = chain.from_iterable(part.whole() for part in log.sealed)
+    return chain(sealed, to_batches(_recent(log)))
 
 
 def _recent(log: Log) -> dict[type[Event], list[Row]]:
@@ -125,7 +125,7 @@ def load(path: PathLike) -> Log:
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
     stored, problem = check(_read(path))
-    log = Log(stored)
+    log = Log(Parts(stored))
     log.problem = problem or _find_missing(log)
     return log
 
@@ -140,7 +140,7 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
     stored, _ = check(_read(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
     return pa.Table.from_batches(
-        [batch.select(wanted.names) for batch in stored.tables(kind)], wanted
+        [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
     )
 
 

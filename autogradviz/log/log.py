@@ -4,8 +4,8 @@ A row is a plain tuple in the order of ``field_names(kind)``: appending one cost
 of building a frozen dataclass, and rows turn into columns without a detour. Events are built
 when somebody reads them.
 
-The oldest rows of a long recording are sealed: they become the compressed columns that a file
-holds, at a twentieth of their size, and rows again when somebody reads their kind.
+The oldest rows of a long recording are sealed: they are compressed to a thirtieth of their size,
+and rows again when somebody reads their kind.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.log.batches import Batch, Batches
-from autogradviz.log.columns import runs_of, to_batch
-from autogradviz.log.encoding import Encoder, cut
+from autogradviz.log.parts import Parts
+from autogradviz.log.sealed import SealedRows
 from autogradviz.makers import maker
 
 if TYPE_CHECKING:
@@ -36,17 +35,16 @@ class Log:
     seals or copies; reading while somebody appends is not.
     """
 
-    __slots__ = ("_encoder", "_events", "_rows", "_sealed", "_sealing", "_whole", "problem")
+    __slots__ = ("_events", "_rows", "_sealed", "_sealing", "_whole", "problem")
 
-    def __init__(self, sealed: Batches | None = None) -> None:
+    def __init__(self, sealed: Parts | None = None) -> None:
         """Begin a log.
 
         Args:
-            sealed: what it holds already, as a file's batches; made into rows when asked for.
+            sealed: what it holds already, in a file's batches for example.
         """
         self._rows: dict[type[Event], list[Row]] = {kind: [] for kind in EVENT_TYPES}
-        self._sealed = Batches() if sealed is None else sealed
-        self._encoder: Encoder | None = None
+        self._sealed = Parts() if sealed is None else sealed
         self._sealing = threading.Lock()  # held while rows move
         self._whole: dict[type[Event], list[Row]] = {}  # sealed and other rows, as read last
         self._events: dict[type[Event], tuple[Event, ...]] = {}
@@ -102,22 +100,21 @@ class Log:
         return sum(map(len, self._rows.values()))
 
     @property
-    def sealed(self) -> Batches:
+    def sealed(self) -> Parts:
         """What is sealed."""
         return self._sealed
 
     def seal(self, seq: int) -> None:
-        """Turn the rows of events older than one into compressed columns."""
-        encoder = self._encoder = self._encoder or Encoder()
+        """Seal the rows of events older than one."""
         old = {
             kind: rows[: bisect_left(rows, seq, key=itemgetter(0))]
             for kind, rows in self._rows.items()
         }
-        batches = [Batch(encoder.encode(to_batch(each)), runs_of(each)) for each in cut(old)]
+        if not any(old.values()):
+            return
+        sealed = SealedRows(old)
         with self._sealing:
-            self._sealed.head = encoder.head
-            for batch in batches:
-                self._sealed.add(batch)
+            self._sealed.add(sealed)
             for kind, rows in old.items():
                 del self._rows[kind][: len(rows)]
 
@@ -148,7 +145,7 @@ class Log:
     def copy(self) -> Log:
         """Return a log of the same rows, which grows by itself."""
         with self._sealing:
-            log = Log(self._sealed.copy())
+            log = Log(Parts(self._sealed))
             for kind in EVENT_TYPES:
                 log._rows[kind] = list(self._rows[kind])
         return log

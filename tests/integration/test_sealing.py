@@ -2,17 +2,20 @@
 
 import os
 import signal
+import sys
 import threading
+from contextlib import suppress
+from itertools import chain
 
+import programs
 import pytest
 import torch
 from small_net import Net
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.events import OpCalled, RecorderFailed, StepEnded, TensorSaved
-from autogradviz.log import Log, log
-from autogradviz.log.encoding import cut
+from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded, TensorSaved
+from autogradviz.log import Log, sealed
 
 
 @pytest.fixture
@@ -186,18 +189,33 @@ def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
 def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
     sent = []
 
-    def cut_and_interrupt(rows):
-        for pieces in cut(rows):
-            yield pieces
-            if len(sent) < 3:
-                sent.append(os.kill(os.getpid(), signal.SIGINT))
+    def seal_and_interrupt(kind, rows):
+        if len(sent) < 3:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+        return seal(kind, rows)
 
-    monkeypatch.setattr(log, "cut", cut_and_interrupt)
+    seal = sealed._seal
+    monkeypatch.setattr(sealed, "_seal", seal_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         with autogradviz.record() as trace:
             train(20)
-    assert len(sent) == 1
+    assert len(sent) == 3
     assert len(trace.log.sealed) > 0
     seqs = [event.seq for event in trace.log]
     assert seqs == sorted(set(seqs))
     assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being told when it came
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
+def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeypatch):
+    monkeypatch.delattr(sealed, "_through_columns")
+    with suppress(Exception, KeyboardInterrupt), autogradviz.record(values=True) as trace:
+        work()
+    log = trace.log.copy()
+    log.seal(sys.maxsize)
+    values = [value for kind in EVENT_TYPES for row in trace.log.rows(kind) for value in row]
+    inner = chain.from_iterable(value for value in values if type(value) is tuple)
+    assert {type(value) for value in values} <= {int, float, bool, str, tuple, type(None)}
+    assert {type(value) for value in inner} <= {int, str}
+    assert (log.recent_count, list(log)) == (0, list(trace.log))

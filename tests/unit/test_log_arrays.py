@@ -64,8 +64,8 @@ print("pandas" in sys.modules)
 
 
 def test_sealing_imports_no_pandas_nor_does_saving_a_few_rows(tmp_path):
-    assert seals_and_saves(5, tmp_path / "run.agv") == ["False", "False"]
+    assert seals_and_saves(9, tmp_path / "run.agv") == ["False", "False"]
 
 
 def test_saving_many_rows_does(tmp_path):
-    assert seals_and_saves(4, tmp_path / "run.agv") == ["False", "True"]
+    assert seals_and_saves(8, tmp_path / "run.agv") == ["False", "True"]

@@ -1,9 +1,9 @@
 """What becomes of events while a recording goes on: when somebody looks after them, and sealing.
 
 NOTE [ Sealing ]
-A row is a Python tuple of some 480 bytes. Once there are many, the oldest become the compressed
-columns of the file, 22 bytes an event, for 2 µs each: where a step ends if there are enough, in
-the middle of a step if there are too many. The newest stay rows, since another thread may be about
+A row is a Python tuple of some 480 bytes. Once there are many, the oldest are marshalled and
+compressed, to 14 bytes an event, for half a microsecond each: where a step ends if there are enough,
+in the middle of a step if there are too many. The newest stay rows, since another thread may be about
 to append an older event, and seams look back at the last ones. Short recordings are never sealed.
 
 With the rows goes what the recorder itself remembers of ops, writes and regions from more than
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.graph.losses import LossWatch
     from autogradviz.recorder.recorder import Recorder
 
-SEAL_AFTER_STEP: Final = 32_768  # events that are rows when a step ends
-SEAL: Final = 65_536  # and in the middle of a step
+SEAL_AFTER_STEP: Final = 16_384  # events that are rows when a step ends
+SEAL: Final = 32_768  # and in the middle of a step
 STAY: Final = 4_096  # the newest ones, which are not sealed
 OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
 
