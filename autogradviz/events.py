@@ -140,7 +140,7 @@ class TensorSeen(Event):
     """One window on one storage: the same place, shape and dtype are the same tensor here."""
 
     tensor_id: int
-    storage_id: int | None  # None where the tensor has no storage of its own (sparse, functorch)
+    storage_id: int | None  # None where there is none of its own (sparse) or nobody follows it
     shape: tuple[int, ...]
     dtype: str  # "float32"
     device: str  # "cpu", "cuda:0"
@@ -373,7 +373,7 @@ class NodeStarted(Event):
 
     backward_id: int
     node_id: int
-    inputs: tuple[int, ...]  # tensor ids of the gradients coming in, NO_ID for None
+    inputs: tuple[int, ...]  # gradients coming in, NO_ID for None; without ops one id a shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

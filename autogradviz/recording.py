@@ -59,7 +59,8 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
             found: recomputed ones, and saved ones written past the version counter. Reads every
             tensor twice on its device and waits for it at each operator.
         ops: record every operator. Without it only graph, saves and backward are recorded,
-            which costs less; lines and versions at save are then unknown.
+            which costs less; lines and versions at save are then unknown, and of the gradients
+            that nodes are given only shape and type.
         stacks: record the Python line of each event.
         keep_steps: hold only that many of the last steps in memory, however long the recording
             is. A step ends when an optimizer has stepped, or with each backward where none is

@@ -112,18 +112,33 @@ def test_a_dead_storage_is_forgotten_at_once():
     assert len(living) <= 3
 
 
+def test_what_is_known_of_dead_storages_is_bounded():
+    recorder = Recorder()
+    recorder.start(None, 0)
+    try:
+        for _ in range(3):
+            alive = [torch.rand(3) for _ in range(3_000)]
+            del alive
+        torch.rand(3)
+        known = len(recorder.tensors._storages)
+    finally:
+        recorder.stop(None)
+    assert known <= 2 * 3_000 + 1_000
+
+
 def test_a_storage_lives_as_long_as_its_python_object():
     """What the numbers of storages stand on."""
     tensor = torch.ones(3)
     died = []
     reference = weakref.ref(tensor.untyped_storage(), died.append)
+    silent = weakref.ref(tensor.untyped_storage())
     view = tensor[1:]
     del tensor
     assert died == []
-    assert view.untyped_storage() is reference()
+    assert view.untyped_storage() is reference() is silent()
     del view
     assert died == [reference]
-    assert reference() is None
+    assert reference() is silent() is None
 
 
 def test_a_storage_at_an_address_that_is_used_again_is_a_new_one():

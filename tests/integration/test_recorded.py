@@ -28,6 +28,7 @@ from autogradviz.events import (
     MutationCloned,
     NodeFinished,
     NodeSeen,
+    NodeStarted,
     OpCalled,
     ParameterSeen,
     RecomputeStopped,
@@ -36,6 +37,7 @@ from autogradviz.events import (
     StackSeen,
     TensorReleased,
     TensorSaved,
+    TensorSeen,
     TensorUnpacked,
     VersionBumped,
 )
@@ -369,6 +371,21 @@ def test_without_ops_the_graph_is_still_there():
     assert trace.log.of(OpCalled) == ()
     assert len(trace.log.of(NodeFinished)) == len(trace.log.of(NodeSeen)) > 10
     assert {n.module for n in trace.model.graph.nodes.values()} >= {"norm", "up", "down"}
+
+
+def test_without_ops_gradients_are_told_by_shape_and_type():
+    x = torch.rand(2, 3, requires_grad=True)
+    with autogradviz.record(ops=False) as trace:
+        (x.exp().sin().sum() + x.double().sum()).backward()
+    seen = {tensor.tensor_id: tensor for tensor in trace.log.of(TensorSeen)}
+    incoming = [seen[tensor_id] for run in trace.log.of(NodeStarted) for tensor_id in run.inputs]
+    wide = [tensor for tensor in incoming if tensor.shape == (2, 3)]
+    assert {(tensor.dtype, tensor.nbytes, tensor.storage_id) for tensor in wide} == {
+        ("float32", 24, None),
+        ("float64", 48, None),
+    }
+    assert len({tensor.tensor_id for tensor in wide}) == 2
+    assert len(wide) == 4  # sin, exp, the copy and the leaf
 
 
 def test_without_a_backward_the_graph_of_what_lives_is_there():
