@@ -137,7 +137,8 @@ class StackTable:
         last, callers = marks[-1] if marks else _UNMARKED
         key = [callers]
         while frame is not last and frame is not None:
-            key += (id(frame.f_code), frame.f_lasti)
+            key.append(id(frame.f_code))
+            key.append(frame.f_lasti)
             if not marks and id(frame) == self.outermost:
                 break
             frame = frame.f_back
