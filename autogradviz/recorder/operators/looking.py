@@ -84,7 +84,7 @@ def _look(
         if value is None:
             continue
         for tensor in (value,) if type(value) is _Tensor else _tensors(value):
-            if plain and type(tensor) not in PLAIN_TENSORS:
+            if plain and type(tensor) is not _Tensor and type(tensor) not in PLAIN_TENSORS:
                 return None
             tensor_id = number(tensor)
             try:
