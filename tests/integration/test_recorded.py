@@ -1,8 +1,10 @@
 """What a recording holds: each claim is made of a real, small PyTorch program."""
 
+import contextlib
 import io
 import runpy
 import traceback
+import weakref
 from typing import ClassVar
 
 import pytest
@@ -71,6 +73,41 @@ def test_ops_carry_their_phase_line_and_node():
     assert names(trace, "backward") == ["expand", "detach", "mul", "detach"]
     assert {trace.model.graph.nodes[op.backward_node_id].name for op in trace.model.ops
             if op.name == "expand"} == {"SumBackward0"}  # fmt: skip
+
+
+def test_ops_know_what_they_took_however_it_was_given():
+    a = torch.rand(3)
+    with autogradviz.record() as trace:
+        torch.ops.aten.exp.default(self=a)
+        torch.cat([a, a])
+        torch.mul(a, 2)
+    assert trace.log.of(RecorderFailed) == ()
+    taken = {op.op: (op.inputs, op.input_versions) for op in trace.log.of(OpCalled)}
+    assert taken == {
+        "aten.exp.default": ((0,), (0,)),
+        "aten.cat.default": ((0, 0), (0, 0)),
+        "aten.mul.Tensor": ((0,), (0,)),
+    }
+
+
+def test_a_class_that_overrides_functions_sees_its_own_calls_alone():
+    seen = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    a, b = torch.rand(3), torch.rand(3).as_subclass(Logged)
+    with autogradviz.record() as trace:
+        torch.atan2(a, b)
+        torch.sin(b)
+    assert seen == ["atan2", "sin"]
+    assert [op.inputs for op in trace.log.of(OpCalled) if op.op != "aten.alias.default"] == [
+        (0, 1),
+        (1,),
+    ]
 
 
 def test_edges_are_the_next_functions():
@@ -205,6 +242,21 @@ def test_a_module_that_raises_is_left_again():
         net2(torch.rand(1, 1))
     calls = trace.log.of(ModuleEntered)
     assert [c.parent_call_id for c in calls] == [None, 0, None]
+
+
+def test_what_a_module_that_raised_held_is_let_go():
+    held = []
+
+    class Bad(nn.Module):
+        def forward(self, x):
+            inner = x + 1
+            held.append(weakref.ref(inner))
+            return nn.Linear(2, 2)(inner)
+
+    with autogradviz.record():
+        with contextlib.suppress(RuntimeError):
+            nn.Sequential(Bad())(torch.rand(1, 3))
+        assert held[0]() is None
 
 
 def test_regions_know_their_recomputation_and_how_it_ended():
