@@ -19,7 +19,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.collecting import collector_waiting
 from autogradviz.interrupts import uninterrupted
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ class Sealer(Attendant):
         if self._broken:
             return
         try:
-            with collector_waiting():
-                self._log.seal(seq - STAY)
+            self._log.seal(seq - STAY)
         except Exception as error:  # noqa: BLE001 - the step must go on; the rows stay rows
             self._broken = True
             self._recorder.fail("sealing", error)
