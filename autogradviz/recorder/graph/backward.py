@@ -173,7 +173,8 @@ class BackwardTable:
             backward_id, node_id = entry.backward_id, tag.node_id
             if running:
                 self.finish(state, entry)
-            entry.threads[thread] = state
+            if state is not entry.state:
+                entry.threads[thread] = state
             number, unseen, given = self._number, not _function_modes(), False
             for gradient in gradients:
                 if gradient is None:

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 import torch
 
 from autogradviz.events import NO_ID, TensorUnpacked
-from autogradviz.recorder.tables.tensors import version_of
 
 if TYPE_CHECKING:
     from autogradviz.recorder.graph.tags import NodeTag, Slot
@@ -107,7 +106,10 @@ class SlotTable:
             version = saves.version_saved(sequence_nr, tensor_id)
             if recorder.with_values:
                 saved_hash = saves.hash_saved(sequence_nr, tensor_id)
-        seen = version_of(kept)
+        try:
+            seen = kept._version  # noqa: SLF001 - has no public name
+        except RuntimeError:  # inference mode
+            seen = NO_ID
         recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
@@ -137,10 +139,12 @@ class SlotTable:
             raw = getattr(node, attribute)
             kept = (raw if place is None else raw[place]).data
             if isinstance(kept, _Tensor):
-                seen = version_of(kept)
+                try:
+                    seen = kept._version  # noqa: SLF001 - has no public name
+                except RuntimeError:  # inference mode
+                    seen = None
                 self._tell_unpacked(
-                    thread, None, saved_id, node_id, version,
-                    None if seen == NO_ID else seen, False, saved_hash,
+                    thread, None, saved_id, node_id, version, seen, False, saved_hash,
                     None if saved_hash is None else self._recorder.hash_of(kept),
                 )  # fmt: skip
 
