@@ -231,7 +231,7 @@ class TensorTable:
         with self._lock:
             self._sweep()
             others = [storage[4] or () for storage in self._storages.copy().values()]
-            if sum(map(len, others)) > MAX_WINDOWS:
+            if len(self._bare_ids) + sum(map(len, others)) > MAX_WINDOWS:
                 self._forget_windows(used)
             if len(self._described) > MAX_WINDOWS:
                 self._described.clear()
@@ -239,6 +239,8 @@ class TensorTable:
             self.storage_of.end = self._count
 
     def _forget_windows(self, used: AbstractSet[int]) -> None:
+        bare = self._bare_ids.copy().items()
+        self._bare_ids = {key: each for key, each in bare if each in used}
         for address, storage in self._storages.copy().items():
             if storage[4] is not None:
                 kept = {window: each for window, each in storage[4].items() if each in used}
