@@ -54,7 +54,7 @@ notebooks: $(VENV)/.developing ## run the notebooks again and keep their outputs
 pictures: $(VENV)/.developing ## draw the pictures of the documents again
 	$(BIN)/python assets/pictures.py
 
-bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/bench.md
+bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/ and README.md
 	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench.py
 	$(BIN)/python tests/bench_viewer.py

@@ -1,10 +1,10 @@
 """What watching a training step costs, ours and others'. ``make bench`` writes the table.
 
 Every step is watched in every way in a process of its own. There the plain and the watched step
-take turns, one thread, and their CPU times are compared: ratios of medians, with half the spread
-of the ratios beside them as the machine's noise. The first turn warms up. What is missing is
-said in a word. ``tests/bench.py NAME...`` measures only the tables that begin with a name, and
-leaves the others as they are.
+take turns, one thread, and their CPU times are compared: the median of the turns' ratios, with
+half the distance between their quartiles beside it as the machine's noise. The first turn warms
+up. What is missing is said in a word. ``tests/bench.py NAME...`` measures only the tables that
+begin with a name, and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 TABLE = Path(__file__).parent.parent / "assets" / "bench.md"
-TURNS = (3, 9)  # at least, at most
+TURNS = (5, 41)  # at least, at most
 SECONDS = float(os.environ.get("BENCH_SECONDS", "15"))  # a cell, about
 LIMIT_S = 180  # a cell, however slow the peer
 MIB = 2**20
@@ -77,11 +77,12 @@ def row(way: str, cell: dict, plain: dict) -> str:
     if "missing" in cell:
         return f"| {way} | {cell['missing']} | | | | |"
     ratios = [seconds / base for base, seconds in cell["pairs"]]
-    base, own = (statistics.median(column) for column in zip(*cell["pairs"], strict=True))
-    noise = (max(ratios) - min(ratios)) / 2
+    lower, ratio, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    noise = (upper - lower) / 2
+    base = statistics.median(base for base, _ in cell["pairs"])
     events = cell["events"]
-    each = f"{(own - base) / events * 1e6:.1f} µs × {events:,}" if events else ""
-    took = f"{base * 1e3:,.1f} ms" if way == "plain" else f"{own / base:.2f}×"
+    each = f"{_added(cell) / events * 1e6:.1f} µs × {events:,}" if events else ""
+    took = f"{base * 1e3:,.1f} ms" if way == "plain" else f"{ratio:.2f}×"
     more = (cell["peak"] - plain["peak"]) / MIB
     peak = f"{cell['peak'] / MIB:,.0f} MiB" if way == "plain" else f"{more:+,.0f} MiB"
     drawing = "" if cell["drawing_s"] is None else f"{cell['drawing_s']:.2f} s"
@@ -89,20 +90,26 @@ def row(way: str, cell: dict, plain: dict) -> str:
     return f"| {way} | {took} ± {noise:.2f} | {each} | {peak} | {drawing} | {size} |"
 
 
+def _added(cell: dict) -> float:
+    """Return by how many seconds the watched step is longer."""
+    return statistics.median(seconds - base for base, seconds in cell["pairs"])
+
+
 def where(cells: dict[str, dict]) -> str:
     """Say what the time of a full recording goes to: what is saved by leaving parts of it out."""
     names = ("record()", "record(ops=False)", "record(stacks=False)", FLOOR)
     if any("missing" in cells[name] for name in names):
         return ""
-    full, graph, bare, floor = (
-        statistics.median(seconds - base for base, seconds in cells[name]["pairs"]) * 1e3
-        for name in names
-    )
+    full, graph, bare, floor = (_added(cells[name]) * 1e3 for name in names)
     return (
-        f"\nOf the {full:,.1f} ms that record() adds, graph, saves and modules take "
-        f"{graph:,.1f} ms, operators {full - graph:,.1f} ms, {full - bare:,.1f} ms of it their "
-        f"stacks. An empty mode and empty hooks take {floor:,.1f} ms.\n"
+        f"\nOf the {_ms(full)} that record() adds, graph, saves and modules take {_ms(graph)}, "
+        f"operators {_ms(full - graph)}, {_ms(full - bare)} of it their stacks. An empty mode and "
+        f"empty hooks take {_ms(floor)}.\n"
     )
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.1f} ms" if milliseconds > 0 else "nothing above the noise"
 
 
 def child(step: str, way: str) -> dict:
@@ -140,6 +147,7 @@ def table(step: str) -> str:
 def main(names: tuple[str, ...]) -> None:
     """Measure the tables whose titles begin with a name, all when none is given."""
     import bench_flat
+    import bench_readme
     from bench_steps import STEPS
 
     tables = {step: partial(table, step) for step in STEPS}
@@ -152,6 +160,7 @@ def main(names: tuple[str, ...]) -> None:
             parts[title] = found.removeprefix("### ")
             kept = [f"### {parts[each].rstrip()}\n" for each in tables if each in parts]
             TABLE.write_text("\n".join(kept), encoding="utf-8")
+            bench_readme.main()
 
 
 if __name__ == "__main__":
