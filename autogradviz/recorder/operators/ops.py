@@ -50,7 +50,9 @@ _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
-MODE_SENSITIVE: Final = frozenset({"ProdBackward0", "ProdBackward1", "LinalgLstsqBackward0"})
+MODE_SENSITIVE: Final = frozenset(
+    {"CumprodBackward0", "LinalgLstsqBackward0", "ProdBackward0", "ProdBackward1"}
+)
 _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that nobody wrote: one tuple for all of them."""
