@@ -7,6 +7,10 @@ without any gradient of its own runs with autograd on where nobody looks, so wha
 part of the graph; a mode runs it below autograd, and its gradient would be lost. And a number that
 C++ had wrapped as a tensor arrives as a plain number, which few operators take back: it is wrapped
 again where one does not.
+
+Complex numbers are conjugated and negated lazily, by a bit that PyTorch looks for before a kernel
+runs. Below a mode nobody looks: a kernel that conjugates by itself, as that of ``linalg.pinv`` or a
+custom operator's, would compute with the wrong numbers. There the look is switched on again.
 """
 
 from __future__ import annotations
@@ -16,7 +20,15 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _dispatch_keys, _len_torch_dispatch_stack
+from torch._C import (
+    DispatchKey,
+    DispatchKeySet,
+    _dispatch_keys,
+    _dispatch_tls_local_exclude_set,
+    _dispatch_tls_local_include_set,
+    _ForceDispatchKeyGuard,
+    _len_torch_dispatch_stack,
+)
 from torch._C._functorch import peek_interpreter_stack as _peek_interpreter_stack
 from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
@@ -25,7 +37,11 @@ from torch.utils._pytree import tree_leaves
 if TYPE_CHECKING:
     from autogradviz.recorder.operators.signatures import Signature
 
-_KERNELS = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.ADInplaceOrView)  # noqa: SLF001
+_KERNELS = torch._C._dispatch_keyset_full_after(DispatchKey.ADInplaceOrView)  # noqa: SLF001
+_LAZY = functools.reduce(
+    operator.or_,
+    map(DispatchKeySet, (DispatchKey.Conjugate, DispatchKey.Negative, DispatchKey.ZeroTensor)),
+)
 
 
 def decompose(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
@@ -54,6 +70,13 @@ def run_bare(mode: TorchDispatchMode, func: Any, types: Any, args: Any, kwargs: 
             return func.redispatch(keys, *args, **kwargs)
         finally:
             _pop_mode()
+
+
+def run_lazily(run: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator whose kernel may meet what is conjugated or negated lazily."""
+    included, excluded = _dispatch_tls_local_include_set(), _dispatch_tls_local_exclude_set()
+    with _ForceDispatchKeyGuard(included, excluded - _LAZY):
+        return run(*args, **kwargs)
 
 
 def wrap_numbers(

@@ -32,7 +32,7 @@ from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
-from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
+from autogradviz.recorder.operators.handed import decompose, run_bare, run_lazily, wrap_numbers
 from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
@@ -87,6 +87,7 @@ class OpMode(TorchDispatchMode):
         super().__init__()
         self._recorder = recorder
         self._append = recorder.log.appender(OpCalled)
+        self._tensors = recorder.tensors
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -120,14 +121,16 @@ class OpMode(TorchDispatchMode):
         run, special, draw = signature.run, signature.special, signature.draw
         started = perf_counter_ns()
         try:
-            if not special:
-                result = run(*args, **kwargs) if kwargs else run(*args)
-            elif special == "bare":
+            if special == "bare":
                 result = run_bare(self, func, types, args, kwargs)
-            elif _inference_mode():
+            elif special and _inference_mode():
                 return decompose(self, func, args, kwargs)
-            else:
+            elif signature.foreign or self._tensors.complex_seen:
+                result = run_lazily(run, args, kwargs)
+            elif kwargs:
                 result = run(*args, **kwargs)
+            else:
+                result = run(*args)
         except BaseException as error:
             wrapped = wrap_numbers(error, signature, args)
             if wrapped is not None:

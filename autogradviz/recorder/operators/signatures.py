@@ -30,6 +30,7 @@ class Signature:
     foreach: bool
     clone: bool
     special: Literal["", "composite", "bare"]  # see handed.py
+    foreign: bool  # its kernel is not PyTorch's
     draw: Draw | None = None  # it may draw random numbers
 
 
@@ -59,6 +60,7 @@ def _read_schema(func: Any) -> Signature:
             foreach=False,
             clone=False,
             special="",
+            foreign=True,
         )
     places = []
     aliases = False
@@ -82,6 +84,7 @@ def _read_schema(func: Any) -> Signature:
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
         special=special,
+        foreign=not schema.name.startswith(("aten::", "prims::")),
         draw=read_draw(func, schema),
     )
 
