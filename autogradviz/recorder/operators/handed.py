@@ -8,16 +8,17 @@ part of the graph; a mode runs it below autograd, and its gradient would be lost
 C++ had wrapped as a tensor arrives as a plain number, which few operators take back: it is wrapped
 again where one does not.
 
-Complex numbers are conjugated and negated lazily, by a bit that PyTorch looks for before a kernel
-runs. Below a mode nobody looks: a kernel that conjugates by itself, as that of ``linalg.pinv`` or a
-custom operator's, would compute with the wrong numbers. There the look is switched on again.
+And below a mode PyTorch does less for the operators that a kernel calls by itself, as that of
+``linalg.pinv`` or a custom operator's does: autocast is off, and nobody looks for the bit that says
+that a complex number is still to be conjugated, so that the kernel computes with the wrong numbers.
+Both are switched on again where they would be.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._C import (
@@ -34,14 +35,16 @@ from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves
 
+from autogradviz.recorder.operators.signatures import AUTOCASTS
+
 if TYPE_CHECKING:
     from autogradviz.recorder.operators.signatures import Signature
 
 _KERNELS = torch._C._dispatch_keyset_full_after(DispatchKey.ADInplaceOrView)  # noqa: SLF001
-_LAZY = functools.reduce(
-    operator.or_,
-    map(DispatchKeySet, (DispatchKey.Conjugate, DispatchKey.Negative, DispatchKey.ZeroTensor)),
+_LAZY: Final = map(
+    DispatchKeySet, (DispatchKey.Conjugate, DispatchKey.Negative, DispatchKey.ZeroTensor)
 )
+_WITHIN: Final = functools.reduce(operator.or_, [*_LAZY, *AUTOCASTS.values()])
 
 
 def decompose(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
@@ -72,10 +75,20 @@ def run_bare(mode: TorchDispatchMode, func: Any, types: Any, args: Any, kwargs: 
             _pop_mode()
 
 
-def run_lazily(run: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operator whose kernel may meet what is conjugated or negated lazily."""
+def run_within(casts: DispatchKeySet, run: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator whose kernel calls others, and do for these what is done unwatched.
+
+    Args:
+        casts: the kinds of autocast that a rule for the operator itself has done and switched off.
+        run: the operator.
+        args: what it takes.
+        kwargs: what it takes by name.
+    """
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined] # noqa: SLF001
+        outside = _dispatch_tls_local_exclude_set()
     included, excluded = _dispatch_tls_local_include_set(), _dispatch_tls_local_exclude_set()
-    with _ForceDispatchKeyGuard(included, excluded - _LAZY):
+    excluded = (excluded - _WITHIN) | (outside & _WITHIN) | casts
+    with _ForceDispatchKeyGuard(included, excluded):
         return run(*args, **kwargs)
 
 

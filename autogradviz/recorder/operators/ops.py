@@ -32,7 +32,7 @@ from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
-from autogradviz.recorder.operators.handed import decompose, run_bare, run_lazily, wrap_numbers
+from autogradviz.recorder.operators.handed import decompose, run_bare, run_within, wrap_numbers
 from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
@@ -87,7 +87,6 @@ class OpMode(TorchDispatchMode):
         super().__init__()
         self._recorder = recorder
         self._append = recorder.log.appender(OpCalled)
-        self._tensors = recorder.tensors
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -118,15 +117,15 @@ class OpMode(TorchDispatchMode):
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
-        run, special, draw = signature.run, signature.special, signature.draw
+        run, special, casts = signature.run, signature.special, signature.casts
         started = perf_counter_ns()
         try:
             if special == "bare":
                 result = run_bare(self, func, types, args, kwargs)
             elif special and _inference_mode():
                 return decompose(self, func, args, kwargs)
-            elif signature.foreign or self._tensors.complex_seen:
-                result = run_lazily(run, args, kwargs)
+            elif casts is not None:
+                result = run_within(casts, run, args, kwargs)
             elif kwargs:
                 result = run(*args, **kwargs)
             else:
@@ -138,9 +137,11 @@ class OpMode(TorchDispatchMode):
             self._finish(call, None, started, failed=True)
             raise
         row = self._finish(call, result, started, failed=False)
-        if draw is not None and row is not None:
+        if signature.draw is not None and row is not None:
             recorder = self._recorder
-            recorder.guarded("random", tell_draw, recorder, draw, args, kwargs, row, result)
+            recorder.guarded(
+                "random", tell_draw, recorder, signature.draw, args, kwargs, row, result
+            )
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
+from torch._C import DispatchKey, DispatchKeySet
 
 from autogradviz.recorder.operators.draws import Draw, read_draw
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
 _COMPOSITE: Final = "CompositeImplicitAutograd"
-_BUMPING_KEYS: Final = ("ADInplaceOrView", _COMPOSITE)
+_VIEW: Final = "ADInplaceOrView"
+_BUMPING_KEYS: Final = (_VIEW, _COMPOSITE)
 _OWN_GRADIENT_KEYS: Final = (
     _COMPOSITE, "Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "AutogradXPU",
     "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
 )  # fmt: skip
+_SIMPLE: Final = {torch.Tag.core, torch.Tag.pointwise, torch.Tag.reduction}
+AUTOCASTS: Final = {
+    name: DispatchKeySet(key)
+    for name, key in DispatchKey.__members__.items()
+    if name.startswith("Autocast")
+}
+_RULED_AS: Final = {
+    "aten::_euclidean_dist": "aten::cdist",
+    "aten::_linalg_eigh": "aten::linalg_eigh",
+    "aten::_linalg_solve_ex": "aten::linalg_solve",
+    "aten::_linalg_svd": "aten::linalg_svd",
+    "aten::_trilinear": "aten::bilinear",
+}
+"""Operators that only others call, and the one of those that has a rule for autocast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +48,7 @@ class Signature:
     foreach: bool
     clone: bool
     special: Literal["", "composite", "bare"]  # see handed.py
-    foreign: bool  # its kernel is not PyTorch's
+    casts: DispatchKeySet | None  # autocast rules of its own, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
 
 
@@ -60,7 +78,7 @@ def _read_schema(func: Any) -> Signature:
             foreach=False,
             clone=False,
             special="",
-            foreign=True,
+            casts=None,
         )
     places = []
     aliases = False
@@ -71,7 +89,7 @@ def _read_schema(func: Any) -> Signature:
             places.append((position, argument.name, written))
     special: Literal["", "composite", "bare"] = ""
     qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-    if aliases and _has_any_kernel(qualified, (_COMPOSITE,)):
+    if aliases and _is_composite(qualified):
         special = "composite"
     elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
         special = "bare"
@@ -84,9 +102,28 @@ def _read_schema(func: Any) -> Signature:
         foreach=qualified.startswith("aten::_foreach_"),
         clone=qualified == "aten::clone",
         special=special,
-        foreign=not schema.name.startswith(("aten::", "prims::")),
+        casts=_casts(qualified) if _calls_others(func, schema) else None,
         draw=read_draw(func, schema),
     )
+
+
+def _is_composite(qualified: str) -> bool:
+    """Return whether an operator is only its parts; ``chunk`` and ``narrow`` are views as well."""
+    return _has_any_kernel(qualified, (_COMPOSITE,)) and not _has_any_kernel(qualified, (_VIEW,))
+
+
+def _calls_others(func: Any, schema: Any) -> bool:
+    """Return whether an operator's kernel may call operators: no view's and no basic one's does."""
+    if schema.name.startswith("aten::") and not _SIMPLE.isdisjoint(func.tags):
+        return False
+    aliases = [argument.alias_info for argument in schema.arguments]
+    return not any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def _casts(qualified: str) -> DispatchKeySet:
+    ruled = _RULED_AS.get(qualified, qualified)
+    rules = [keys for name, keys in AUTOCASTS.items() if _has_any_kernel(ruled, (name,))]
+    return functools.reduce(operator.or_, rules, DispatchKeySet.from_raw_repr(0))
 
 
 def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = False) -> bool:

@@ -105,8 +105,6 @@ class TensorTable:
         self._described: dict[Window, Description] = {}
         self.storage_of: array[int] | Sparse = array("q")
         """Storages by tensor number, NO_ID where a tensor has none."""
-        self.complex_seen = False
-        """Whether any tensor was of complex numbers."""
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return a tensor's number.
@@ -196,13 +194,11 @@ class TensorTable:
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = int(tensor.numel() * tensor.element_size())
         window = (offset, shape, dtype)
-        self.complex_seen = self.complex_seen or dtype.is_complex
         found = self._described[window] = (window, shape, _word(dtype), nbytes)
         return found
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
         size = torch.Size() if tensor.is_nested else shape_of(tensor)
-        self.complex_seen = self.complex_seen or tensor.is_complex()
         key = (type(tensor), tuple(size), tensor.dtype, str(tensor.layout))
         shape = tuple([int(length) for length in size])
         return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
