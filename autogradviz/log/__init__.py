@@ -2,8 +2,9 @@
 
 from autogradviz.log.encoding import FORMAT_VERSION, described_schema, write_options
 from autogradviz.log.file import PathLike, batches, columns_of, load, require_free, save
-from autogradviz.log.log import Log, Row
+from autogradviz.log.log import Log
 from autogradviz.log.redact import redact
+from autogradviz.log.rows import Row
 from autogradviz.log.stream import Stream
 from autogradviz.log.within import within
 

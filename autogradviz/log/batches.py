@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
     from autogradviz.log.columns import Run
     from autogradviz.log.encoding import Encoder
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Row
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 

@@ -30,9 +30,9 @@ from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.log.arrays import make_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Columns, Row
 
 KINDS: Final = {kind.__name__: kind for kind in EVENT_TYPES}
 
@@ -77,10 +77,10 @@ def schema() -> pa.Schema:
 # --- rows to columns ------------------------------------------------------------------------
 
 
-def to_batch(pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> pa.RecordBatch:
-    """Return one batch that holds the rows of some kinds, one kind after the other."""
-    with collector_waiting():  # it would look at a thousand iterators, again and again
-        filled = [(len(rows), _columns(kind, rows)) for kind, rows in pieces if rows]
+def to_batch(pieces: Iterable[tuple[type[Event], Columns]]) -> pa.RecordBatch:
+    """Return one batch that holds rows of some kinds, one kind after the other."""
+    with collector_waiting():
+        filled = [(len(each[0]), _arrays(kind, each)) for kind, each in pieces if each[0]]
         return pa.record_batch([_whole(column, filled) for column in schema()], schema=schema())
 
 
@@ -113,11 +113,11 @@ def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _columns(kind: type[Event], rows: Sequence[Row]) -> dict[str, pa.Array]:
-    columns = {"kind": make_array((kind.__name__,) * len(rows), pa.string())}
-    for name, values in zip(field_names(kind), zip(*rows, strict=True), strict=True):
-        columns[name] = make_array(values, schema().field(name).type)
-    return columns
+def _arrays(kind: type[Event], columns: Columns) -> dict[str, pa.Array]:
+    arrays = {"kind": make_array((kind.__name__,) * len(columns[0]), pa.string())}
+    for name, values in zip(field_names(kind), columns, strict=True):
+        arrays[name] = make_array(values, schema().field(name).type)
+    return arrays
 
 
 # --- columns to rows ------------------------------------------------------------------------
@@ -164,14 +164,18 @@ def _require_values(batch: pa.RecordBatch, run: Run) -> None:
 
 def to_rows(batch: pa.RecordBatch, run: Run) -> list[Row]:
     """Return the rows of one run; a field that an older file lacks is None."""
+    return list(zip(*to_columns(batch, run), strict=True))
+
+
+def to_columns(batch: pa.RecordBatch, run: Run) -> Columns:
+    """Return the values of each field of one run; all None where an older file lacks the field."""
     known = set(batch.schema.names)
-    columns = [
+    return [
         _from_array(batch.column(name).slice(run.start, run.length))
         if name in known
         else [None] * run.length
         for name in field_names(run.kind)
     ]
-    return list(zip(*columns, strict=True))
 
 
 def _from_array(array: pa.Array) -> list[Any]:

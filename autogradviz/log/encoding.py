@@ -7,9 +7,7 @@ torn stream is a recording that stops early.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -20,11 +18,11 @@ from autogradviz.log.columns import schema, to_batch
 from autogradviz.log.messages import read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Columns, Rows
 
-    Pieces: TypeAlias = Sequence[tuple[type[Event], Sequence[Row]]]
+    Pieces: TypeAlias = list[tuple[type[Event], Columns]]
 
 FORMAT: Final = b"autogradviz-trace"
 
@@ -101,28 +99,27 @@ class _Sink:
         return content
 
 
-def cut(rows_by_kind: Mapping[type[Event], Sequence[Row]]) -> Iterator[Pieces]:
+def cut(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[Pieces]:
     """Yield the rows of about ``CHUNK`` successive events at a time, by kind."""
     rows = [rows_by_kind[kind] for kind in EVENT_TYPES]
-    seqs = sorted(chain.from_iterable(map(itemgetter(0), each) for each in rows))
+    seqs = sorted(chain.from_iterable(each.column(0) for each in rows))
     starts = [0] * len(rows)
     for first in range(0, len(seqs), CHUNK):
         is_last = first + CHUNK >= len(seqs)
         stops = [
-            len(each)
-            if is_last
-            else bisect_left(each, seqs[first + CHUNK], lo=start, key=itemgetter(0))
+            len(each) if is_last else each.find(seqs[first + CHUNK], start)
             for each, start in zip(rows, starts, strict=True)
         ]
         pieces = [
-            (kind, each[start:stop])
+            (kind, each.columns(start, stop))
             for kind, each, start, stop in zip(EVENT_TYPES, rows, starts, stops, strict=True)
+            if start < stop
         ]
         starts = stops
-        if any(part for _, part in pieces):
+        if pieces:
             yield pieces
 
 
-def to_batches(rows_by_kind: Mapping[type[Event], Sequence[Row]]) -> Iterator[pa.RecordBatch]:
+def to_batches(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[pa.RecordBatch]:
     """Yield rows as batches of columns, in the order of their numbers."""
     return map(to_batch, cut(rows_by_kind))

@@ -27,7 +27,7 @@ from autogradviz.log.stored import check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Rows
 
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
@@ -75,7 +75,7 @@ def batches(log: Log) -> Iterator[pa.RecordBatch]:
     return chain(sealed, to_batches(_recent(log)))
 
 
-def _recent(log: Log) -> dict[type[Event], list[Row]]:
+def _recent(log: Log) -> dict[type[Event], Rows]:
     return {kind: log.recent(kind) for kind in EVENT_TYPES}
 
 

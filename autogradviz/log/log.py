@@ -1,41 +1,43 @@
 """The log: rows of events by kind, appended while recording, read back as events.
 
-A row is a plain tuple in the order of ``field_names(kind)``: appending one costs about a tenth
-of building a frozen dataclass, and rows turn into columns without a detour. Events are built
-when somebody reads them.
+A row is given as a plain tuple in the order of ``field_names(kind)``, at about a tenth of the cost
+of a frozen dataclass, and lies in one list with all others of its kind (``rows.py``). Rows turn
+into columns without a detour; tuples and events are made of them when somebody reads them.
 
-The oldest rows of a long recording are sealed: they are compressed to a thirtieth of their size,
+The oldest rows of a long recording are sealed: they are compressed to a twentieth of their size,
 and rows again when somebody reads their kind.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from itertools import chain, starmap
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from autogradviz.collecting import collector_paused
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.log.parts import Parts
+from autogradviz.log.rows import Rows
 from autogradviz.log.sealed import SealedRows
 from autogradviz.makers import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from autogradviz.log.rows import Row
 
 E = TypeVar("E", bound=Event)
-Row: TypeAlias = tuple[Any, ...]
 
 
 class Log:
     """All events of one recording.
 
-    Appending is safe from several threads (one ``list.append`` a row), also while one of them
-    seals or copies; reading while somebody appends is not.
+    Appending is safe from several threads, also while one of them seals, drops or copies; reading
+    while somebody appends is not.
     """
 
-    __slots__ = ("_events", "_rows", "_sealed", "_sealing", "_whole", "problem")
+    __slots__ = ("_events", "_moving", "_recent", "_sealed", "_whole", "problem")
 
     def __init__(self, sealed: Parts | None = None) -> None:
         """Begin a log.
@@ -43,9 +45,9 @@ class Log:
         Args:
             sealed: what it holds already, in a file's batches for example.
         """
-        self._rows: dict[type[Event], list[Row]] = {kind: [] for kind in EVENT_TYPES}
+        self._recent: dict[type[Event], Rows] = {kind: Rows(kind) for kind in EVENT_TYPES}
         self._sealed = Parts() if sealed is None else sealed
-        self._sealing = threading.Lock()  # held while rows move
+        self._moving = threading.Lock()  # held while rows move
         self._whole: dict[type[Event], list[Row]] = {}  # sealed and other rows, as read last
         self._events: dict[type[Event], tuple[Event, ...]] = {}
         self.problem: str | None = None
@@ -57,47 +59,44 @@ class Log:
         log = cls()
         for event in events:
             names = field_names(type(event))
-            log._rows[type(event)].append(attrgetter(*names)(event))
+            log._recent[type(event)].append(attrgetter(*names)(event))
         log.sort()
         return log
 
     def appender(self, kind: type[Event]) -> Callable[[Row], None]:
-        """Return the function that appends one row of a kind."""
-        return self._rows[kind].append
+        """Return the function that appends one row of a kind, whole in every thread's eyes."""
+        return self._recent[kind].append
 
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first, as tuples in the order of its fields."""
-        if not self._sealed.count(kind):
-            return self._rows[kind]
         self.unseal(kind)
-        return self._whole[kind]
+        return self._whole.get(kind, [])
 
     def unseal(self, *kinds: type[Event]) -> None:
-        """Make rows of what is sealed of some kinds, of all where none is named.
+        """Make tuples of the rows of some kinds, sealed or not; of all where none is named.
 
         Asking for each kind by itself takes twice as long.
         """
         folded = [kind for kind in kinds or EVENT_TYPES if not self._is_read(kind)]
         if not folded:
             return
-        for kind, rows in self._sealed.rows(folded).items():
-            rows.extend(self._rows[kind])
-            rows.sort(key=itemgetter(0))
-            self._whole[kind] = rows
+        with collector_paused():
+            for kind, sealed in self._sealed.rows(folded).items():
+                rows = sealed + self._recent[kind].rows()
+                rows.sort(key=itemgetter(0))  # several threads may have written out of turn
+                self._whole[kind] = rows
 
     def _is_read(self, kind: type[Event]) -> bool:
-        sealed = self._sealed.count(kind)
-        known = len(self._whole.get(kind, ()))
-        return not sealed or known == sealed + len(self._rows[kind])
+        return len(self._whole.get(kind, ())) == self._sealed.count(kind) + len(self._recent[kind])
 
-    def recent(self, kind: type[Event]) -> list[Row]:
+    def recent(self, kind: type[Event]) -> Rows:
         """Return the rows of a kind that are not sealed."""
-        return self._rows[kind]
+        return self._recent[kind]
 
     @property
     def recent_count(self) -> int:
         """How many events are not sealed."""
-        return sum(map(len, self._rows.values()))
+        return sum(map(len, self._recent.values()))
 
     @property
     def sealed(self) -> Parts:
@@ -106,21 +105,21 @@ class Log:
 
     def seal(self, seq: int) -> None:
         """Seal the rows of events older than one."""
-        old = {
-            kind: rows[: bisect_left(rows, seq, key=itemgetter(0))]
-            for kind, rows in self._rows.items()
-        }
-        if not any(old.values()):
+        stops = {kind: rows.find(seq) for kind, rows in self._recent.items()}
+        old = {kind: self._recent[kind].columns(0, stop) for kind, stop in stops.items() if stop}
+        if not old:
             return
         sealed = SealedRows(old)
-        with self._sealing:
+        with self._moving:
             self._sealed.add(sealed)
-            for kind, rows in old.items():
-                del self._rows[kind][: len(rows)]
+            for kind in old:
+                self._recent[kind].replace(stops[kind])
 
     def extend_rows(self, kind: type[Event], rows: Iterable[Row]) -> None:
         """Append rows of a kind, oldest first."""
-        self._rows[kind].extend(rows)
+        append = self._recent[kind].append
+        for row in rows:
+            append(row)
 
     def drop_before(self, kind: type[Event], among: int, seq: int) -> int:
         """Of the oldest ``among`` rows of a kind let go of those older than an event.
@@ -128,32 +127,38 @@ class Log:
         Returns:
             How many.
         """
-        rows = self._rows[kind]
-        stop = bisect_left(rows, seq, hi=among, key=itemgetter(0))
-        del rows[:stop]
-        self._events.pop(kind, None)
+        stop = self._recent[kind].find(seq, stop=among)
+        self._replace(kind, stop)
         return stop
 
     def keep_only(self, kind: type[Event], among: int, keep: Callable[[Row], bool]) -> int:
         """Of the oldest ``among`` rows of a kind keep some; return how many were let go."""
-        rows = self._rows[kind]
-        kept = [row for row in rows[:among] if keep(row)]
-        rows[:among] = kept
-        self._events.pop(kind, None)
+        kept = list(filter(keep, self._recent[kind].rows(among)))
+        self._replace(kind, among, kept)
         return among - len(kept)
+
+    def _replace(self, kind: type[Event], among: int, kept: Sequence[Row] = ()) -> None:
+        with self._moving:
+            self._recent[kind].replace(among, kept)
+        self._forget_read(kind)
+
+    def _forget_read(self, kind: type[Event]) -> None:
+        self._whole.pop(kind, None)
+        self._events.pop(kind, None)
 
     def copy(self) -> Log:
         """Return a log of the same rows, which grows by itself."""
-        with self._sealing:
+        with self._moving:
             log = Log(Parts(self._sealed))
             for kind in EVENT_TYPES:
-                log._rows[kind] = list(self._rows[kind])
+                log._recent[kind] = Rows(kind, self._recent[kind].values())
         return log
 
     def sort(self) -> None:
         """Put every kind's rows in order; threads may have appended them out of turn."""
-        for rows in self._rows.values():
-            rows.sort(key=itemgetter(0))
+        for kind, rows in self._recent.items():
+            rows.sort()
+            self._forget_read(kind)
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """Return the events of a kind, oldest first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from autogradviz.collecting import collector_paused
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from autogradviz.events import Event
     from autogradviz.log.encoding import Encoder
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Row
 
 
 class Part(Protocol):
@@ -60,12 +59,10 @@ class Parts:
         return iter(self._parts)
 
     def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
-        """Return the rows of some kinds, oldest first."""
+        """Return the rows of some kinds, part by part."""
         found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
         with collector_paused():
             for part in self._parts:
                 for kind, rows in part.rows(kinds):
                     found[kind] += rows
-        for rows in found.values():
-            rows.sort(key=itemgetter(0))  # several threads may have written out of turn
         return found

@@ -18,7 +18,7 @@ from autogradviz.log.log import Log
 
 if TYPE_CHECKING:
     from autogradviz.events import Event
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Row
 
 _PATH: Final = re.compile(
     r"(?:(?<![\w.])~|\b[A-Za-z]:|(?<![\w./\\]))(?:[/\\](?=\S)[^/\\\n:'\"<>|]+)+"

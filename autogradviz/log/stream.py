@@ -16,11 +16,11 @@ from autogradviz.log.encoding import Encoder
 from autogradviz.log.file import require_free
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from autogradviz.events import Event
     from autogradviz.log.file import PathLike
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Columns
 
 
 class Stream:
@@ -40,7 +40,7 @@ class Stream:
         self._encoder = Encoder()
         self._put(self._encoder.head)
 
-    def write(self, pieces: Sequence[tuple[type[Event], Sequence[Row]]]) -> None:
+    def write(self, pieces: Iterable[tuple[type[Event], Columns]]) -> None:
         """Append one batch.
 
         Raises:

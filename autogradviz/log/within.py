@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.events import Event
-    from autogradviz.log.log import Row
+    from autogradviz.log.rows import Row
 
 _OF_NODES: Final = (NodeStarted, NodeFinished, GradAccumulated, HookRan)
 _OF_SAVES: Final = (SlotSeen, TensorUnpacked, TensorReleased)

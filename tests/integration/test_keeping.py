@@ -190,7 +190,7 @@ def table_sizes(recorder):
                     # some stand in for long arrays, and say that they are as long
                     held = dict.__len__(value) if isinstance(value, dict) else len(value)
                     sizes[f"{name}.{field}"] = held
-    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.log._rows.items()})
+    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.log._recent.items()})
     return sizes
 
 

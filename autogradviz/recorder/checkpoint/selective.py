@@ -70,7 +70,7 @@ class WatchedPolicy:
 
 def _last_op(recorder: Recorder, thread: int, op: str) -> int | None:
     """Return the event of the op that this thread ran last, if it is the one named."""
-    for row in reversed(recorder.log.recent(OpCalled)[-64:]):
+    for row in reversed(recorder.log.recent(OpCalled).newest(64)):
         if row[_THREAD] == thread:
             return row[0] if row[_OP] == op else None
     return None
@@ -79,7 +79,8 @@ def _last_op(recorder: Recorder, thread: int, op: str) -> int | None:
 def _serve(recorder: Recorder, kept: dict[Any, int | None], op: Any, nth: int, before: int) -> None:
     """Record that an op was answered from the cache, unless it was seen running."""
     state = recorder.threads.state()
-    fresh = takewhile(lambda row: row[0] >= before, reversed(recorder.log.recent(OpCalled)))
+    newest = recorder.log.recent(OpCalled).newest(recorder.event_count - before)
+    fresh = takewhile(lambda row: row[0] >= before, reversed(newest))
     if (op, nth) not in kept or any(row[_THREAD] == state.number for row in fresh):
         return
     region_id, recompute_id = state.region

@@ -143,16 +143,18 @@ class Keeper(Attendant):
         """Write what is not written yet."""
         if self.stream is None:
             return
-        pieces = [(kind, self._log.rows(kind)[self._written[kind] :]) for kind in EVENT_TYPES]
-        if not any(rows for _, rows in pieces):
+        pieces = [
+            (kind, self._log.recent(kind).columns(self._written[kind])) for kind in EVENT_TYPES
+        ]
+        if not any(columns[0] for _, columns in pieces):
             return
         try:
             self.stream.write(pieces)
         except Exception as error:  # noqa: BLE001 - the step must go on
             self._give_up(error)
             return
-        for kind, rows in pieces:
-            self._written[kind] += len(rows)
+        for kind, columns in pieces:
+            self._written[kind] += len(columns[0])
         self._wrote_at = monotonic()
 
     def _give_up(self, error: Exception) -> None:
@@ -174,21 +176,22 @@ class Keeper(Attendant):
         if self.stream is None:
             # Nodes that outlive their step are told of in each step that uses them.
             self._recorder.nodes.oldest = self._ends[-1] if self._ends else seq
-        if len(self._log.rows(TensorSeen)) > self._forget_at:
+        if len(self._log.recent(TensorSeen)) > self._forget_at:
             self._forget(seq)
-            self._forget_at = 2 * len(self._log.rows(TensorSeen)) + _SLACK
+            self._forget_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
 
     def _drop_closed_calls(self, seq: int) -> None:
         """Keep the calls that still run: they may hold the whole training."""
         running = {call_id for state in self._recorder.threads for call_id in state.calls}
-        self._keep_only(ModuleEntered, lambda row: row[0] >= seq or row[_CALL_ID] in running)
+        older = self._log.recent(ModuleEntered).find(seq, stop=self._droppable(ModuleEntered))
+        self._keep_only(ModuleEntered, older, lambda row: row[_CALL_ID] in running)
 
-    def _keep_only(self, kind: type[Event], keep: Any) -> None:
-        self._count(kind, self._log.keep_only(kind, self._droppable(kind), keep))
+    def _keep_only(self, kind: type[Event], among: int, keep: Any) -> None:
+        self._count(kind, self._log.keep_only(kind, among, keep))
 
     def _droppable(self, kind: type[Event]) -> int:
         """Return how many of a kind's rows may go: other threads go on appending."""
-        return len(self._log.rows(kind)) if self.stream is None else self._written[kind]
+        return len(self._log.recent(kind)) if self.stream is None else self._written[kind]
 
     def _count(self, kind: type[Event], dropped: int) -> None:
         self.dropped += dropped
@@ -202,7 +205,7 @@ class Keeper(Attendant):
         recorder.leaves.forget()
         recorder.tensors.forget(used.tensors | recorder.leaves.living)
         recorder.versions.forget(recorder.tensors.storages, seq)
-        saved = log.rows(TensorSaved)
+        saved = log.recent(TensorSaved).rows(1)
         recorder.saves.forget(seq, saved[0][_SAVED_ID] if saved else sys.maxsize)
         recorder.state.forget(seq)
         for table in (recorder.modules, recorder.hooks, recorder.stacks):
@@ -214,7 +217,7 @@ class Keeper(Attendant):
         used.hooks |= recorder.hooks.living
         used.stacks |= recorder.stacks.living
         for kind in _DEFINITIONS:
-            self._keep_only(kind, used.keeps(kind))
+            self._keep_only(kind, self._droppable(kind), used.keeps(kind))
 
 
 def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> Attendant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import (
     EVENT_TYPES,
@@ -18,7 +18,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from autogradviz.events import Event
     from autogradviz.log import Log, Row
@@ -62,21 +62,16 @@ class References:
         self.stacks = self._collect("stacks", kinds)
 
     def _collect(self, what: str, kinds: Iterable[type[Event]]) -> set[int]:
-        places = _AT[what]
-        return {
-            row[place] for kind in kinds for place in places[kind] for row in self._log.rows(kind)
-        }
+        return set(chain.from_iterable(self._columns(what, kinds)))
 
     def _collect_lists(self, kinds: Iterable[type[Event]]) -> set[int]:
-        places = _AT["tensor lists"]
-        return set(
-            chain.from_iterable(
-                row[place]
-                for kind in kinds
-                for place in places[kind]
-                for row in self._log.rows(kind)
-            )
-        )
+        lists = chain.from_iterable(self._columns("tensor lists", kinds))
+        return set(chain.from_iterable(lists))
+
+    def _columns(self, what: str, kinds: Iterable[type[Event]]) -> Iterator[list[Any]]:
+        for kind in kinds:
+            for place in _AT[what][kind]:
+                yield self._log.recent(kind).column(place)
 
     def keeps(self, kind: type[Event]) -> Callable[[Row], bool]:
         """Return whether a definition is used, as a function of its row."""
@@ -99,7 +94,7 @@ class References:
 
     def _keeps_frame(self) -> Callable[[Row], bool]:
         stack = field_names(StackSeen).index("stack_id")
-        rows = (row for row in self._log.rows(StackSeen) if row[stack] in self.stacks)
+        rows = (row for row in self._log.recent(StackSeen).rows() if row[stack] in self.stacks)
         frames = set(chain.from_iterable(row[_FRAMES] for row in rows))
         place = field_names(FrameSeen).index("frame_id")
         return lambda row: row[place] in frames
@@ -108,5 +103,6 @@ class References:
         """Keep the newest reading of each line."""
         names = field_names(SourceLineRead)
         filename, lineno = names.index("filename"), names.index("lineno")
-        newest = {(row[filename], row[lineno]): row[0] for row in self._log.rows(SourceLineRead)}
+        rows = self._log.recent(SourceLineRead).rows()
+        newest = {(row[filename], row[lineno]): row[0] for row in rows}
         return lambda row: newest[row[filename], row[lineno]] == row[0]

@@ -1,11 +1,11 @@
 """What becomes of events while a recording goes on: when somebody looks after them, and sealing.
 
 NOTE [ Sealing ]
-A row is a Python tuple of some 480 bytes. Once there are many, the oldest are marshalled and
-compressed, to 14 bytes an event, for half a microsecond each: where a step ends if there are
-enough, in the middle of a step if there are too many. The newest stay rows, since another thread
-may be about to append an older event, and seams look back at the last ones. Short recordings are
-never sealed.
+The values of a row are Python objects of some 300 bytes. Once there are many, the oldest are
+marshalled and compressed, to 14 bytes an event, for half a microsecond each: where a step ends
+if there are enough, in the middle of a step if there are too many. The newest stay rows, since
+another thread may be about to append an older event, and seams look back at the last ones. Short
+recordings are never sealed.
 
 With the rows goes what the recorder itself remembers of ops, writes and regions from more than
 ``OPEN_STEPS`` steps ago: a graph that nobody has looked at since then would have its
