@@ -9,8 +9,8 @@ it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 SAFE_DEPTH: Final = 15_000
+_NONE: Final[tuple[int, ...]] = ()
 NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
 _Tensor: Final = torch.Tensor
+_Leaf: Final = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class _Kind(NamedTuple):
     """What nodes of one type share."""
 
+    shared: bool  # classes of C++ that have no type of their own show themselves as this one
     full: str  # "torch::autograd::AccumulateGrad"
     name: str  # "AccumulateGrad"
-    shared: bool  # classes of C++ that have no type of their own show themselves as this one
     mode_sensitive: bool
     slots: Slots
     custom: bool  # a Function's, in Python
@@ -48,7 +50,7 @@ def _kind_of(node: Any) -> _Kind:
     name = full.rpartition("::")[2]
     custom = issubclass(kind, FunctionCtx)
     shared = kind.__name__ != name
-    return _Kind(full, name, shared, name in MODE_SENSITIVE, slots_of(kind), custom)
+    return _Kind(shared, full, name, name in MODE_SENSITIVE, slots_of(kind), custom)
 
 
 class NodeTable:
@@ -109,7 +111,7 @@ class NodeTable:
         self._follow(heap, leaves, [(root, 0) for root in roots], 1)
         while heap or leaves:
             if heap:
-                order, _, node, tag = heapq.heappop(heap)
+                order, _, node, tag = heappop(heap)
                 sequence_nr = -order
             else:
                 node, tag = leaves.popleft()
@@ -118,7 +120,11 @@ class NodeTable:
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
-            next_ids, next_inputs = self._follow(heap, leaves, node.next_functions, tag.depth + 1)
+            if sequence_nr is None and type(node) is _Leaf:
+                next_ids = next_inputs = _NONE
+            else:
+                following = node.next_functions
+                next_ids, next_inputs = self._follow(heap, leaves, following, tag.depth + 1)
             if tag.seen < self.oldest:
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
             trail.append((node, tag))
@@ -161,7 +167,7 @@ class NodeTable:
                 if number == NO_SEQUENCE:
                     leaves.append((child, tag))
                 else:
-                    heapq.heappush(heap, (-number, tag.node_id, child, tag))
+                    heappush(heap, (-number, tag.node_id, child, tag))
             elif depth > tag.depth:
                 tag.depth = depth
         return tuple(ids), tuple(inputs)
@@ -188,9 +194,9 @@ class NodeTable:
         recorder = self._recorder
         kind = type(node)
         known = self._kinds.get(kind)
-        if known is None or (known.shared and known.full != node.name()):
+        if known is None or (known[0] and known[1] != node.name()):
             known = self._kinds[kind] = _kind_of(node)
-        tag.mode_sensitive = known.mode_sensitive
+        _, _, name, tag.mode_sensitive, slots, custom = known
         leaf_id = stack_id = None
         if sequence_nr is None:
             leaf = getattr(node, "variable", None)
@@ -198,16 +204,17 @@ class NodeTable:
                 leaf_id = tag.leaf = recorder.tensors.number(leaf)
                 recorder.leaves.met(leaf_id, leaf)
         else:
-            stack_id = recorder.saves.custom.get(sequence_nr)
+            customs = recorder.saves.custom
+            stack_id = customs.get(sequence_nr) if customs else None
         again = tag.seen >= 0
         tag.seen = self._tell_seen(
-            thread, stack_id, tag.node_id, known.name, sequence_nr, next_ids, next_inputs, leaf_id
+            thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
         )
         if again:
             return
-        if known.slots:
-            recorder.slots.look(node, tag, known.slots, sequence_nr, thread, stack_id)
-        if known.custom:
+        if slots:
+            recorder.slots.look(node, tag, slots, sequence_nr, thread, stack_id)
+        if custom:
             look_at_context(recorder, node, tag.node_id)
 
 

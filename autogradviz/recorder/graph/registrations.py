@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from torch.autograd.function import _HookMixin
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.graph.hooks import OwnHook, WatchedHook
+from autogradviz.recorder.graph.hooks import NodeHooks, OwnHook, WatchedHook
 from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.seams import holders
 
@@ -99,7 +98,7 @@ def _observe_nodes(recorder: Recorder) -> Iterator[None]:
         if isinstance(hook, OwnHook):
             # In place of a handle the hooks themselves: a handle of PyTorch's, which can be
             # pickled and finds its dict weakly, costs more than the hook.
-            hooks = OrderedDict() if backward_hooks is None else backward_hooks
+            hooks = NodeHooks() if backward_hooks is None else backward_hooks
             hooks[hook] = hook
             return hooks, hooks
         result = original(backward_hooks, hook)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from autogradviz.events import NO_ID, TensorUnpacked
+from autogradviz.recorder.graph.tags import Kept
 
 if TYPE_CHECKING:
     from autogradviz.recorder.graph.tags import NodeTag, Slot
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _RAW: Final = "_raw_saved_"
 _Tensor: Final = torch.Tensor
+_SavedTensor: Final = torch._C._autograd.SavedTensor  # noqa: SLF001 - has no public name
 
 Slots: TypeAlias = tuple[tuple[str, str], ...]
 """The slots of a type of nodes: attributes and labels."""
@@ -69,7 +71,7 @@ class SlotTable:
                 continue
             if raw is None:
                 continue
-            if isinstance(raw, (tuple, list)):
+            if type(raw) is not _SavedTensor and isinstance(raw, (tuple, list)):
                 for index, slot in enumerate(raw):
                     part = f"{label}[{index}]"
                     self._look_at(
@@ -78,7 +80,7 @@ class SlotTable:
             else:
                 self._look_at(saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id)
         if saved:
-            tag.saved = tuple(saved)
+            tag.saved = Kept(tag.gate, tuple(saved))
 
     def _look_at(
         self,
@@ -113,7 +115,12 @@ class SlotTable:
         recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
-        saved_id = saves.found(tensor_id, version, node_id, sequence_nr, label, thread, stack_id)
+        saved_id = saves.count
+        saves.count = saved_id + 1
+        saves.tell_saved(
+            thread, stack_id, saved_id, node_id, sequence_nr, label, tensor_id, version, "pytorch",
+            None, None, None,
+        )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
 
     def _look_behind_hook(
@@ -130,10 +137,9 @@ class SlotTable:
         )
         return (saved_id, "", None, None, None)
 
-    def read_versions(self, node: Any, tag: NodeTag, thread: int) -> None:
+    def read_versions(self, node: Any, node_id: int, kept: Kept, thread: int) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        node_id = tag.node_id
-        for saved_id, attribute, place, version, saved_hash in tag.saved:
+        for saved_id, attribute, place, version, saved_hash in kept.slots:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
@@ -148,13 +154,14 @@ class SlotTable:
                     None if saved_hash is None else self._recorder.hash_of(kept),
                 )  # fmt: skip
 
-    def release(self, tag: NodeTag) -> None:
+    def release(self, kept: Kept) -> None:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.local.state.number
         saves = self._recorder.saves
-        for slot in tag.saved:
-            if slot[1]:
-                saves.tell_released(thread, None, slot[0])
+        tell = saves.tell_released
+        for saved_id, attribute, _, _, _ in kept.slots:
+            if attribute:
+                tell(thread, None, saved_id)
             else:  # it went through hooks
-                saves.released(slot[0], thread)
-        tag.saved = ()
+                saves.released(saved_id, thread)
+        kept.slots = ()

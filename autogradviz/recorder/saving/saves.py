@@ -63,20 +63,16 @@ class SaveTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._tell_saved = recorder.teller(TensorSaved)
+        self.tell_saved = recorder.teller(TensorSaved)
         self.tell_released = recorder.teller(TensorReleased)
-        self._count = 0
+        self.count = 0
+        """How many saves were numbered; the next one's number."""
         self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
         self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
         self.wide: set[int] = set()
         self.custom: dict[int, int | None] = {}
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
-
-    @property
-    def count(self) -> int:
-        """How many saves were numbered."""
-        return self._count
 
     def op_created(self, sequence_nr: int, row: Row) -> None:
         """Remember the op that created a node: its row in the log."""
@@ -145,30 +141,11 @@ class SaveTable:
         recorder = self._recorder
         if isinstance(tensor, torch.Tensor):
             tensor = recorder.tensors.number(tensor)
-        saved_id = self._count
-        self._count += 1
-        self._tell_saved(
+        saved_id = self.count
+        self.count += 1
+        self.tell_saved(
             recorder.threads.local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
-        )  # fmt: skip
-        return saved_id
-
-    def found(
-        self,
-        tensor_id: int,
-        version: int | None,
-        node_id: int,
-        sequence_nr: int | None,
-        slot: str,
-        thread: int,
-        stack_id: int | None,
-    ) -> int:
-        """Record a save of PyTorch's own, as a node's slot shows it; return its number."""
-        saved_id = self._count
-        self._count += 1
-        self._tell_saved(
-            thread, stack_id, saved_id, node_id, sequence_nr, slot, tensor_id, version, "pytorch",
-            None, None, None,
         )  # fmt: skip
         return saved_id
 
