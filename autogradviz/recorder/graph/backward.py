@@ -52,6 +52,7 @@ class BackwardTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._local = recorder.threads.local
         self._count = 0
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
@@ -166,7 +167,7 @@ class BackwardTable:
         """Hear from a node that is about to run."""
         recorder = self._recorder
         try:
-            state = recorder.threads.local.state
+            state = self._local.state
             entry = self._by_task.get(_graph_task()) or self.entry_of(state)
             if entry is None:
                 return
@@ -175,21 +176,14 @@ class BackwardTable:
                 self._finish(running.pop(), thread, entry)
             if state is not entry.state:
                 entry.threads[thread] = state
-            incoming: list[int] = []
-            number, unseen, given = self._number, not _function_modes(), False
-            for gradient in gradients:
-                if gradient is None:
-                    incoming.append(NO_ID)
-                    continue
-                given = True
-                if unseen and type(gradient) is _Tensor:
-                    incoming.append(number(gradient))
-                else:
-                    with _NoFunctions():
-                        incoming.append(number(gradient))
+            incoming: tuple[int, ...]
+            if len(gradients) == 1 and type(gradients[0]) is _Tensor and not _function_modes():
+                incoming, given = (self._number(gradients[0]),), True  # as mostly
+            else:
+                incoming, given = self._numbers(gradients)
             node_id, kept = tag.node_id, tag.saved
             running.append((backward_id, node_id, tag, given))
-            self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
+            self._tell_started(thread, None, backward_id, node_id, incoming)
             if kept is not None:
                 with _NoFunctions():
                     recorder.slots.read_versions(_current_node(), node_id, kept, thread)
@@ -199,6 +193,12 @@ class BackwardTable:
                 recorder.mode.suspend()  # the engine puts it back when it has run the node
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the node must run
             recorder.fail("backward", error)
+
+    def _numbers(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+        """Return the numbers of gradients, and whether there is one."""
+        with _NoFunctions():
+            found = [NO_ID if each is None else self._number(each) for each in gradients]
+        return tuple(found), any(each is not None for each in gradients)
 
     def finish(self, state: ThreadState, entry: Entry) -> None:
         """Record that the node of ``entry`` that ran last on a thread has finished."""

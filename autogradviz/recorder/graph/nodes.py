@@ -9,6 +9,7 @@ it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from autogradviz.recorder.graph.customs import look_at_context
 from autogradviz.recorder.graph.slots import Slots, slots_of
 from autogradviz.recorder.graph.tags import NodeTag
 from autogradviz.recorder.operators.ops import MODE_SENSITIVE
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +60,7 @@ class NodeTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._count = 0
+        self._next_id = itertools.count().__next__
         self._walk = 0
         self._tell_seen = recorder.teller(NodeSeen)
         self._kinds: dict[type, _Kind] = {}
@@ -72,8 +74,7 @@ class NodeTable:
         metadata = node.metadata
         tag = metadata.get(gate)
         if tag is None:
-            tag = metadata[gate] = NodeTag(self._count, gate)
-            self._count += 1
+            tag = metadata[gate] = NodeTag(self._next_id(), gate)
         return tag  # type: ignore[no-any-return]
 
     def is_new(self, node: Any) -> bool:
@@ -99,6 +100,7 @@ class NodeTable:
         was touched below matters only where many were touched.
         """
         self._walk += 1
+        deepest = 0 if self._too_deep else SAFE_DEPTH
         wide = self._recorder.saves.wide
         thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
@@ -116,7 +118,7 @@ class NodeTable:
             else:
                 node, tag = leaves.popleft()
                 sequence_nr = None
-            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and sequence_nr in wide):
+            if tag.depth > deepest or (wide and sequence_nr in wide):
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
@@ -148,29 +150,27 @@ class NodeTable:
             Their numbers, and which input of each the gradient feeds.
         """
         gate, walk = self._recorder.gate, self._walk
-        ids, inputs = [], []
-        for child, place in following:
-            inputs.append(place)
+        ids = []
+        for child, _ in following:
             if child is None:
                 ids.append(NO_ID)
                 continue
             metadata = child.metadata
             tag = metadata.get(gate)
             if tag is None:
-                tag = metadata[gate] = NodeTag(self._count, gate)
-                self._count += 1
-            ids.append(tag.node_id)
-            if tag.walk != walk:
-                tag.walk = walk
-                tag.depth = depth
-                number = child._sequence_nr()  # noqa: SLF001 - has no public name
-                if number == NO_SEQUENCE:
-                    leaves.append((child, tag))
-                else:
-                    heappush(heap, (-number, tag.node_id, child, tag))
-            elif depth > tag.depth:
-                tag.depth = depth
-        return tuple(ids), tuple(inputs)
+                tag = metadata[gate] = NodeTag(self._next_id(), gate)
+            node_id = tag.node_id
+            ids.append(node_id)
+            if tag.walk == walk:
+                tag.depth = max(tag.depth, depth)
+                continue
+            tag.walk, tag.depth = walk, depth
+            number = child._sequence_nr()  # noqa: SLF001 - has no public name
+            if number == NO_SEQUENCE:
+                leaves.append((child, tag))
+            else:
+                heappush(heap, (-number, node_id, child, tag))
+        return tuple(ids), tuple([place for _, place in following])
 
     def _stop_below(self, tag: NodeTag) -> None:
         if not self._recorder.limited:
@@ -199,8 +199,8 @@ class NodeTable:
         _, _, name, tag.mode_sensitive, slots, custom = known
         leaf_id = stack_id = None
         if sequence_nr is None:
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, _Tensor):
+            leaf: Any = getattr(node, "variable", None)
+            if type(leaf) in PLAIN_TENSORS or isinstance(leaf, _Tensor):
                 leaf_id = tag.leaf = recorder.tensors.number(leaf)
                 recorder.leaves.met(leaf_id, leaf)
         else:

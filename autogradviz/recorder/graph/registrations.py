@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.autograd.graph
 import torch.nn.modules.module as torch_module
-from torch.autograd.function import _HookMixin
+from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.recorder.dynamo import transparent
@@ -91,7 +91,7 @@ def _observe_retain_grad(recorder: Recorder) -> Iterator[None]:
 @contextmanager
 def _observe_nodes(recorder: Recorder) -> Iterator[None]:
     """Nodes are C++; all of them store their hooks through this one Python function."""
-    original = _HookMixin._register_hook  # noqa: SLF001
+    original = Function._register_hook  # noqa: SLF001
 
     @transparent
     def register(backward_hooks: Any, hook: Any) -> Any:
@@ -105,7 +105,9 @@ def _observe_nodes(recorder: Recorder) -> Iterator[None]:
         recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None, result[1].id)
         return result
 
-    with _replaced(_HookMixin, "_register_hook", staticmethod(register)):
+    # PyTorch looks for it on Function by a new string each time, and so along all bases: put on
+    # Function itself, it is found at once.
+    with _replaced(Function, "_register_hook", staticmethod(register)):
         yield
 
 
@@ -194,9 +196,12 @@ def _replaced(
     owner: Any, name: str, value: Callable[..., Any] | staticmethod[..., Any]
 ) -> Iterator[None]:
     """Put a function in another's place while the context is open."""
-    original = owner.__dict__[name]
+    original = owner.__dict__.get(name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if original is None:  # it was inherited
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from autogradviz.events import NO_ID, TensorUnpacked
+from autogradviz.events import NO_ID, TensorReleased, TensorUnpacked
 from autogradviz.recorder.graph.tags import Kept
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from autogradviz.recorder.graph.tags import NodeTag, Slot
@@ -50,7 +51,8 @@ class SlotTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._tell_unpacked = recorder.teller(TensorUnpacked)
+        self._tell_unpacked = recorder.teller_of_many(TensorUnpacked)
+        self._tell_released = recorder.teller_of_many(TensorReleased)
 
     def look(
         self,
@@ -98,7 +100,7 @@ class SlotTable:
         if slot.unpack_hook is not None:
             saved.append(self._look_behind_hook(kept, node_id, sequence_nr, label))
             return
-        if not isinstance(kept, _Tensor):
+        if type(kept) not in PLAIN_TENSORS and not isinstance(kept, _Tensor):
             return
         recorder = self._recorder
         saves, tensors = recorder.saves, recorder.tensors
@@ -139,29 +141,27 @@ class SlotTable:
 
     def read_versions(self, node: Any, node_id: int, kept: Kept, thread: int) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
+        unpacked = []
         for saved_id, attribute, place, version, saved_hash in kept.slots:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
-            kept = (raw if place is None else raw[place]).data
-            if isinstance(kept, _Tensor):
+            tensor = (raw if place is None else raw[place]).data
+            if type(tensor) in PLAIN_TENSORS or isinstance(tensor, _Tensor):
                 try:
-                    seen = kept._version  # noqa: SLF001 - has no public name
+                    seen = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     seen = None
-                self._tell_unpacked(
-                    thread, None, saved_id, node_id, version, seen, False, saved_hash,
-                    None if saved_hash is None else self._recorder.hash_of(kept),
-                )  # fmt: skip
+                found = None if saved_hash is None else self._recorder.hash_of(tensor)
+                unpacked.append((saved_id, node_id, version, seen, False, saved_hash, found))
+        if unpacked:
+            self._tell_unpacked(thread, None, unpacked)
 
     def release(self, kept: Kept) -> None:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.local.state.number
-        saves = self._recorder.saves
-        tell = saves.tell_released
-        for saved_id, attribute, _, _, _ in kept.slots:
-            if attribute:
-                tell(thread, None, saved_id)
-            else:  # it went through hooks
-                saves.released(saved_id, thread)
-        kept.slots = ()
+        slots, kept.slots = kept.slots, ()
+        self._tell_released(thread, None, [slot[0] for slot in slots])
+        for saved_id, attribute, _, _, _ in slots:
+            if not attribute:  # it went through hooks
+                self._recorder.saves.drop(saved_id)

@@ -191,7 +191,7 @@ class SaveTable:
                     self.tell_released(
                         self._recorder.threads.local.state.number, None, other.saved_id
                     )
-                self._drop(other.saved_id)
+                self.drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -231,9 +231,9 @@ class SaveTable:
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
         self.tell_released(thread, None, saved_id)
-        self._drop(saved_id)
+        self.drop(saved_id)
 
-    def _drop(self, saved_id: int) -> None:
+    def drop(self, saved_id: int) -> None:
         """Forget a hooked save."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
@@ -254,4 +254,4 @@ class SaveTable:
         for number in list(self.custom)[:-MAX_CUSTOM]:
             del self.custom[number]
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            self._drop(saved_id)
+            self.drop(saved_id)
