@@ -64,7 +64,7 @@ class SaveTable:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.tell_saved = recorder.teller(TensorSaved)
-        self.tell_released = recorder.teller(TensorReleased)
+        self._tell_released = recorder.teller(TensorReleased)
         self.count = 0
         """How many saves were numbered; the next one's number."""
         self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
@@ -188,7 +188,7 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self.tell_released(
+                    self._tell_released(
                         self._recorder.threads.local.state.number, None, other.saved_id
                     )
                 self.drop(other.saved_id)
@@ -230,7 +230,7 @@ class SaveTable:
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
-        self.tell_released(thread, None, saved_id)
+        self._tell_released(thread, None, saved_id)
         self.drop(saved_id)
 
     def drop(self, saved_id: int) -> None:
