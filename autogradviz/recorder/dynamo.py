@@ -22,21 +22,21 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 _SKIP: Final = eval_frame._FrameAction.SKIP  # noqa: SLF001
 _DEFAULT: Final = eval_frame._FrameAction.DEFAULT  # noqa: SLF001
+_HIDDEN: Final = eval_frame._FrameExecStrategy(_SKIP, _SKIP)  # noqa: SLF001
+_TRANSPARENT: Final = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)  # noqa: SLF001
 _MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 _REMEMBERED: Final = "unpatched_nn_module_call"
 
 
 def hidden(function: F) -> F:
     """Hide a function from Dynamo, and all that it calls."""
-    strategy = eval_frame._FrameExecStrategy(_SKIP, _SKIP)  # noqa: SLF001
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    eval_frame.set_code_exec_strategy(function.__code__, _HIDDEN)
     return function
 
 
 def transparent(function: F) -> F:
     """Hide a function from Dynamo, but not the user's code that it calls."""
-    strategy = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)  # noqa: SLF001
-    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    eval_frame.set_code_exec_strategy(function.__code__, _TRANSPARENT)
     return function
 
 

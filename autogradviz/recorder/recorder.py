@@ -259,6 +259,10 @@ class Recorder:
         """
         return self.tally.teller(self.log, kind)
 
+    def teller_of_many(self, kind: type[Event]) -> Callable[..., None]:
+        """Return the function that appends several events of a kind: see ``Tally``."""
+        return self.tally.teller_of_many(self.log, kind)
+
     @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Do some recording; what fails is told and never reaches the user's step."""

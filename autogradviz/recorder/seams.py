@@ -45,7 +45,7 @@ _NAMES: Final = (
     "utils.checkpoint._CachingTorchDispatchMode",
     "utils.checkpoint._CachedTorchDispatchMode.__torch_dispatch__",
     "utils.hooks.BackwardHook",
-    "autograd.function._HookMixin._register_hook",
+    "autograd.function.Function._register_hook",
     "autograd.graph.register_multi_grad_hook",
     "_C._autograd._saved_tensors_hooks_disable",
     "utils.checkpoint.CheckpointFunction.forward",

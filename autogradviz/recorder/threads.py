@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 import torch
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from autogradviz.recorder.graph.tags import NodeTag
+
+
+Running: TypeAlias = tuple[int, int, "NodeTag", bool]
+"""A node that runs: backward, node, its tag, whether it was given a gradient."""
 
 
 class ThreadState:
@@ -37,8 +41,7 @@ class ThreadState:
         self.modules: list[int] = []  # their modules
         self.marks: list[tuple[FrameType, int]] = []  # frames that stay, and what called them
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
-        self.running: list[tuple[int, int, NodeTag, bool]] = []
-        """Nodes that run: backward, node, its tag, whether it was given a gradient."""
+        self.running: list[Running] = []
         self.follows = False  # gradients were on where the innermost reentrant region was called
 
     @property

@@ -365,6 +365,45 @@ def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
     assert read(values=True) == {None, ("bias",), ("weight",)}
 
 
+class _Gives(torch.autograd.Function):
+    """Hands the gradient on as a function makes it."""
+
+    @staticmethod
+    def forward(ctx, x, make):
+        ctx.make = make
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.make(gradient), None
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "norms"),
+    [
+        pytest.param(lambda g: g * 2, torch.bfloat16, [4.0], id="half the bytes"),
+        pytest.param(lambda g: (g * 2).t(), torch.float32, [4.0], id="not in memory's order"),
+        pytest.param(lambda g: torch.complex(g, g).conj().imag, torch.float32, [2.0], id="negated"),
+        pytest.param(lambda g: (g * 2).to_sparse(), torch.float32, [], id="sparse"),
+        pytest.param(lambda g: torch._efficientzerotensor(2, 2), torch.float32, [], id="no memory"),
+    ],
+)
+def test_gradients_of_every_make_are_read_or_left_alone(make, dtype, norms):
+    leaf = torch.ones(2, 2, dtype=dtype, requires_grad=True)
+    trace = recorded(lambda: _Gives.apply(leaf, make).sum().backward())
+    assert [e.norm for e in trace.log.of(NormRead) if e.place == "gradient"] == norms
+
+
+def test_a_gradient_whose_memory_was_given_up_is_left_alone():
+    leaf = torch.ones(3, requires_grad=True)
+
+    def work():
+        leaf.sum().backward()
+        leaf.grad.untyped_storage().resize_(4)
+
+    assert [e.place for e in recorded(work).log.of(NormRead)] == ["root"]
+
+
 def test_gradients_that_were_dropped_have_no_norm():
     def work():
         NET(X).sum().backward()

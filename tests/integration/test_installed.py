@@ -54,7 +54,7 @@ def seams():
         torch.enable_grad.__enter__,
         torch.inference_mode.__exit__,
         torch.autocast.__enter__,
-        torch.autograd.function._HookMixin._register_hook,
+        torch.autograd.Function.__dict__.get("_register_hook"),
         torch.autograd.graph.register_multi_grad_hook,
         programs.register_multi_grad_hook,
         torch._C._increment_version,

@@ -229,6 +229,24 @@ def test_node_hooks_say_whether_they_ran_before_or_after():
     ]
 
 
+def test_a_node_hook_put_on_while_backward_runs_can_be_taken_off():
+    a, runs, handles = torch.rand(3, requires_grad=True), [], []
+    with autogradviz.record() as trace:
+        b = a.exp()
+        c = b.sin()
+        node = b.grad_fn
+
+        def put_on(_):
+            handles.append(node.register_prehook(lambda gradients: runs.append(len(gradients))))
+
+        c.register_hook(put_on)
+        c.sum().backward(retain_graph=True)
+        handles[0].remove()
+        b.sum().backward()
+    assert runs == [1]
+    assert [h.runs for h in trace.model.hooks] == [1, 1]
+
+
 def test_module_hooks_are_recorded_and_drawn():
     net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
     net[0].register_full_backward_hook(look)  # from before the recording

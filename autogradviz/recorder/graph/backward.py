@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.graph.tags import NodeTag
     from autogradviz.recorder.recorder import Recorder
-    from autogradviz.recorder.threads import ThreadState
+    from autogradviz.recorder.threads import Running, ThreadState
 
 _graph_task = torch._C._current_graph_task_id  # noqa: SLF001
 _current_node = torch._C._current_autograd_node  # noqa: SLF001
@@ -52,6 +52,7 @@ class BackwardTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._local = recorder.threads.local
         self._count = 0
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
@@ -112,14 +113,15 @@ class BackwardTable:
         return entry
 
     def _hook(self, entry: Entry, nodes: Sequence[tuple[Any, NodeTag]]) -> None:
+        backward_id, hooked, hooks = entry.backward_id, entry.hooked, entry.hooks
         for node, tag in nodes:
-            if tag.hooked_by in self._open:
+            before = tag.hooked_by
+            if before in self._open:
                 continue  # an outer backward's hooks hear this node already
-            tag.hooked_by = entry.backward_id
-            entry.hooks.append(node.register_prehook(tag))
-            entry.hooked.append(tag)
-            if tag.leaf is not None and not tag.leaf_watched:
-                tag.leaf_watched = True
+            tag.hooked_by = backward_id
+            hooks.append(node.register_prehook(tag))
+            hooked.append(tag)
+            if before is None and tag.leaf is not None:
                 self._recorder.hooks.watch_leaf(node.variable, tag.leaf)
 
     def end(self, entry: Entry, *, failed: bool) -> None:
@@ -165,32 +167,26 @@ class BackwardTable:
         """Hear from a node that is about to run."""
         recorder = self._recorder
         try:
-            state = recorder.threads.local.state
+            state = self._local.state
             entry = self._by_task.get(_graph_task()) or self.entry_of(state)
             if entry is None:
                 return
-            thread, running, incoming = state.number, state.running, []
-            backward_id, node_id = entry.backward_id, tag.node_id
-            if running:
-                self.finish(state, entry)
+            thread, running, backward_id = state.number, state.running, entry.backward_id
+            if running and running[-1][0] == backward_id:
+                self._finish(running.pop(), thread, entry)
             if state is not entry.state:
                 entry.threads[thread] = state
-            number, unseen, given = self._number, not _function_modes(), False
-            for gradient in gradients:
-                if gradient is None:
-                    incoming.append(NO_ID)
-                    continue
-                given = True
-                if unseen and type(gradient) is _Tensor:
-                    incoming.append(number(gradient))
-                else:
-                    with _NoFunctions():
-                        incoming.append(number(gradient))
+            incoming: tuple[int, ...]
+            if len(gradients) == 1 and type(gradients[0]) is _Tensor and not _function_modes():
+                incoming, given = (self._number(gradients[0]),), True  # as mostly
+            else:
+                incoming, given = self._numbers(gradients)
+            node_id, kept = tag.node_id, tag.saved
             running.append((backward_id, node_id, tag, given))
-            self._tell_started(thread, None, backward_id, node_id, tuple(incoming))
-            if tag.saved:
+            self._tell_started(thread, None, backward_id, node_id, incoming)
+            if kept is not None:
                 with _NoFunctions():
-                    recorder.slots.read_versions(_current_node(), tag, thread)
+                    recorder.slots.read_versions(_current_node(), node_id, kept, thread)
             if recorder.mode is not None and (
                 tag.mode_sensitive or (tag.leaf is not None and _is_sparse(gradients))
             ):
@@ -198,18 +194,26 @@ class BackwardTable:
         except Exception as error:  # noqa: BLE001 - whatever we got wrong, the node must run
             recorder.fail("backward", error)
 
+    def _numbers(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+        """Return the numbers of gradients, and whether there is one."""
+        with _NoFunctions():
+            found = [NO_ID if each is None else self._number(each) for each in gradients]
+        return tuple(found), any(each is not None for each in gradients)
+
     def finish(self, state: ThreadState, entry: Entry) -> None:
         """Record that the node of ``entry`` that ran last on a thread has finished."""
-        if not state.running or state.running[-1][0] != entry.backward_id:
-            return
-        backward_id, node_id, tag, given = state.running.pop()
-        recorder, thread = self._recorder, state.number
+        if state.running and state.running[-1][0] == entry.backward_id:
+            self._finish(state.running.pop(), state.number, entry)
+
+    def _finish(self, ran: Running, thread: int, entry: Entry) -> None:
+        backward_id, node_id, tag, given = ran
         self._tell_finished(thread, None, backward_id, node_id)
-        if tag.leaf is not None and given:
-            recorder.leaves.reached[tag.leaf] = backward_id
-            self._tell_accumulated(thread, None, backward_id, node_id, tag.leaf)
-        if tag.saved and not entry.keep_graph:
-            recorder.slots.release(tag)
+        leaf, kept = tag.leaf, tag.saved
+        if leaf is not None and given:
+            self._recorder.leaves.reached[leaf] = backward_id
+            self._tell_accumulated(thread, None, backward_id, node_id, leaf)
+        if kept is not None and not entry.keep_graph:
+            self._recorder.slots.release(kept)
 
     def entered(self, node: Any) -> None:
         """Record that the engine has come to a node, when its first hook runs before ours."""

@@ -57,6 +57,12 @@ class OwnHook:
     __slots__ = ()
 
 
+class NodeHooks(dict[Any, Any]):
+    """A node's hooks: all of an ``OrderedDict`` that PyTorch's handles need, at half its cost."""
+
+    __slots__ = ("__weakref__",)
+
+
 class WatchedHook:
     """A hook that does what the original does, and tells of it."""
 

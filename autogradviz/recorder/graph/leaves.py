@@ -13,8 +13,9 @@ that nothing waits for the device in between.
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
 _WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
 """Types that are not summed in float32."""
+_BYTES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
+"""Bytes of an entry, of the types that gradients mostly have."""
 MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
@@ -112,11 +115,10 @@ class LeafTable:
         """Record the norms of losses, and of the gradients that leaves were left with."""
         with _NoFunctions(), below_autograd():
             thread = self._recorder.threads.local.state.number
-            groups: dict[Any, list[Read]] = {}
-            for one in [*self._losses, *self._gradients()]:
+            tell, groups = self._tell_norm, defaultdict[Any, list["Read"]](list)
+            for one in chain(self._losses, self._gradients()):
                 tensor = one[3]
-                device = None if tensor.is_cpu else tensor.device
-                groups.setdefault((device, tensor.dtype), []).append(one)
+                groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
             for (device, dtype), group in groups.items():
                 found = [one[3] for one in group]
                 if dtype.is_complex:
@@ -132,7 +134,7 @@ class LeafTable:
                     group, found, read, strict=True
                 ):
                     checked = norm if isfinite(norm) else _checked(norm, tensor)
-                    self._tell_norm(thread, None, backward_id, tensor_id, place, checked)
+                    tell(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
         self.reached.clear()
 
@@ -148,19 +150,47 @@ class LeafTable:
         """The tensors that may be told of again."""
         return self._leaves.keys()
 
-    def _gradients(self) -> Iterator[Read]:
+    def _gradients(self) -> list[Read]:
         found: list[tuple[int, Read]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):
             reference = self._leaves.get(tensor_id)
             leaf = None if reference is None else reference()
             gradient = None if leaf is None else leaf.grad
-            if gradient is not None and readable(gradient):
-                found.append((gradient.nbytes, (backward_id, tensor_id, "gradient", gradient)))
-        read = 0
-        for nbytes, one in sorted(found, key=itemgetter(0)):
+            if gradient is None:
+                continue
+            nbytes = _ordinary(gradient)
+            if nbytes or readable(gradient):
+                one: Read = (backward_id, tensor_id, "gradient", gradient)
+                found.append((nbytes or gradient.nbytes, one))
+        found.sort(key=itemgetter(0))
+        if self._recorder.with_values or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:
+            return [one for _, one in found]
+        taken, read = [], 0
+        for nbytes, one in found:
             read += nbytes if one[3].is_cpu else 0
-            if read <= MAX_BYTES or self._recorder.with_values:
-                yield one
+            if read <= MAX_BYTES:
+                taken.append(one)
+        return taken
+
+
+def _ordinary(gradient: torch.Tensor) -> int:
+    """Return the bytes of a gradient as most are, for which half of ``readable`` says enough.
+
+    Real numbers on the host, one behind the other; 0 for any other one. What functorch wraps, and
+    what is not strided, has no storage.
+    """
+    entry = _BYTES.get(gradient.dtype)
+    if entry is None or type(gradient) is not torch.Tensor or not gradient.is_cpu:
+        return 0
+    try:
+        storage = gradient.untyped_storage()
+    except RuntimeError:
+        return 0
+    if gradient.is_nested or gradient.is_neg() or gradient._is_zerotensor():  # noqa: SLF001
+        return 0
+    nbytes = gradient.numel() * entry
+    there = storage.nbytes() - gradient.storage_offset() * entry >= nbytes
+    return nbytes if there and gradient.is_contiguous() else 0
 
 
 def _checked(norm: float, tensor: torch.Tensor) -> float | None:

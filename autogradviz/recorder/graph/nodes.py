@@ -9,8 +9,9 @@ it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
 
 from __future__ import annotations
 
-import heapq
+import itertools
 from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from autogradviz.recorder.graph.customs import look_at_context
 from autogradviz.recorder.graph.slots import Slots, slots_of
 from autogradviz.recorder.graph.tags import NodeTag
 from autogradviz.recorder.operators.ops import MODE_SENSITIVE
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,16 +30,18 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 SAFE_DEPTH: Final = 15_000
+_NONE: Final[tuple[int, ...]] = ()
 NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
 _Tensor: Final = torch.Tensor
+_Leaf: Final = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class _Kind(NamedTuple):
     """What nodes of one type share."""
 
+    shared: bool  # classes of C++ that have no type of their own show themselves as this one
     full: str  # "torch::autograd::AccumulateGrad"
     name: str  # "AccumulateGrad"
-    shared: bool  # classes of C++ that have no type of their own show themselves as this one
     mode_sensitive: bool
     slots: Slots
     custom: bool  # a Function's, in Python
@@ -48,7 +52,7 @@ def _kind_of(node: Any) -> _Kind:
     name = full.rpartition("::")[2]
     custom = issubclass(kind, FunctionCtx)
     shared = kind.__name__ != name
-    return _Kind(full, name, shared, name in MODE_SENSITIVE, slots_of(kind), custom)
+    return _Kind(shared, full, name, name in MODE_SENSITIVE, slots_of(kind), custom)
 
 
 class NodeTable:
@@ -56,7 +60,7 @@ class NodeTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._count = 0
+        self._next_id = itertools.count().__next__
         self._walk = 0
         self._tell_seen = recorder.teller(NodeSeen)
         self._kinds: dict[type, _Kind] = {}
@@ -70,8 +74,7 @@ class NodeTable:
         metadata = node.metadata
         tag = metadata.get(gate)
         if tag is None:
-            tag = metadata[gate] = NodeTag(self._count, gate)
-            self._count += 1
+            tag = metadata[gate] = NodeTag(self._next_id(), gate)
         return tag  # type: ignore[no-any-return]
 
     def is_new(self, node: Any) -> bool:
@@ -97,6 +100,7 @@ class NodeTable:
         was touched below matters only where many were touched.
         """
         self._walk += 1
+        deepest = 0 if self._too_deep else SAFE_DEPTH
         wide = self._recorder.saves.wide
         thread = self._recorder.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
@@ -109,16 +113,20 @@ class NodeTable:
         self._follow(heap, leaves, [(root, 0) for root in roots], 1)
         while heap or leaves:
             if heap:
-                order, _, node, tag = heapq.heappop(heap)
+                order, _, node, tag = heappop(heap)
                 sequence_nr = -order
             else:
                 node, tag = leaves.popleft()
                 sequence_nr = None
-            if self._too_deep or tag.depth > SAFE_DEPTH or (wide and sequence_nr in wide):
+            if tag.depth > deepest or (wide and sequence_nr in wide):
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
-            next_ids, next_inputs = self._follow(heap, leaves, node.next_functions, tag.depth + 1)
+            if sequence_nr is None and type(node) is _Leaf:
+                next_ids = next_inputs = _NONE
+            else:
+                following = node.next_functions
+                next_ids, next_inputs = self._follow(heap, leaves, following, tag.depth + 1)
             if tag.seen < self.oldest:
                 self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
             trail.append((node, tag))
@@ -142,29 +150,27 @@ class NodeTable:
             Their numbers, and which input of each the gradient feeds.
         """
         gate, walk = self._recorder.gate, self._walk
-        ids, inputs = [], []
-        for child, place in following:
-            inputs.append(place)
+        ids = []
+        for child, _ in following:
             if child is None:
                 ids.append(NO_ID)
                 continue
             metadata = child.metadata
             tag = metadata.get(gate)
             if tag is None:
-                tag = metadata[gate] = NodeTag(self._count, gate)
-                self._count += 1
-            ids.append(tag.node_id)
-            if tag.walk != walk:
-                tag.walk = walk
-                tag.depth = depth
-                number = child._sequence_nr()  # noqa: SLF001 - has no public name
-                if number == NO_SEQUENCE:
-                    leaves.append((child, tag))
-                else:
-                    heapq.heappush(heap, (-number, tag.node_id, child, tag))
-            elif depth > tag.depth:
-                tag.depth = depth
-        return tuple(ids), tuple(inputs)
+                tag = metadata[gate] = NodeTag(self._next_id(), gate)
+            node_id = tag.node_id
+            ids.append(node_id)
+            if tag.walk == walk:
+                tag.depth = max(tag.depth, depth)
+                continue
+            tag.walk, tag.depth = walk, depth
+            number = child._sequence_nr()  # noqa: SLF001 - has no public name
+            if number == NO_SEQUENCE:
+                leaves.append((child, tag))
+            else:
+                heappush(heap, (-number, node_id, child, tag))
+        return tuple(ids), tuple([place for _, place in following])
 
     def _stop_below(self, tag: NodeTag) -> None:
         if not self._recorder.limited:
@@ -188,26 +194,27 @@ class NodeTable:
         recorder = self._recorder
         kind = type(node)
         known = self._kinds.get(kind)
-        if known is None or (known.shared and known.full != node.name()):
+        if known is None or (known[0] and known[1] != node.name()):
             known = self._kinds[kind] = _kind_of(node)
-        tag.mode_sensitive = known.mode_sensitive
+        _, _, name, tag.mode_sensitive, slots, custom = known
         leaf_id = stack_id = None
         if sequence_nr is None:
-            leaf = getattr(node, "variable", None)
-            if isinstance(leaf, _Tensor):
+            leaf: Any = getattr(node, "variable", None)
+            if type(leaf) in PLAIN_TENSORS or isinstance(leaf, _Tensor):
                 leaf_id = tag.leaf = recorder.tensors.number(leaf)
                 recorder.leaves.met(leaf_id, leaf)
         else:
-            stack_id = recorder.saves.custom.get(sequence_nr)
+            customs = recorder.saves.custom
+            stack_id = customs.get(sequence_nr) if customs else None
         again = tag.seen >= 0
         tag.seen = self._tell_seen(
-            thread, stack_id, tag.node_id, known.name, sequence_nr, next_ids, next_inputs, leaf_id
+            thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
         )
         if again:
             return
-        if known.slots:
-            recorder.slots.look(node, tag, known.slots, sequence_nr, thread, stack_id)
-        if known.custom:
+        if slots:
+            recorder.slots.look(node, tag, slots, sequence_nr, thread, stack_id)
+        if custom:
             look_at_context(recorder, node, tag.node_id)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.autograd.graph
 import torch.nn.modules.module as torch_module
-from torch.autograd.function import _HookMixin
+from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.graph.hooks import OwnHook, WatchedHook
+from autogradviz.recorder.graph.hooks import NodeHooks, OwnHook, WatchedHook
 from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.seams import holders
 
@@ -92,21 +91,23 @@ def _observe_retain_grad(recorder: Recorder) -> Iterator[None]:
 @contextmanager
 def _observe_nodes(recorder: Recorder) -> Iterator[None]:
     """Nodes are C++; all of them store their hooks through this one Python function."""
-    original = _HookMixin._register_hook  # noqa: SLF001
+    original = Function._register_hook  # noqa: SLF001
 
     @transparent
     def register(backward_hooks: Any, hook: Any) -> Any:
         if isinstance(hook, OwnHook):
             # In place of a handle the hooks themselves: a handle of PyTorch's, which can be
             # pickled and finds its dict weakly, costs more than the hook.
-            hooks = OrderedDict() if backward_hooks is None else backward_hooks
+            hooks = NodeHooks() if backward_hooks is None else backward_hooks
             hooks[hook] = hook
             return hooks, hooks
         result = original(backward_hooks, hook)
         recorder.guarded("hooks", recorder.hooks.watch, result[0], "node", None, result[1].id)
         return result
 
-    with _replaced(_HookMixin, "_register_hook", staticmethod(register)):
+    # PyTorch looks for it on Function by a new string each time, and so along all bases: put on
+    # Function itself, it is found at once.
+    with _replaced(Function, "_register_hook", staticmethod(register)):
         yield
 
 
@@ -195,9 +196,12 @@ def _replaced(
     owner: Any, name: str, value: Callable[..., Any] | staticmethod[..., Any]
 ) -> Iterator[None]:
     """Put a function in another's place while the context is open."""
-    original = owner.__dict__[name]
+    original = owner.__dict__.get(name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if original is None:  # it was inherited
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)

@@ -12,7 +12,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from autogradviz.events import NO_ID, TensorUnpacked
+from autogradviz.events import NO_ID, TensorReleased, TensorUnpacked
+from autogradviz.recorder.graph.tags import Kept
+from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from autogradviz.recorder.graph.tags import NodeTag, Slot
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _RAW: Final = "_raw_saved_"
 _Tensor: Final = torch.Tensor
+_SavedTensor: Final = torch._C._autograd.SavedTensor  # noqa: SLF001 - has no public name
 
 Slots: TypeAlias = tuple[tuple[str, str], ...]
 """The slots of a type of nodes: attributes and labels."""
@@ -48,7 +51,8 @@ class SlotTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._tell_unpacked = recorder.teller(TensorUnpacked)
+        self._tell_unpacked = recorder.teller_of_many(TensorUnpacked)
+        self._tell_released = recorder.teller_of_many(TensorReleased)
 
     def look(
         self,
@@ -69,7 +73,7 @@ class SlotTable:
                 continue
             if raw is None:
                 continue
-            if isinstance(raw, (tuple, list)):
+            if type(raw) is not _SavedTensor and isinstance(raw, (tuple, list)):
                 for index, slot in enumerate(raw):
                     part = f"{label}[{index}]"
                     self._look_at(
@@ -78,7 +82,7 @@ class SlotTable:
             else:
                 self._look_at(saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id)
         if saved:
-            tag.saved = tuple(saved)
+            tag.saved = Kept(tag.gate, tuple(saved))
 
     def _look_at(
         self,
@@ -96,7 +100,7 @@ class SlotTable:
         if slot.unpack_hook is not None:
             saved.append(self._look_behind_hook(kept, node_id, sequence_nr, label))
             return
-        if not isinstance(kept, _Tensor):
+        if type(kept) not in PLAIN_TENSORS and not isinstance(kept, _Tensor):
             return
         recorder = self._recorder
         saves, tensors = recorder.saves, recorder.tensors
@@ -113,7 +117,12 @@ class SlotTable:
         recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
-        saved_id = saves.found(tensor_id, version, node_id, sequence_nr, label, thread, stack_id)
+        saved_id = saves.count
+        saves.count = saved_id + 1
+        saves.tell_saved(
+            thread, stack_id, saved_id, node_id, sequence_nr, label, tensor_id, version, "pytorch",
+            None, None, None,
+        )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
 
     def _look_behind_hook(
@@ -130,31 +139,29 @@ class SlotTable:
         )
         return (saved_id, "", None, None, None)
 
-    def read_versions(self, node: Any, tag: NodeTag, thread: int) -> None:
+    def read_versions(self, node: Any, node_id: int, kept: Kept, thread: int) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        node_id = tag.node_id
-        for saved_id, attribute, place, version, saved_hash in tag.saved:
+        unpacked = []
+        for saved_id, attribute, place, version, saved_hash in kept.slots:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
-            kept = (raw if place is None else raw[place]).data
-            if isinstance(kept, _Tensor):
+            tensor = (raw if place is None else raw[place]).data
+            if type(tensor) in PLAIN_TENSORS or isinstance(tensor, _Tensor):
                 try:
-                    seen = kept._version  # noqa: SLF001 - has no public name
+                    seen = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     seen = None
-                self._tell_unpacked(
-                    thread, None, saved_id, node_id, version, seen, False, saved_hash,
-                    None if saved_hash is None else self._recorder.hash_of(kept),
-                )  # fmt: skip
+                found = None if saved_hash is None else self._recorder.hash_of(tensor)
+                unpacked.append((saved_id, node_id, version, seen, False, saved_hash, found))
+        if unpacked:
+            self._tell_unpacked(thread, None, unpacked)
 
-    def release(self, tag: NodeTag) -> None:
+    def release(self, kept: Kept) -> None:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.local.state.number
-        saves = self._recorder.saves
-        for slot in tag.saved:
-            if slot[1]:
-                saves.tell_released(thread, None, slot[0])
-            else:  # it went through hooks
-                saves.released(slot[0], thread)
-        tag.saved = ()
+        slots, kept.slots = kept.slots, ()
+        self._tell_released(thread, None, [slot[0] for slot in slots])
+        for saved_id, attribute, _, _, _ in slots:
+            if not attribute:  # it went through hooks
+                self._recorder.saves.drop(saved_id)

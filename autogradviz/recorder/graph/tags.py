@@ -20,6 +20,30 @@ A plain tuple, since the garbage collector never lets go of a named one.
 """
 
 
+class Kept:
+    """What a node keeps in its slots; what dies with the node is told of as released.
+
+    It stands apart from the tag, so that Python calls nothing when one of the many nodes dies that
+    keep nothing.
+    """
+
+    __slots__ = ("gate", "slots")
+
+    def __init__(self, gate: Gate, slots: tuple[Slot, ...]) -> None:
+        self.gate = gate
+        self.slots = slots
+
+    def __del__(self) -> None:
+        if not self.slots:
+            return
+        try:
+            recorder = self.gate.recorder
+            if recorder is not None:
+                recorder.guarded("release", recorder.slots.release, self)
+        except KeyboardInterrupt:  # Python would drop it here
+            interrupt_again()
+
+
 class NodeTag(OwnHook):
     """Our number on a node, kept in its ``metadata``; it dies with the node.
 
@@ -32,7 +56,6 @@ class NodeTag(OwnHook):
         "height",
         "hooked_by",
         "leaf",
-        "leaf_watched",
         "mode_sensitive",
         "node_id",
         "saved",
@@ -43,15 +66,14 @@ class NodeTag(OwnHook):
     def __init__(self, node_id: int, gate: Gate) -> None:
         self.node_id = node_id
         self.gate = gate
-        self.saved: tuple[Slot, ...] = ()
+        self.saved: Kept | None = None
         self.seen = -1  # the event that told of it
         self.walk = 0
         self.depth = 0  # longest touched chain above, in the current walk
         self.height = 1  # longest touched chain below
         self.mode_sensitive = False  # see NOTE [ Formulas that ask whether a mode is active ]
-        self.hooked_by: int | None = None  # the backward that put hooks on it
+        self.hooked_by: int | None = None  # the last backward that put a hook on it
         self.leaf: int | None = None  # the tensor that an AccumulateGrad accumulates into
-        self.leaf_watched = False
 
     @hidden
     def __call__(self, gradients: Any) -> None:
@@ -59,13 +81,3 @@ class NodeTag(OwnHook):
         recorder = self.gate.recorder
         if recorder is not None:
             recorder.backwards.hear(self, gradients)
-
-    def __del__(self) -> None:
-        if not self.saved:
-            return
-        try:
-            recorder = self.gate.recorder
-            if recorder is not None:
-                recorder.guarded("release", recorder.slots.release, self)
-        except KeyboardInterrupt:  # Python would drop it here
-            interrupt_again()

@@ -63,20 +63,16 @@ class SaveTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._tell_saved = recorder.teller(TensorSaved)
-        self.tell_released = recorder.teller(TensorReleased)
-        self._count = 0
+        self.tell_saved = recorder.teller(TensorSaved)
+        self._tell_released = recorder.teller(TensorReleased)
+        self.count = 0
+        """How many saves were numbered; the next one's number."""
         self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
         self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
         self.wide: set[int] = set()
         self.custom: dict[int, int | None] = {}
         """Where custom Functions saved, or ran their first op: stacks by sequence number."""
-
-    @property
-    def count(self) -> int:
-        """How many saves were numbered."""
-        return self._count
 
     def op_created(self, sequence_nr: int, row: Row) -> None:
         """Remember the op that created a node: its row in the log."""
@@ -145,30 +141,11 @@ class SaveTable:
         recorder = self._recorder
         if isinstance(tensor, torch.Tensor):
             tensor = recorder.tensors.number(tensor)
-        saved_id = self._count
-        self._count += 1
-        self._tell_saved(
+        saved_id = self.count
+        self.count += 1
+        self.tell_saved(
             recorder.threads.local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
-        )  # fmt: skip
-        return saved_id
-
-    def found(
-        self,
-        tensor_id: int,
-        version: int | None,
-        node_id: int,
-        sequence_nr: int | None,
-        slot: str,
-        thread: int,
-        stack_id: int | None,
-    ) -> int:
-        """Record a save of PyTorch's own, as a node's slot shows it; return its number."""
-        saved_id = self._count
-        self._count += 1
-        self._tell_saved(
-            thread, stack_id, saved_id, node_id, sequence_nr, slot, tensor_id, version, "pytorch",
-            None, None, None,
         )  # fmt: skip
         return saved_id
 
@@ -211,10 +188,10 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self.tell_released(
+                    self._tell_released(
                         self._recorder.threads.local.state.number, None, other.saved_id
                     )
-                self._drop(other.saved_id)
+                self.drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -253,10 +230,10 @@ class SaveTable:
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
-        self.tell_released(thread, None, saved_id)
-        self._drop(saved_id)
+        self._tell_released(thread, None, saved_id)
+        self.drop(saved_id)
 
-    def _drop(self, saved_id: int) -> None:
+    def drop(self, saved_id: int) -> None:
         """Forget a hooked save."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
@@ -277,4 +254,4 @@ class SaveTable:
         for number in list(self.custom)[:-MAX_CUSTOM]:
             del self.custom[number]
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            self._drop(saved_id)
+            self.drop(saved_id)
