@@ -158,7 +158,7 @@ class OpMode(TorchDispatchMode):
             plain = not (_function_modes() or recorder.with_values)
             tensor: Any = args[0] if signature.alone and args else None
             if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
-                tensor_id = recorder.tensors.number(tensor)
+                tensor_id = recorder.tensors.number(tensor, state.number)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
@@ -194,7 +194,7 @@ class OpMode(TorchDispatchMode):
             versions_after: Numbers
             hashes_after: Numbers = ()
             if plain and type(result) is _Tensor and not written:
-                given = (recorder.tensors.number(result),)
+                given = (recorder.tensors.number(result, state.number, ended),)
                 try:
                     version = result._version  # noqa: SLF001
                 except RuntimeError:  # inference mode
