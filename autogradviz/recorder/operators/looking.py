@@ -43,7 +43,12 @@ Whether any of it requires a gradient, numbers and versions, what is written, an
 
 
 def look_at_arguments(
-    recorder: Recorder, signature: Signature, args: Any, kwargs: Any, *, fresh: bool, plain: bool
+    recorder: Recorder,
+    signature: Signature,
+    args: Any,
+    kwargs: Any,
+    fresh: bool,  # noqa: FBT001 - where keywords must be named, Python calls in its slow way
+    plain: bool,  # noqa: FBT001
 ) -> Looked:
     """Look at what an op takes.
 

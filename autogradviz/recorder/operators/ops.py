@@ -56,7 +56,6 @@ _UNWRITTEN: Final = (0,)
 """The versions of one tensor that nobody wrote: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
 
-
 Call: TypeAlias = tuple[
     Signature,
     "ThreadState",
@@ -115,7 +114,7 @@ class OpMode(TorchDispatchMode):
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
-        run, special, draw = signature.run, signature.special, signature.draw
+        run, special = signature.run, signature.special
         started = perf_counter_ns()
         try:
             if not special:
@@ -130,12 +129,13 @@ class OpMode(TorchDispatchMode):
             wrapped = wrap_numbers(error, signature, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            self._finish(call, None, started, failed=True)
+            self._finish(call, None, started, error)
             raise
-        row = self._finish(call, result, started, failed=False)
-        if draw is not None and row is not None:
-            recorder = self._recorder
-            recorder.guarded("random", tell_draw, recorder, draw, args, kwargs, row, result)
+        row = self._finish(call, result, started, None)
+        if signature.draw is not None and row is not None:
+            self._recorder.guarded(
+                "random", tell_draw, self._recorder, signature.draw, args, kwargs, row, result
+            )
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
@@ -166,13 +166,16 @@ class OpMode(TorchDispatchMode):
                 if fresh and tensor.requires_grad:
                     created = now - 1
                 storage_id = recorder.tensors.storage_of[tensor_id]
-                known = recorder.versions.known
-                if storage_id >= len(known) or known[storage_id] != version:
+                try:
+                    highest = recorder.versions.known[storage_id]
+                except IndexError:  # a new storage
+                    highest = NO_ID
+                if highest != version:
                     recorder.versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
             requires_grad, ids, found, written, hashes = look_at_arguments(
-                recorder, signature, args, kwargs, fresh=fresh, plain=plain
+                recorder, signature, args, kwargs, fresh, plain
             )
             if requires_grad:
                 created = now - 1
@@ -182,13 +185,13 @@ class OpMode(TorchDispatchMode):
             return None
 
     def _finish(
-        self, call: Call, result: Any, started: int, *, failed: bool
+        self, call: Call, result: Any, started: int, error: BaseException | None
     ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
-            if signature.foreach and not failed:
+            if signature.foreach and error is None:
                 bump_unbumped(written)
             given: Numbers
             versions_after: Numbers
@@ -219,19 +222,19 @@ class OpMode(TorchDispatchMode):
                 hashes, hashes_after, ended - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
-                region_id, recompute_id, failed,
+                region_id, recompute_id, error is not None,
             )  # fmt: skip
             self._append(row)
             if created is not None:
                 recorder.saves.op_created(created, row)
-                if not failed:
+                if error is None:
                     recorder.newest.remember(result)
             if inside is not None:
                 recorder.saves.custom.setdefault(inside, stack_id)
-            if (written or signature.clone) and not failed:
+            if (written or signature.clone) and error is None:
                 self._tell_writes(signature, row, written)
-        except Exception as error:  # noqa: BLE001
-            recorder.fail("ops", error)
+        except Exception as own:  # noqa: BLE001
+            recorder.fail("ops", own)
             return None
         return row
 

@@ -53,12 +53,14 @@ class VersionTable:
         """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
         if storage_id == NO_ID:
             return
-        table = self.known
-        known = table[storage_id] if storage_id < len(table) else self._version(storage_id)
+        try:
+            known = self.known[storage_id]
+        except IndexError:
+            known = self._version(storage_id)
         if version <= known:  # as NO_ID is
             return
         if known == NO_ID:
-            table[storage_id] = version
+            self.known[storage_id] = version
         else:
             self.bumped(tensor_id, version)
             self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
