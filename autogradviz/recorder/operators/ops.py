@@ -33,7 +33,12 @@ from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
 from autogradviz.recorder.operators.handed import decompose, run_bare, wrap_numbers
-from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
+from autogradviz.recorder.operators.looking import (
+    Numbers,
+    look,
+    look_at_results,
+    look_past_overrides,
+)
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
@@ -174,8 +179,9 @@ class OpMode(TorchDispatchMode):
                     recorder.versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
-            requires_grad, ids, found, written, hashes = look_at_arguments(
-                recorder, signature, args, kwargs, fresh, plain
+            looked = look(recorder, signature, args, kwargs, fresh, plain) if plain else None
+            requires_grad, ids, found, written, hashes = looked or look_past_overrides(
+                recorder, signature, args, kwargs, fresh
             )
             if requires_grad:
                 created = now - 1
@@ -209,10 +215,12 @@ class OpMode(TorchDispatchMode):
                 )
             stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
-            of_graph = "forward" if _graph_task() == -1 else "backward"
+            of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
             tally = recorder.tally
-            tally.newest = seq = tally.number()  # a call less than its own method
+            # A call less than its own method; as an attribute by itself it is found at once.
+            next_number, append = tally.number, self._append
+            tally.newest = seq = next_number()
             if seq >= tally.due:
                 tally.filled(seq)
             row = (
@@ -224,7 +232,7 @@ class OpMode(TorchDispatchMode):
                 state.calls[-1] if state.calls else None,
                 region_id, recompute_id, error is not None,
             )  # fmt: skip
-            self._append(row)
+            append(row)
             if created is not None:
                 recorder.saves.op_created(created, row)
                 if error is None:

@@ -184,11 +184,12 @@ class TensorTable:
         finally:
             lock.release()
         # As a teller would: it is told of as often as operators are.
-        tally = self._tally
-        tally.newest = seq = tally.number()
+        tally, append = self._tally, self._append
+        next_number = tally.number
+        tally.newest = seq = next_number()
         if seq >= tally.due:
             tally.filled(seq)
-        self._append((
+        append((
             seq, (now_ns or perf_counter_ns()) - tally.began_ns,
             self._threads.local.state.number if thread is None else thread,
             None, tensor_id, storage_id, shape, word,
