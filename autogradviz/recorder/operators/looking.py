@@ -42,9 +42,14 @@ Whether any of it requires a gradient, numbers and versions, what is written, an
 """
 
 
-def look_at_arguments(
-    recorder: Recorder, signature: Signature, args: Any, kwargs: Any, *, fresh: bool, plain: bool
-) -> Looked:
+def look(
+    recorder: Recorder,
+    signature: Signature,
+    args: Any,
+    kwargs: Any,
+    fresh: bool,  # noqa: FBT001 - where keywords must be named, Python calls in its slow way
+    plain: bool,  # noqa: FBT001
+) -> Looked | None:
     """Look at what an op takes.
 
     Args:
@@ -54,24 +59,10 @@ def look_at_arguments(
         kwargs: by keyword.
         fresh: find out whether any of it requires a gradient.
         plain: nobody overrides functions of plain tensors, and no contents are read.
+
+    Returns:
+        None where all should be plain tensors, and one is not.
     """
-    found = _look(recorder, signature, args, kwargs, fresh, plain) if plain else None
-    if found is None:
-        with _NoFunctions():
-            found = _look(recorder, signature, args, kwargs, fresh, plain=False)
-    assert found is not None
-    return found
-
-
-def _look(
-    recorder: Recorder,
-    signature: Signature,
-    args: Any,
-    kwargs: Any,
-    fresh: bool,  # noqa: FBT001 - a hot path
-    plain: bool,  # noqa: FBT001
-) -> Looked | None:
-    """Look at what an op takes; give up at a tensor that is not plain where all should be."""
     number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
     with_values = recorder.with_values
     known = recorder.versions.known
@@ -104,6 +95,20 @@ def _look(
                 written = written or []
                 written.append((tensor_id, tensor, version))
     return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
+
+
+def look_past_overrides(
+    recorder: Recorder,
+    signature: Signature,
+    args: Any,
+    kwargs: Any,
+    fresh: bool,  # noqa: FBT001
+) -> Looked:
+    """Look at what an op takes with function overrides switched off, contents too."""
+    with _NoFunctions():
+        found = look(recorder, signature, args, kwargs, fresh, plain=False)
+    assert found is not None
+    return found
 
 
 def look_at_results(

@@ -33,7 +33,12 @@ from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.operators.clones import tell_clone
 from autogradviz.recorder.operators.draws import tell_draw
 from autogradviz.recorder.operators.handed import decompose, run_bare, run_within, wrap_numbers
-from autogradviz.recorder.operators.looking import Numbers, look_at_arguments, look_at_results
+from autogradviz.recorder.operators.looking import (
+    Numbers,
+    look,
+    look_at_results,
+    look_past_overrides,
+)
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
@@ -57,7 +62,6 @@ _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that nobody wrote: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
-
 
 Call: TypeAlias = tuple[
     Signature,
@@ -134,13 +138,12 @@ class OpMode(TorchDispatchMode):
             wrapped = wrap_numbers(error, signature, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            self._finish(call, None, started, failed=True)
+            self._finish(call, None, started, error)
             raise
-        row = self._finish(call, result, started, failed=False)
+        row = self._finish(call, result, started, None)
         if signature.draw is not None and row is not None:
-            recorder = self._recorder
-            recorder.guarded(
-                "random", tell_draw, recorder, signature.draw, args, kwargs, row, result
+            self._recorder.guarded(
+                "random", tell_draw, self._recorder, signature.draw, args, kwargs, row, result
             )
         return result
 
@@ -164,7 +167,7 @@ class OpMode(TorchDispatchMode):
             plain = not (_function_modes() or recorder.with_values)
             tensor: Any = args[0] if signature.alone and args else None
             if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
-                tensor_id = recorder.tensors.number(tensor)
+                tensor_id = recorder.tensors.number(tensor, state.number)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
@@ -172,13 +175,17 @@ class OpMode(TorchDispatchMode):
                 if fresh and tensor.requires_grad:
                     created = now - 1
                 storage_id = recorder.tensors.storage_of[tensor_id]
-                known = recorder.versions.known
-                if storage_id >= len(known) or known[storage_id] != version:
+                try:
+                    highest = recorder.versions.known[storage_id]
+                except IndexError:  # a new storage
+                    highest = NO_ID
+                if highest != version:
                     recorder.versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
-            requires_grad, ids, found, written, hashes = look_at_arguments(
-                recorder, signature, args, kwargs, fresh=fresh, plain=plain
+            looked = look(recorder, signature, args, kwargs, fresh, plain) if plain else None
+            requires_grad, ids, found, written, hashes = looked or look_past_overrides(
+                recorder, signature, args, kwargs, fresh
             )
             if requires_grad:
                 created = now - 1
@@ -188,19 +195,19 @@ class OpMode(TorchDispatchMode):
             return None
 
     def _finish(
-        self, call: Call, result: Any, started: int, *, failed: bool
+        self, call: Call, result: Any, started: int, error: BaseException | None
     ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
         recorder = self._recorder
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
-            if signature.foreach and not failed:
+            if signature.foreach and error is None:
                 bump_unbumped(written)
             given: Numbers
             versions_after: Numbers
             hashes_after: Numbers = ()
             if plain and type(result) is _Tensor and not written:
-                given = (recorder.tensors.number(result),)
+                given = (recorder.tensors.number(result, state.number, ended),)
                 try:
                     version = result._version  # noqa: SLF001
                 except RuntimeError:  # inference mode
@@ -212,10 +219,12 @@ class OpMode(TorchDispatchMode):
                 )
             stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
-            of_graph = "forward" if _graph_task() == -1 else "backward"
+            of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
             tally = recorder.tally
-            tally.newest = seq = tally.number()  # a call less than its own method
+            # A call less than its own method; as an attribute by itself it is found at once.
+            next_number, append = tally.number, self._append
+            tally.newest = seq = next_number()
             if seq >= tally.due:
                 tally.filled(seq)
             row = (
@@ -225,19 +234,19 @@ class OpMode(TorchDispatchMode):
                 hashes, hashes_after, ended - started, created,
                 state.running[-1][1] if state.running else None,
                 state.calls[-1] if state.calls else None,
-                region_id, recompute_id, failed,
+                region_id, recompute_id, error is not None,
             )  # fmt: skip
-            self._append(row)
+            append(row)
             if created is not None:
                 recorder.saves.op_created(created, row)
-                if not failed:
+                if error is None:
                     recorder.newest.remember(result)
             if inside is not None:
                 recorder.saves.custom.setdefault(inside, stack_id)
-            if (written or signature.clone) and not failed:
+            if (written or signature.clone) and error is None:
                 self._tell_writes(signature, row, written)
-        except Exception as error:  # noqa: BLE001
-            recorder.fail("ops", error)
+        except Exception as own:  # noqa: BLE001
+            recorder.fail("ops", own)
             return None
         return row
 

@@ -12,9 +12,8 @@ import linecache
 import os
 import sys
 import sysconfig
-from bisect import bisect_right
-from operator import itemgetter
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import torch
@@ -26,13 +25,13 @@ from autogradviz.recorder.tables.cells import cell_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
-    from types import CodeType, FrameType, TracebackType
+    from types import CodeType, FrameType
 
     from autogradviz.recorder.recorder import Recorder
     from autogradviz.recorder.threads import ThreadState
 
-Spans: TypeAlias = list[tuple[int, int, "int | None"]]
-"""Where the instructions of each line begin and end, in order."""
+Place: TypeAlias = "tuple[CodeType, int, FrameType | TracebackType]"
+"""An instruction of some code, and who knows its line."""
 
 MAX_FRAMES: Final = 150
 MAX_STACKS: Final = 20_000
@@ -69,13 +68,14 @@ def is_library(filename: str) -> bool:
     return torch_or_own or _SITE not in filename
 
 
-def _line_at(code: CodeType, spans: Spans, offset: int) -> int:
+def _line_at(place: Place) -> int:
     """Return the line of an instruction, or of the nearest one before it that has a line."""
-    for place in range(bisect_right(spans, offset, key=itemgetter(0)) - 1, -1, -1):
-        line = spans[place][2]
-        if line is not None:
-            return line
-    return code.co_firstlineno
+    code, offset, source = place
+    line = source.tb_lineno if isinstance(source, TracebackType) else source.f_lineno
+    if line is not None:
+        return line
+    before = [line for first, _, line in code.co_lines() if first <= offset and line is not None]
+    return before[-1] if before else code.co_firstlineno
 
 
 class StackTable:
@@ -88,7 +88,6 @@ class StackTable:
         self._callers: dict[tuple[int, ...], int] = {}  # what called marked frames
         self._frames: dict[tuple[int, int], int] = {}
         self._codes: dict[int, CodeType] = {}  # keeps addresses unique while we use them as names
-        self._spans: dict[int, Spans] = {}
         self._read: set[tuple[str, int]] = set()
         self._files: dict[str, list[str]] = {}
         self._count = 0
@@ -125,7 +124,7 @@ class StackTable:
         if number is None:
             number = self._callers[key] = self._caller_count
             self._caller_count += 1
-            for code, _ in self._places(frame):
+            for code, *_ in self._places(frame):
                 self._codes.setdefault(id(code), code)
         state.marks.append((frame, number))
 
@@ -135,6 +134,13 @@ class StackTable:
         A marked frame is one of ours, and calls from one place.
         """
         last, callers = marks[-1] if marks else _UNMARKED
+        back = None if frame is None else frame.f_back
+        up = None if back is None else back.f_back
+        if frame and back and up and up.f_back is last:  # in a module's forward, for most
+            return (
+                callers, id(frame.f_code), frame.f_lasti,
+                id(back.f_code), back.f_lasti, id(up.f_code), up.f_lasti,
+            )  # fmt: skip
         key = [callers]
         while frame is not last and frame is not None:
             key.append(id(frame.f_code))
@@ -144,10 +150,10 @@ class StackTable:
             frame = frame.f_back
         return tuple(key)
 
-    def _places(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
-        places: list[tuple[CodeType, int]] = []
+    def _places(self, frame: FrameType | None) -> list[Place]:
+        places: list[Place] = []
         while frame is not None:
-            places.append((frame.f_code, frame.f_lasti))
+            places.append((frame.f_code, frame.f_lasti, frame))
             if id(frame) == self.outermost:
                 break
             frame = frame.f_back
@@ -158,7 +164,7 @@ class StackTable:
         if len(self._ids) > MAX_STACKS:
             for table in (self._ids, self._short, self._callers, self._frames):
                 table.clear()
-            for text in (self._spans, self._files, self._codes, self._read):
+            for text in (self._files, self._codes, self._read):
                 text.clear()
 
     @property
@@ -168,15 +174,15 @@ class StackTable:
 
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the number of the stack at which an exception was raised."""
-        places: list[tuple[CodeType, int]] = []
+        places: list[Place] = []
         while traceback is not None:
-            places.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+            places.append((traceback.tb_frame.f_code, traceback.tb_lasti, traceback))
             traceback = traceback.tb_next
         places.reverse()
         return self._define(places) if places else None
 
-    def _define(self, places: list[tuple[CodeType, int]]) -> int:
-        key = tuple(part for code, offset in places for part in (id(code), offset))
+    def _define(self, places: list[Place]) -> int:
+        key = tuple([part for code, offset, _ in places for part in (id(code), offset)])
         found = self._ids.get(key)
         if found is not None:
             return found
@@ -185,24 +191,22 @@ class StackTable:
             kept = places[:half] + places[-half:]
         else:
             kept = places
-        frame_ids = tuple([self._frame(code, offset) for code, offset in kept])
-        for code, _ in places:
+        frame_ids = tuple([self._frame(place) for place in kept])
+        for code, *_ in places:
             self._codes.setdefault(id(code), code)
         stack_id = self._ids[key] = self._count
         self._count += 1
         self._recorder.emit(StackSeen, frame_ids, stack_id=stack_id)
         return stack_id
 
-    def _frame(self, code: CodeType, offset: int) -> int:
+    def _frame(self, place: Place) -> int:
+        code, offset, _ = place
         key = (id(code), offset)
         found = self._frames.get(key)
         if found is not None:
             return found
         self._codes.setdefault(id(code), code)
-        spans = self._spans.get(id(code))
-        if spans is None:
-            spans = self._spans[id(code)] = list(code.co_lines())
-        lineno = _line_at(code, spans, offset)
+        lineno = _line_at(place)
         filename = code.co_filename
         # A handler that other code's ops pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS

@@ -14,15 +14,16 @@ object that autograd saved are the same window, and the same tensor here.
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from array import array
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
 from autogradviz.events import NO_ID, TensorSeen
+from autogradviz.recorder.tables.sparse import Sparse, make_room
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -53,24 +54,6 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-class Sparse(dict[int, int]):
-    """Stands in for an array, most of which has been forgotten."""
-
-    end = sys.maxsize
-    """How long the array is."""
-
-    def append(self, value: int) -> None:
-        """Put a value behind all others."""
-        self[self.end] = value
-        self.end += 1
-
-    def __missing__(self, number: int) -> int:
-        return NO_ID
-
-    def __len__(self) -> int:
-        return self.end
-
-
 Window: TypeAlias = tuple[Any, tuple[int, ...], torch.dtype]
 """Offset, shape and type."""
 
@@ -95,7 +78,8 @@ class TensorTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._threads = recorder.threads
-        self._tell = recorder.teller(TensorSeen)
+        self._tally = recorder.tally
+        self._append = recorder.log.appender(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of what has no storage
         self._storages: dict[int, Storage] = {}  # by address, dead ones among them
@@ -106,11 +90,14 @@ class TensorTable:
         self.storage_of: array[int] | Sparse = array("q")
         """Storages by tensor number, NO_ID where a tensor has none."""
 
-    def number(self, tensor: torch.Tensor) -> int:
+    def number(
+        self, tensor: torch.Tensor, thread: int | None = None, now_ns: int | None = None
+    ) -> int:
         """Return a tensor's number.
 
         Call it with PyTorch's function overrides switched off: reading ``shape`` of a tensor
-        subclass is a function call that the subclass would see.
+        subclass is a function call that the subclass would see. Who has the calling thread's number
+        or the time at hand, and gives a new tensor, saves asking for them.
         """
         kind = type(tensor)
         try:
@@ -130,7 +117,7 @@ class TensorTable:
             others = known[4]
             if others is not None and window in others:
                 return others[window]
-        return self._define(storage, window, tensor)
+        return self._define(storage, window, tensor, thread, now_ns)
 
     def alike(self, tensor: torch.Tensor) -> int:
         """Return the number of all tensors of one shape and type, for those that nobody follows.
@@ -155,9 +142,19 @@ class TensorTable:
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
-    def _define(self, storage: torch.UntypedStorage, window: Window, tensor: torch.Tensor) -> int:
-        # The tuple is equal to the size, and no load on the garbage collector.
-        window, shape, word, nbytes = self._described.get(window) or self._describe(window, tensor)
+    def _define(
+        self,
+        storage: torch.UntypedStorage,
+        window: Window,
+        tensor: torch.Tensor,
+        thread: int | None,
+        now_ns: int | None,
+    ) -> int:
+        try:
+            # The tuple is equal to the size, and no load on the garbage collector.
+            window, shape, word, nbytes = self._described[window]
+        except KeyError:
+            window, shape, word, nbytes = self._describe(window, tensor)
         address = id(storage)
         lock = self._lock
         lock.acquire()  # which costs half of what a with block does
@@ -166,27 +163,38 @@ class TensorTable:
             tensor_id = self._count
             self._count = tensor_id + 1
             known = storages.get(address)
+            if known is not None and known[3]() is not storage:
+                known = None  # dead: its address is used anew
+            storage_id = self._storage_count if known is None else known[2]
+            try:
+                self.storage_of[tensor_id] = storage_id
+            except IndexError:
+                make_room(self.storage_of, tensor_id)
+                self.storage_of[tensor_id] = storage_id
             # Complete when they can be found: other threads look without the lock.
-            if known is None or known[3]() is not storage:
-                storage_id = self._storage_count
+            if known is None:
                 self._storage_count = storage_id + 1
-                self.storage_of.append(storage_id)
                 storages[address] = (window, tensor_id, storage_id, _reference(storage), None)
                 if len(storages) > self._sweep_at:
                     self._sweep()
+            elif known[4] is None:
+                storages[address] = (*known[:4], {window: tensor_id})
             else:
-                storage_id = known[2]
-                self.storage_of.append(storage_id)
-                if known[4] is None:
-                    storages[address] = (*known[:4], {window: tensor_id})
-                else:
-                    known[4][window] = tensor_id
+                known[4][window] = tensor_id
         finally:
             lock.release()
-        self._tell(
-            self._threads.local.state.number, None, tensor_id, storage_id, shape, word,
-            "cpu" if tensor.is_cpu else str(tensor.device), nbytes, storage.nbytes(),
-        )  # fmt: skip
+        # As a teller would: it is told of as often as operators are.
+        tally, append = self._tally, self._append
+        next_number = tally.number
+        tally.newest = seq = next_number()
+        if seq >= tally.due:
+            tally.filled(seq)
+        append((
+            seq, (now_ns or perf_counter_ns()) - tally.began_ns,
+            self._threads.local.state.number if thread is None else thread,
+            None, tensor_id, storage_id, shape, word,
+            "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
+        ))  # fmt: skip
         return tensor_id
 
     def _describe(self, window: Window, tensor: torch.Tensor) -> Description:
@@ -216,10 +224,24 @@ class TensorTable:
             with self._lock:
                 found = self._count
                 self._count = found + 1
-                self.storage_of.append(NO_ID)
+                make_room(self.storage_of, found)
                 self._bare_ids[key] = found
+            now = perf_counter_ns() - self._tally.began_ns
             thread = self._threads.local.state.number
-            self._tell(thread, None, found, None, shape, dtype, device, nbytes, 0)
+            row = (
+                self._tally.next(),
+                now,
+                thread,
+                None,
+                found,
+                None,
+                shape,
+                dtype,
+                device,
+                nbytes,
+                0,
+            )
+            self._append(row)
         return found
 
     def forget(self, used: AbstractSet[int]) -> None:
@@ -236,7 +258,6 @@ class TensorTable:
             if len(self._described) > MAX_WINDOWS:
                 self._described.clear()
             self.storage_of = Sparse((each, self.storage_of[each]) for each in self.living)
-            self.storage_of.end = self._count
 
     def _forget_windows(self, used: AbstractSet[int]) -> None:
         bare = self._bare_ids.copy().items()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from autogradviz.events import NO_ID, VersionBumped, VersionRestored
 from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.tables.tensors import Sparse, version_of
+from autogradviz.recorder.tables.sparse import Sparse, make_room
+from autogradviz.recorder.tables.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
 
-_SPARE: Final = 256  # grown at a time
 _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _Preserve = torch.autograd.grad_mode._unsafe_preserve_version_counter  # noqa: SLF001
 _increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
@@ -44,8 +44,8 @@ class VersionTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.known: array[int] | Sparse = array("q", [NO_ID] * _SPARE)
-        """The highest version seen, by storage number."""
+        self.known: array[int] | Sparse = array("q", [NO_ID])
+        """The highest version seen, by storage number; never empty: NO_ID is a place too."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         """Of the storages whose counter moved: [(event, version)]."""
 
@@ -53,20 +53,20 @@ class VersionTable:
         """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
         if storage_id == NO_ID:
             return
-        table = self.known
-        known = table[storage_id] if storage_id < len(table) else self._version(storage_id)
+        try:
+            known = self.known[storage_id]
+        except IndexError:
+            known = self._version(storage_id)
         if version <= known:  # as NO_ID is
             return
         if known == NO_ID:
-            table[storage_id] = version
+            self.known[storage_id] = version
         else:
             self.bumped(tensor_id, version)
             self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
 
     def _version(self, storage_id: int) -> int:
-        missing = storage_id + 1 - len(self.known)
-        if missing > 0 and not isinstance(self.known, Sparse):
-            self.known.extend([NO_ID] * (missing + _SPARE))
+        make_room(self.known, storage_id)
         return self.known[storage_id]
 
     def bumped(self, tensor_id: int, version: int) -> None:
