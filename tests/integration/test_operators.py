@@ -1,5 +1,7 @@
-"""Law 1 over PyTorch's own operator database: one sample of every differentiable operator."""
+"""Law 1 over PyTorch's own operator database: samples of every differentiable operator."""
 
+import itertools
+import random
 import warnings
 
 import pytest
@@ -11,6 +13,7 @@ import autogradviz
 from autogradviz.events import RecorderFailed
 
 DIFFERENTIABLE = [op for op in op_db if op.supports_autograd and torch.float64 in op.dtypes]
+COMPLEX = [op for op in DIFFERENTIABLE if torch.complex128 in op.dtypes]
 
 
 def name_of(op):
@@ -55,22 +58,37 @@ def _leaves(value):
             yield from _leaves(part)
 
 
-def first_sample(op):
+def samples_of(op, dtype, count):
+    """Return the first samples of an operator; SciPy is needed for a few."""
     torch.manual_seed(1)
-    return next(iter(op.sample_inputs("cpu", torch.float64, requires_grad=True)), None)
+    return list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), count))
+
+
+def recorded_like_plain(op, sample):
+    """Return whether one sample is the same when recorded, None where it never is the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            plain = run(op, sample, recorded=False)
+            again = run(op, sample, recorded=False)
+        except ImportError as missing:
+            pytest.skip(str(missing))
+        seen = run(op, sample, recorded=True)
+    return same(seen, plain) if same(plain, again) else None
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=name_of)
 def test_an_operator_is_the_same_when_recorded(op):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            plain = run(op, first_sample(op), recorded=False)
-            again = run(op, first_sample(op), recorded=False)
-        except ImportError as missing:  # a few samples need SciPy
-            pytest.skip(str(missing))
-        seen = run(op, first_sample(op), recorded=True)
-    if not same(plain, again):  # uninitialised memory: only the shapes can be compared
-        assert op.name.startswith(("empty", "new_empty"))
-        return
-    assert same(seen, plain)
+    for sample in samples_of(op, torch.float64, 1):
+        held = recorded_like_plain(op, sample)
+        if held is None:  # uninitialised memory: only the shapes can be compared
+            assert op.name.startswith(("empty", "new_empty"))
+        else:
+            assert held
+
+
+@pytest.mark.parametrize("op", COMPLEX, ids=name_of)
+def test_an_operator_is_the_same_with_complex_numbers(op):
+    samples = samples_of(op, torch.complex128, 20)
+    drawn = random.Random(name_of(op)).sample(samples, min(len(samples), 3))
+    assert [sample for sample in drawn if recorded_like_plain(op, sample) is False] == []

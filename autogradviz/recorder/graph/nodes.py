@@ -18,10 +18,10 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
+from autogradviz.recorder.graph.aside import MODE_SENSITIVE, Condition
 from autogradviz.recorder.graph.customs import look_at_context
 from autogradviz.recorder.graph.slots import Slots, slots_of
 from autogradviz.recorder.graph.tags import NodeTag
-from autogradviz.recorder.operators.ops import MODE_SENSITIVE
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Kind(NamedTuple):
     shared: bool  # classes of C++ that have no type of their own show themselves as this one
     full: str  # "torch::autograd::AccumulateGrad"
     name: str  # "AccumulateGrad"
-    mode_sensitive: bool
+    sensitive: Condition | None  # whether the mode steps aside while a node runs
     slots: Slots
     custom: bool  # a Function's, in Python
 
@@ -52,7 +52,7 @@ def _kind_of(node: Any) -> _Kind:
     name = full.rpartition("::")[2]
     custom = issubclass(kind, FunctionCtx)
     shared = kind.__name__ != name
-    return _Kind(shared, full, name, name in MODE_SENSITIVE, slots_of(kind), custom)
+    return _Kind(shared, full, name, MODE_SENSITIVE.get(name), slots_of(kind), custom)
 
 
 class NodeTable:
@@ -196,7 +196,9 @@ class NodeTable:
         known = self._kinds.get(kind)
         if known is None or (known[0] and known[1] != node.name()):
             known = self._kinds[kind] = _kind_of(node)
-        _, _, name, tag.mode_sensitive, slots, custom = known
+        _, _, name, sensitive, slots, custom = known
+        if sensitive is not None:
+            tag.mode_sensitive = sensitive(node, recorder)
         leaf_id = stack_id = None
         if sequence_nr is None:
             leaf: Any = getattr(node, "variable", None)

@@ -7,12 +7,6 @@ Operators without that kernel move the counter themselves, or not at all (fused 
 the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
 runs one in-place op for each tensor, and those are not dispatched through the bumping kernel
 when a mode called them. Unwatched they bump once, so we do it for them.
-
-NOTE [ Formulas that ask whether a mode is active ]
-PyTorch takes every tensor for a subclass while any dispatch mode is active, and a few backward
-formulas then compute the same gradient in another way, with another rounding. ``OpMode`` steps
-aside while those nodes run (``MODE_SENSITIVE``), and where a sparse gradient reaches a leaf; the
-operators inside them are not recorded.
 """
 
 from __future__ import annotations
@@ -55,9 +49,6 @@ _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
 _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
-MODE_SENSITIVE: Final = frozenset(
-    {"CumprodBackward0", "LinalgLstsqBackward0", "ProdBackward0", "ProdBackward1"}
-)
 _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
 """The versions of one tensor that nobody wrote: one tuple for all of them."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 _COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
+_OP: Final = _COLUMNS["op"]
 _INPUTS, _OUTPUTS, _WRITTEN = (_COLUMNS[name] for name in ("inputs", "outputs", "written"))
 _VERSIONS: Final = (_COLUMNS["input_versions"], _COLUMNS["output_versions"])
 _HASHES: Final = (_COLUMNS["input_hashes"], _COLUMNS["output_hashes"])
@@ -92,6 +93,10 @@ class SaveTable:
         if found is None:
             return []
         return found if isinstance(found, list) else [found]
+
+    def creators(self, sequence_nr: int) -> list[str]:
+        """Return the names of the ops that created a node of that number, one a thread."""
+        return [row[_OP] for row in self._created(sequence_nr)]
 
     def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
         """Return a tensor's fingerprint when a node saved it, None where none was taken.
