@@ -150,8 +150,9 @@ class NodeTable:
             Their numbers, and which input of each the gradient feeds.
         """
         gate, walk = self._recorder.gate, self._walk
-        ids = []
-        for child, _ in following:
+        ids, inputs = [], []
+        for child, place in following:
+            inputs.append(place)
             if child is None:
                 ids.append(NO_ID)
                 continue
@@ -170,7 +171,7 @@ class NodeTable:
                 leaves.append((child, tag))
             else:
                 heappush(heap, (-number, node_id, child, tag))
-        return tuple(ids), tuple([place for _, place in following])
+        return tuple(ids), tuple(inputs)
 
     def _stop_below(self, tag: NodeTag) -> None:
         if not self._recorder.limited:
