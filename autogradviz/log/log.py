@@ -15,7 +15,7 @@ from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from autogradviz.collecting import collector_paused
+from autogradviz.collecting import collector_waiting
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.log.parts import Parts
 from autogradviz.log.rows import Rows
@@ -80,9 +80,11 @@ class Log:
         folded = [kind for kind in kinds or EVENT_TYPES if not self._is_read(kind)]
         if not folded:
             return
-        with collector_paused():
-            for kind, sealed in self._sealed.rows(folded).items():
-                rows = sealed + self._recent[kind].rows()
+        stored = [kind for kind in folded if self._sealed.count(kind)]
+        sealed = self._sealed.rows(stored) if stored else {}
+        with collector_waiting():
+            for kind in folded:
+                rows = sealed.get(kind, []) + self._recent[kind].rows()
                 rows.sort(key=itemgetter(0))  # several threads may have written out of turn
                 self._whole[kind] = rows
 
@@ -105,15 +107,17 @@ class Log:
 
     def seal(self, seq: int) -> None:
         """Seal the rows of events older than one."""
-        stops = {kind: rows.find(seq) for kind, rows in self._recent.items()}
-        old = {kind: self._recent[kind].columns(0, stop) for kind, stop in stops.items() if stop}
-        if not old:
+        stops = {kind: stop for kind, rows in self._recent.items() if (stop := rows.find(seq))}
+        if not stops:
             return
-        sealed = SealedRows(old)
+        with collector_waiting():  # it would look at every value of the columns
+            sealed = SealedRows(
+                {kind: self._recent[kind].columns(0, stop) for kind, stop in stops.items()}
+            )
         with self._moving:
             self._sealed.add(sealed)
-            for kind in old:
-                self._recent[kind].replace(stops[kind])
+            for kind, stop in stops.items():
+                self._recent[kind].replace(stop)
 
     def extend_rows(self, kind: type[Event], rows: Iterable[Row]) -> None:
         """Append rows of a kind, oldest first."""
