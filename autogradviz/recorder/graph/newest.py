@@ -9,6 +9,8 @@ from typing import Any, Final
 import torch
 
 REMEMBERED: Final = 64
+_Tensor: Final = torch.Tensor
+_reference: Final = weakref.ref
 
 
 class NewestResults:
@@ -19,9 +21,11 @@ class NewestResults:
 
     def remember(self, result: Any) -> None:
         """Keep a weak reference to a result: its graph may still be there at the end."""
-        first = result[0] if isinstance(result, (tuple, list)) and result else result
-        if type(first) is torch.Tensor:
-            self._recent.append(weakref.ref(first))
+        first = result
+        if type(first) is not _Tensor and isinstance(result, (tuple, list)) and result:
+            first = result[0]
+        if type(first) is _Tensor:
+            self._recent.append(_reference(first))
 
     def let_go(self, tensor: torch.Tensor) -> None:
         """Forget a tensor."""

@@ -34,6 +34,7 @@ from autogradviz.recorder.operators.looking import (
     look_past_overrides,
 )
 from autogradviz.recorder.operators.signatures import SIGNATURES, Signature, signature_of
+from autogradviz.recorder.tables.sparse import make_room
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS, version_of
 from autogradviz.recorder.tables.versions import Written, bump_unbumped
 
@@ -163,14 +164,17 @@ class OpMode(TorchDispatchMode):
                     version = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     version = NO_ID
-                if fresh and tensor.requires_grad:
-                    created = now - 1
+                created = now - 1 if fresh and tensor.requires_grad else None
                 storage_id = recorder.tensors.storage_of[tensor_id]
+                known = recorder.versions.known
                 try:
-                    highest = recorder.versions.known[storage_id]
-                except IndexError:  # a new storage
+                    highest = known[storage_id]
+                except IndexError:
+                    make_room(known, storage_id)
                     highest = NO_ID
-                if highest != version:
+                if highest == NO_ID != storage_id:
+                    known[storage_id] = version  # seen for the first time
+                elif highest != version:
                     recorder.versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()

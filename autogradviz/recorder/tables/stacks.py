@@ -83,6 +83,9 @@ class StackTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._tell_stack = recorder.teller(StackSeen)
+        self._tell_frame = recorder.teller(FrameSeen)
+        self._tell_line = recorder.teller(SourceLineRead)
         self._ids: dict[tuple[int, ...], int] = {}
         self._short: dict[tuple[int, ...], int] = {}  # by frames up to a mark
         self._callers: dict[tuple[int, ...], int] = {}  # what called marked frames
@@ -124,7 +127,7 @@ class StackTable:
         if number is None:
             number = self._callers[key] = self._caller_count
             self._caller_count += 1
-            for code, *_ in self._places(frame):
+            for code, _, _ in self._places(frame):
                 self._codes.setdefault(id(code), code)
         state.marks.append((frame, number))
 
@@ -192,11 +195,11 @@ class StackTable:
         else:
             kept = places
         frame_ids = tuple([self._frame(place) for place in kept])
-        for code, *_ in places:
+        for code, _, _ in places:
             self._codes.setdefault(id(code), code)
         stack_id = self._ids[key] = self._count
         self._count += 1
-        self._recorder.emit(StackSeen, frame_ids, stack_id=stack_id)
+        self._tell_stack(self._recorder.threads.local.state.number, stack_id, frame_ids)
         return stack_id
 
     def _frame(self, place: Place) -> int:
@@ -214,7 +217,8 @@ class StackTable:
         frame_id = self._frames[key] = self._frame_count
         self._frame_count += 1
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
-        self._recorder.emit(FrameSeen, frame_id, filename, lineno, function, text, library)
+        thread = self._recorder.threads.local.state.number
+        self._tell_frame(thread, None, frame_id, filename, lineno, function, text, library)
         return frame_id
 
     def _text(self, filename: str, lineno: int) -> str:
@@ -229,9 +233,8 @@ class StackTable:
         return source[lineno - 1].strip() if 0 < lineno <= len(source) else ""
 
     def _quote(self, filename: str, source: list[str], numbers: Iterable[int]) -> None:
+        thread = self._recorder.threads.local.state.number
         for number in numbers:
             if (filename, number) not in self._read:
                 self._read.add((filename, number))
-                self._recorder.emit(
-                    SourceLineRead, filename, number, source[number - 1].rstrip("\r\n")
-                )
+                self._tell_line(thread, None, filename, number, source[number - 1].rstrip("\r\n"))
