@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import autogradviz
 
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)  # events, from the beginning
 WARM = 20  # steps
+RUNS = 3
 LIMIT_S = 300
 MIB = 2**20
 TITLE = "One recording of a small training loop, as it grows"
@@ -65,23 +67,29 @@ def _peak() -> int:
 
 
 def table() -> str:
-    """Return the table, measured in a process of its own."""
+    """Return the table: medians of what a few processes measured, each by itself."""
     try:
-        ran = subprocess.run(
-            [sys.executable, __file__],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        runs = [_measured() for _ in range(RUNS)]
     except subprocess.SubprocessError as error:
         return f"{HEAD}| {type(error).__name__} | | |\n"
-    rows = [
-        f"| to {length:,} | {each_us:.1f} µs | {more / MIB:+,.0f} MiB |"
-        for length, each_us, more in json.loads(ran.stdout.splitlines()[-1])
-    ]
+    rows = []
+    for stretches in zip(*runs, strict=True):
+        length, each_us, more = map(statistics.median, zip(*stretches, strict=True))
+        rows.append(f"| to {length:,} | {each_us:.1f} µs | {more / MIB:+,.0f} MiB |")
     return HEAD + "\n".join(rows) + "\n"
+
+
+def _measured() -> list[tuple[int, float, int]]:
+    """Return what ``measure`` returns in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return json.loads(ran.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":
