@@ -1,8 +1,7 @@
 """Telling events: each gets its number and time, and becomes a row of the log.
 
 One function a kind of event does all of it in one call: what it runs is written out from the
-kind's own fields, since a row that is put together of parts costs half as much again. Another one
-tells several events of a kind that come together, for half of what as many calls cost.
+kind's own fields, since a row that is put together of parts costs half as much again.
 """
 
 from __future__ import annotations
@@ -30,18 +29,6 @@ def make(append, number, tally, now_ns, began_ns):
         append((seq, now_ns() - began_ns, {fields}))
         return seq
     return tell
-"""
-
-_TEMPLATE_OF_MANY = """
-def make(append, number, tally, now_ns, began_ns):
-    def tell_many(thread, stack_id, found):
-        now = now_ns() - began_ns
-        for {own} in found:
-            tally.newest = seq = number()
-            if seq >= tally.due:
-                tally.filled(seq)
-            append((seq, now, {fields}))
-    return tell_many
 """
 
 
@@ -74,22 +61,13 @@ class Tally:
 
         It takes the thread, the stack and the event's own fields, in their order.
         """
-        make = _maker(_TEMPLATE, field_names(kind)[2:])
-        return make(log.appender(kind), self.number, self, perf_counter_ns, self.began_ns)
-
-    def teller_of_many(self, log: Log, kind: type[Event]) -> Callable[..., None]:
-        """Return the function that appends several events of a kind to a log, all at one time.
-
-        It takes the thread, the stack and an iterable of tuples of the event's own fields; of the
-        fields themselves where the event has but one.
-        """
-        make = _maker(_TEMPLATE_OF_MANY, field_names(kind)[2:])
+        make = _maker(field_names(kind)[2:])
         return make(log.appender(kind), self.number, self, perf_counter_ns, self.began_ns)
 
 
 @cache
-def _maker(template: str, fields: tuple[str, ...]) -> Callable[..., Callable[..., Any]]:
+def _maker(fields: tuple[str, ...]) -> Callable[..., Callable[..., int]]:
     scope: dict[str, Any] = {}
-    text = template.format(fields=", ".join(fields), own=", ".join(fields[2:]))
+    text = _TEMPLATE.format(fields=", ".join(fields))
     exec(text, scope)  # noqa: S102 - it holds the class's own field names only
-    return cast("Callable[..., Callable[..., Any]]", scope["make"])
+    return cast("Callable[..., Callable[..., int]]", scope["make"])

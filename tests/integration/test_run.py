@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -347,7 +348,8 @@ def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
         "import signal, time, torch\n"  # who starts the tests in the background has it ignored
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "x = torch.ones(2, requires_grad=True).exp()\n"
-        "print('ready', flush=True); time.sleep(60)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
     )
     ends = []
     for command in (["waits.py"], ["-m", "autogradviz", "run", "-o", "w.agv", "waits.py"]):
@@ -360,6 +362,7 @@ def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
             text=True,
         )
         assert child.stdout.readline() == "ready\n"
+        time.sleep(1)  # it is about to sleep
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=60)
         ends.append((child.returncode, own_lines(errors)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autogradviz.events import NodeFinished, NodeStarted, TensorReleased
+from autogradviz.events import NodeFinished, NodeStarted
 from autogradviz.log import Log
 from autogradviz.recorder.telling import Tally
 
@@ -27,32 +27,6 @@ def test_events_of_all_kinds_share_one_numbering_and_are_told_in_the_order_of_th
     (event,) = log.of(NodeFinished)
     assert (event.stack_id, event.backward_id, event.node_id) == (9, 2, 3)
     assert [event.time_ns for event in log] == sorted(event.time_ns for event in log)
-
-
-def test_many_events_of_a_kind_are_told_at_one_time_each_with_its_number():
-    tally, log = Tally(nothing), Log()
-    finished = tally.teller_of_many(log, NodeFinished)
-    released = tally.teller_of_many(log, TensorReleased)
-    finished(1, 9, [(2, 3), (2, 4)])
-    released(1, None, [5, 6])
-    released(1, None, [])
-    assert [
-        (e.seq, e.thread, e.stack_id, e.backward_id, e.node_id) for e in log.of(NodeFinished)
-    ] == [
-        (0, 1, 9, 2, 3),
-        (1, 1, 9, 2, 4),
-    ]
-    assert [(e.seq, e.saved_id) for e in log.of(TensorReleased)] == [(2, 5), (3, 6)]
-    assert len({event.time_ns for event in log.of(TensorReleased)}) == 1
-    assert tally.newest == 3
-
-
-def test_the_keeper_is_called_before_each_of_many():
-    called = []
-    tally, log = Tally(called.append), Log()
-    tally.due = 1
-    tally.teller_of_many(log, NodeFinished)(0, None, [(0, 0)] * 3)
-    assert called == [1, 2]
 
 
 def test_the_keeper_is_called_before_the_the_event_that_is_due_and_each_after_it():

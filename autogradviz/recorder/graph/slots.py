@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from autogradviz.events import NO_ID, TensorReleased, TensorUnpacked
+from autogradviz.events import NO_ID, TensorUnpacked
 from autogradviz.recorder.graph.tags import Kept
 from autogradviz.recorder.tables.tensors import PLAIN_TENSORS
 
@@ -51,8 +51,7 @@ class SlotTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._tell_unpacked = recorder.teller_of_many(TensorUnpacked)
-        self._tell_released = recorder.teller_of_many(TensorReleased)
+        self._tell_unpacked = recorder.teller(TensorUnpacked)
 
     def look(
         self,
@@ -141,7 +140,7 @@ class SlotTable:
 
     def read_versions(self, node: Any, node_id: int, kept: Kept, thread: int) -> None:
         """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        unpacked = []
+        tell = self._tell_unpacked
         for saved_id, attribute, place, version, saved_hash in kept.slots:
             if not attribute:
                 continue
@@ -153,15 +152,16 @@ class SlotTable:
                 except RuntimeError:  # inference mode
                     seen = None
                 found = None if saved_hash is None else self._recorder.hash_of(tensor)
-                unpacked.append((saved_id, node_id, version, seen, False, saved_hash, found))
-        if unpacked:
-            self._tell_unpacked(thread, None, unpacked)
+                tell(thread, None, saved_id, node_id, version, seen, False, saved_hash, found)
 
     def release(self, kept: Kept) -> None:
         """Record that a node gave its saved tensors up."""
         thread = self._recorder.threads.local.state.number
+        saves = self._recorder.saves
+        tell = saves.tell_released
         slots, kept.slots = kept.slots, ()
-        self._tell_released(thread, None, [slot[0] for slot in slots])
         for saved_id, attribute, _, _, _ in slots:
-            if not attribute:  # it went through hooks
-                self._recorder.saves.drop(saved_id)
+            if attribute:
+                tell(thread, None, saved_id)
+            else:  # it went through hooks
+                saves.released(saved_id, thread)

@@ -65,7 +65,7 @@ class SaveTable:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.tell_saved = recorder.teller(TensorSaved)
-        self._tell_released = recorder.teller(TensorReleased)
+        self.tell_released = recorder.teller(TensorReleased)
         self.count = 0
         """How many saves were numbered; the next one's number."""
         self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
@@ -193,10 +193,10 @@ class SaveTable:
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unseen, and the address is used anew.
                 if not other.stands_in:
-                    self._tell_released(
+                    self.tell_released(
                         self._recorder.threads.local.state.number, None, other.saved_id
                     )
-                self.drop(other.saved_id)
+                self._drop(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -235,10 +235,10 @@ class SaveTable:
 
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot gave its tensor up."""
-        self._tell_released(thread, None, saved_id)
-        self.drop(saved_id)
+        self.tell_released(thread, None, saved_id)
+        self._drop(saved_id)
 
-    def drop(self, saved_id: int) -> None:
+    def _drop(self, saved_id: int) -> None:
         """Forget a hooked save."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
@@ -259,4 +259,4 @@ class SaveTable:
         for number in list(self.custom)[:-MAX_CUSTOM]:
             del self.custom[number]
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            self.drop(saved_id)
+            self._drop(saved_id)
