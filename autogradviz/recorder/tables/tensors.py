@@ -79,6 +79,7 @@ class TensorTable:
     def __init__(self, recorder: Recorder) -> None:
         self._threads = recorder.threads
         self._tally = recorder.tally
+        self._tell = recorder.teller(TensorSeen)
         self._append = recorder.log.appender(TensorSeen)
         self._lock = threading.RLock()  # a finaliser may run ops while we hold it
         self._bare_ids: dict[Any, int] = {}  # of what has no storage
@@ -226,22 +227,8 @@ class TensorTable:
                 self._count = found + 1
                 make_room(self.storage_of, found)
                 self._bare_ids[key] = found
-            now = perf_counter_ns() - self._tally.began_ns
             thread = self._threads.local.state.number
-            row = (
-                self._tally.next(),
-                now,
-                thread,
-                None,
-                found,
-                None,
-                shape,
-                dtype,
-                device,
-                nbytes,
-                0,
-            )
-            self._append(row)
+            self._tell(thread, None, found, None, shape, dtype, device, nbytes, 0)
         return found
 
     def forget(self, used: AbstractSet[int]) -> None:
