@@ -40,6 +40,7 @@ from autogradviz.recorder.installing import claim, install_seams, release
 from autogradviz.recorder.keeping.keeper import open_keeper
 from autogradviz.recorder.keeping.steps import StepTable
 from autogradviz.recorder.modules import ModuleTable
+from autogradviz.recorder.operators.lazy import NO_OPS_WITH_LAZY, has_lazy_backend
 from autogradviz.recorder.operators.ops import OpMode
 from autogradviz.recorder.operators.values import fingerprint
 from autogradviz.recorder.saving.packs import RegionTable
@@ -83,7 +84,8 @@ class Recorder:
     ) -> None:
         self.log = Log()
         self.gate = Gate(None)
-        self.with_ops = ops
+        self._refuses_ops = ops and has_lazy_backend()
+        self.with_ops = ops = ops and not self._refuses_ops
         self.with_stacks = stacks
         self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
         self.with_values = values
@@ -125,6 +127,8 @@ class Recorder:
         claim(self)
         try:
             self._begin(model, outermost)
+            if self._refuses_ops:
+                self.emit(RecorderLimited, "ops", NO_OPS_WITH_LAZY)
             self._installed = install_seams(self)
         except BaseException:
             if self.keeper is not None:

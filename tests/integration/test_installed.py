@@ -334,3 +334,24 @@ def test_what_a_user_puts_over_a_watched_method_stays():
         assert torch.nn.Module.__setattr__ is mine
     finally:
         torch.nn.Module.__setattr__ = original
+
+
+def test_with_a_lazy_backend_operators_run_as_they_do_unwatched():
+    program = """
+        import contextlib, torch, torch._lazy.ts_backend, autogradviz
+        torch._lazy.ts_backend.init()
+        with RECORDING:
+            x = torch.ones(3, 3).to("lazy").requires_grad_()
+            y = x * 2
+            rows = torch.tensor([0, 2], device="lazy")
+            y[rows, rows] = 0
+            y[1].add_(1)
+            y.sum().backward()
+        print(x.grad.cpu().tolist(), y.detach().cpu().tolist())
+    """
+    plain, recorded = (
+        run_python(program.replace("RECORDING", recording))
+        for recording in ("contextlib.nullcontext()", "autogradviz.record()")
+    )
+    assert plain.returncode == recorded.returncode == 0, recorded.stderr[-2000:]
+    assert plain.stdout == recorded.stdout
