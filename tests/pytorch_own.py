@@ -1,16 +1,19 @@
 """PyTorch's own tests with a recording around each: what changes?
 
-    python tests/pytorch_own.py path/to/pytorch/test/test_autograd.py [mode] [pytest's -k]
+    python tests/pytorch_own.py path/to/pytorch/test/test_autograd.py [modes] [-k's words] [every]
 
 The file comes from a checkout of PyTorch of about the installed version; it is in no wheel. Each
-test runs plain and recorded, in two processes, and those whose outcome differs are printed. Modes
-are "full", "values" and "graph".
+test runs plain and recorded, in two processes. Printed are those that end otherwise, that warn
+otherwise, and of which the recorder says that it could not record everything. Modes are "full",
+"values" and "graph", several with commas between; with ``every`` 10 each tenth test is run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,70 +22,125 @@ from pathlib import Path
 import pytest
 
 MODES = {"plain": None, "full": {}, "values": {"values": True}, "graph": {"ops": False}}
-CLASSES = (
-    "TestAutograd and not Functional and not Device and not ForwardMode or TestNestedCheckpoint "
-    "or TestSelectiveActivationCheckpoint or TestAllowMutationOnSaved or TestMultithreadAutograd"
-)
+WORDS = {
+    "test_autograd.py": (
+        "TestAutograd and not Functional and not Device and not ForwardMode "
+        "or TestNestedCheckpoint or TestSelectiveActivationCheckpoint "
+        "or TestAllowMutationOnSaved or TestMultithreadAutograd"
+    )
+}
+TEST_SECONDS = 60
+FILE_SECONDS = int(os.environ.get("FILE_SECONDS", "1800"))
 
 
 class Plugin:
-    """Opens a recording around each test, and keeps how it ended."""
+    """Opens a recording around each test, and writes down how it ended."""
 
-    def __init__(self, options):
+    def __init__(self, options, every, answer):
         self.options = options
-        self.outcomes = {}
+        self.every = every
+        self.answer = answer
+        signal.signal(signal.SIGALRM, self.too_long)
+
+    def tell(self, test, what, said):
+        self.answer.write(json.dumps([test.rpartition("/")[2], what, said]) + "\n")
+        self.answer.flush()  # a crash must not take it along
+
+    def too_long(self, *_):
+        raise TimeoutError(f"longer than {TEST_SECONDS} s")
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = items[:: self.every]
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self):
+    def pytest_runtest_call(self, item):
         import autogradviz
 
-        if self.options is None:
-            yield
-            return
-        recording = autogradviz.record(**self.options)
-        recording.__enter__()
-        ended = yield
-        recording.__exit__(*(ended.excinfo or (None, None, None)))
+        self.tell(item.nodeid, "ended", "died")
+        signal.alarm(TEST_SECONDS)
+        try:
+            if self.options is None:
+                yield
+                return
+            recording = autogradviz.record(**self.options)
+            recording.__enter__()
+            ended = yield
+            failures = recording.finish(ended.excinfo and ended.excinfo[1])
+            if failures is not None and failures.summary:
+                self.tell(item.nodeid, "missed", failures.summary)
+        finally:
+            signal.alarm(0)
+
+    def pytest_warning_recorded(self, warning_message, nodeid):
+        self.tell(nodeid, "warned", plain_words(str(warning_message.message)))
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
             said = str(report.longrepr).splitlines()[-1:] if report.failed else []
-            self.outcomes[report.nodeid.rpartition("/")[2]] = [report.outcome, *said]
+            self.tell(report.nodeid, "ended", " ".join([report.outcome, *map(plain_words, said)]))
 
 
-def outcomes(path, mode, words):
-    """Run the tests in a process of their own; return each one's outcome."""
+def plain_words(message):
+    """Leave out of the first line what differs from run to run: addresses and times."""
+    return re.sub(r"0x[0-9a-f]+|\d+\.\d+s?", "…", message.partition("\n")[0])
+
+
+def outcomes(path, mode, words, every):
+    """Run the tests in a process of their own; return what was told of each."""
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "outcomes.json"
-        subprocess.run(
-            [sys.executable, __file__, str(path), mode, words],
-            env={**os.environ, "AUTOGRADVIZ_ANSWER": str(answer)},
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
-        return json.loads(answer.read_text())
+        answer = Path(folder) / "outcomes.jsonl"
+        stopped = False
+        try:
+            subprocess.run(
+                [sys.executable, __file__, str(path), mode, words, every],
+                env={**os.environ, "AUTOGRADVIZ_ANSWER": str(answer)},
+                stdout=subprocess.DEVNULL,
+                check=False,
+                timeout=FILE_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{mode}: stopped after {FILE_SECONDS} s")
+            stopped = True
+        told = {}
+        for line in answer.read_text().splitlines():
+            test, what, said = json.loads(line)
+            of_test = told.setdefault(test, {"warned": set()})
+            if what == "warned":
+                of_test["warned"].add(said)
+            else:
+                of_test[what] = said
+        nothing = {None, "died"} if stopped else {None}
+        return {test: it for test, it in told.items() if it.get("ended") not in nothing}
 
 
-def run_here(path, mode, words):
-    """Run the tests in this process, and write their outcomes where the parent waits for them."""
+def run_here(path, mode, words, every):
+    """Run the tests in this process, and write what happens where the parent waits for it."""
     os.chdir(path.parent)  # it imports its neighbours
-    plugin = Plugin(MODES[mode])
-    pytest.main([path.name, "-q", "-p", "no:cacheprovider", "-k", words], plugins=[plugin])
-    Path(os.environ["AUTOGRADVIZ_ANSWER"]).write_text(json.dumps(plugin.outcomes))
+    with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
+        plugin = Plugin(MODES[mode], int(every), answer)
+        # PyTorch's conftest.py is for an older pytest, and shards and reruns.
+        words = ["--noconftest", "-q", "-p", "no:cacheprovider", "-k", words]
+        pytest.main([path.name, *words], plugins=[plugin])
 
 
-def main(path, mode="full", words=CLASSES):
+def main(path, modes="full", words=None, every="1"):
     path = Path(path).resolve()
+    words = WORDS.get(path.name, "") if words is None else words
     if "AUTOGRADVIZ_ANSWER" in os.environ:
-        run_here(path, mode, words)
+        run_here(path, modes, words, every)
         return
-    plain, seen = outcomes(path, "plain", words), outcomes(path, mode, words)
-    passed = sum(outcome[0] == "passed" for outcome in plain.values())
-    print(f"{len(plain)} tests, {passed} pass plain")
-    changed = [name for name in plain if plain[name][0] != seen.get(name, ["missing"])[0]]
-    for name in changed:
-        print(f"{name}: {plain[name][0]} → {seen.get(name, ['missing'])}")
-    print(f"{len(changed)} changed under record({mode})")
+    plain = outcomes(path, "plain", words, every)
+    passed = sum(of_test["ended"] == "passed" for of_test in plain.values())
+    print(f"{path.name}: {len(plain)} tests, {passed} pass plain")
+    for mode in modes.split(","):
+        seen = outcomes(path, mode, words, every)
+        changed = [test for test in seen if test in plain and seen[test] != plain[test]]
+        for test in changed:
+            print(f"  {test}")
+            for what, said in seen[test].items():
+                if said != plain[test].get(what):
+                    print(f"    {what}: {plain[test].get(what)} → {said}")
+        print(f"{len(changed)} of {len(seen)} changed under record({mode})", flush=True)
 
 
 if __name__ == "__main__":
