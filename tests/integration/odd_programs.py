@@ -1147,6 +1147,9 @@ def bare_operators():
         library.impl("sum_of", lambda parts: sum(Exp.apply(part) for part in parts), "CPU")
         library.define("opaque(Tensor a) -> Tensor")
         library.impl("opaque", lambda a: torch.from_numpy(a.detach().numpy() * 2), "CPU")
+        library.define("elsewhere(Tensor a) -> Tensor")
+        library.impl("elsewhere", torch.library.fallthrough_kernel, "CPU")
+        library.impl("elsewhere", lambda a: a, "Meta")
         library.define("double_(Tensor(a!) a) -> Tensor(a!)")
         library.impl("double_", lambda a: a.mul_(2), "CPU")
         yield torch.ops.agv_tests
@@ -1181,6 +1184,14 @@ def an_operator_without_a_gradient_under_vmap_and_another_mode():
             c = ops.mix(a, a)
         first = torch.autograd.grad(ops.mix(a, a).sum(), a)[0]
         return [c.detach(), torch.tensor(c.requires_grad), first]
+
+
+@program
+def an_operator_without_a_gradient_that_is_to_run_on_no_device():
+    a = torch.rand(3)
+    with bare_operators() as ops, torch._C._IncludeDispatchKeyGuard(torch.DispatchKey.Meta):
+        b = ops.elsewhere(a)
+    return [b]
 
 
 @program

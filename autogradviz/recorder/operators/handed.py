@@ -60,11 +60,12 @@ def decompose(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any
 def run_bare(mode: TorchDispatchMode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Run the kernel of an operator without a gradient of its own with autograd on, under ``mode``.
 
-    Where others look too, or transforms are active, it reaches them as PyTorch hands it on.
+    Where others look too, transforms are active or a device is put in place of the tensors' own,
+    it reaches them as PyTorch hands it on.
     """
     leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     others = types or _len_torch_dispatch_stack() or _peek_interpreter_stack() is not None
-    if not leaves or others:
+    if not leaves or others or _dispatch_tls_local_include_set().has(DispatchKey.Meta):
         return func(*args, **kwargs)
     keys = functools.reduce(operator.or_, map(_dispatch_keys, leaves)) & _KERNELS
     with enable_reentrant_dispatch():
