@@ -5,7 +5,8 @@
 The file comes from a checkout of PyTorch of about the installed version; it is in no wheel. Each
 test runs plain and recorded, in two processes. Printed are those that end otherwise, that warn
 otherwise, and of which the recorder says that it could not record everything. Modes are "full",
-"values" and "graph", several with commas between; with ``every`` 10 each tenth test is run.
+"values" and "graph", several with commas between, and "empty" for PyTorch's dispatch mode that does
+nothing: what changes under that too cannot be helped. With ``every`` 10 each tenth test is run.
 """
 
 from __future__ import annotations
@@ -17,11 +18,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
+from torch.utils._python_dispatch import BaseTorchDispatchMode
 
-MODES = {"plain": None, "full": {}, "values": {"values": True}, "graph": {"ops": False}}
+import autogradviz
+
+MODES = {
+    "plain": nullcontext,
+    "empty": BaseTorchDispatchMode,
+    "full": autogradviz.record,
+    "values": partial(autogradviz.record, values=True),
+    "graph": partial(autogradviz.record, ops=False),
+}
 WORDS = {
     "test_autograd.py": (
         "TestAutograd and not Functional and not Device and not ForwardMode "
@@ -36,8 +48,8 @@ FILE_SECONDS = int(os.environ.get("FILE_SECONDS", "1800"))
 class Plugin:
     """Opens a recording around each test, and writes down how it ended."""
 
-    def __init__(self, options, every, answer):
-        self.options = options
+    def __init__(self, surround, every, answer):
+        self.surround = surround
         self.every = every
         self.answer = answer
         signal.signal(signal.SIGALRM, self.too_long)
@@ -54,22 +66,23 @@ class Plugin:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
-        import autogradviz
-
         self.tell(item.nodeid, "ended", "died")
         signal.alarm(TEST_SECONDS)
+        surrounding = self.surround()
+        surrounding.__enter__()
         try:
-            if self.options is None:
-                yield
-                return
-            recording = autogradviz.record(**self.options)
-            recording.__enter__()
             ended = yield
-            failures = recording.finish(ended.excinfo and ended.excinfo[1])
-            if failures is not None and failures.summary:
-                self.tell(item.nodeid, "missed", failures.summary)
+            self.close(surrounding, item.nodeid, ended.excinfo)
         finally:
             signal.alarm(0)
+
+    def close(self, surrounding, test, raised):
+        if not isinstance(surrounding, autogradviz.record):
+            surrounding.__exit__(*(raised or (None, None, None)))
+            return
+        failures = surrounding.finish(raised and raised[1])
+        if failures is not None and failures.summary:
+            self.tell(test, "missed", failures.summary)
 
     def pytest_warning_recorded(self, warning_message, nodeid):
         self.tell(nodeid, "warned", plain_words(str(warning_message.message)))
@@ -93,7 +106,11 @@ def outcomes(path, mode, words, every):
         try:
             subprocess.run(
                 [sys.executable, __file__, str(path), mode, words, every],
-                env={**os.environ, "AUTOGRADVIZ_ANSWER": str(answer)},
+                env={
+                    **os.environ,
+                    "AUTOGRADVIZ_ANSWER": str(answer),
+                    "TORCHINDUCTOR_CACHE_DIR": folder,  # what is compiled anew warns anew
+                },
                 stdout=subprocess.DEVNULL,
                 check=False,
                 timeout=FILE_SECONDS,
