@@ -186,6 +186,16 @@ def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
     }
 
 
+def test_who_asks_whether_torch_is_there_before_importing_it_is_recorded_too(tmp_path):
+    look = "import importlib.util, sys; print(importlib.util.find_spec('torch').name)\n"
+    told = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
+    (tmp_path / "looks.py").write_text(2 * look + FAILING.replace("def loss", told + "def loss"))
+    plain, ran = start("looks.py", cwd=tmp_path), run("looks.py", cwd=tmp_path)
+    assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode)
+    assert "autogradviz: ExpBackward0.result was written" in ran.stderr
+    assert autogradviz.load(tmp_path / "looks.agv").log.of(OpCalled)
+
+
 def test_what_goes_well_leaves_nothing_unless_asked(tmp_path):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     assert run("-q", "trains.py", cwd=tmp_path).stderr == ""
