@@ -57,7 +57,10 @@ def run_as_main(program: Program) -> None:
     sys.argv[:] = ["-m" if program.module else program.name, *program.arguments]
     main = ModuleType("__main__")
     code = _find_module(program, main) if program.module else _find_script(program, main)
-    _keep.append(sys.modules["__main__"])
+    before = sys.modules["__main__"]
+    if "__annotations__" in vars(before):  # Python up to 3.13 begins with it
+        main.__annotations__ = {}
+    _keep.append(before)
     sys.modules["__main__"] = main
     _execute(code, main.__dict__)
 
