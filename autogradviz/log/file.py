@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
 
+_MARK: Final = b"\xff\xff\xff\xff"
+"""What each message of an Arrow stream begins with."""
+
 MANY: Final = 500_000
 """Events that take longer to save without pandas than pandas takes to be imported."""
 
@@ -145,7 +148,7 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
 
 def _read(path: Path) -> bytes:
     """Return the bytes of a file that is a trace of ours, or one older."""
-    content = path.read_bytes()
+    content = _content(path)
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
         metadata = stream.schema.metadata or {}
@@ -171,6 +174,19 @@ def _read(path: Path) -> bytes:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
     return content
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds; of one that cannot be a trace, however large, the beginning.
+
+    A pipe or a device, which may never end, is not read at all.
+    """
+    if path.exists() and not path.is_file():
+        message = f"{path} is not a file."
+        raise NotATraceError(message)
+    with path.open("rb") as file:
+        begun = file.read(len(_MARK))
+        return begun + file.read() if begun == _MARK else begun
 
 
 def _is_readable(found: pa.Schema) -> bool:
