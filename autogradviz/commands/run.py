@@ -168,7 +168,7 @@ class _Session:
         Raises:
             FileExistsAlreadyError: the trace would be written over another file.
         """
-        require_free(self._target.path)
+        require_free(str(self._target))
         self.waiting.install()
 
     def _torch_is_there(self) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import linecache
 import math
 import os
 import random
@@ -434,6 +435,8 @@ def check_that_training_went_on(trace_of, path=None):
     with pytest.warns(AutogradvizWarning, match="could not record everything .file: ") as warned:
         trace, seen = trace_of()
     assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert "record(path=" in linecache.getline(__file__, warned[0].lineno)
     assert all(map(torch.equal, plain, seen))
     assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
     assert steps_in(trace)[-1] == 7
