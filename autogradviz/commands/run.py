@@ -202,6 +202,8 @@ class _Session:
                 self._begin()
         except AutogradvizError as error:  # the program goes on without being recorded
             _complain(str(error))
+        except Exception as error:  # noqa: BLE001 - ours, and no reason for torch's import to fail
+            _complain(f"nothing can be recorded: {type(error).__name__}: {error}")
         else:
             be_host(self)
 

@@ -85,6 +85,14 @@ SCRIPTS = {
         threading.Thread(target=late).start()
         raise OSError(2, "gone", "file.txt")
     """,
+    "goes on where nothing can be recorded": """
+        import sys
+        sys.modules["autogradviz.recorder"] = None  # as with a PyTorch that lacks something
+        import torch
+        x = torch.ones(3, requires_grad=True)
+        x.exp().sum().backward()
+        print(x.grad.tolist())
+    """,
     "pickles its own class": """
         import pickle
         class Thing: pass
