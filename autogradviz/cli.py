@@ -40,11 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what stands behind the program's name; those of this process when left out.
     """
-    _spell_out_what_the_terminal_cannot_show()
     own, program = run.split(sys.argv[1:] if arguments is None else arguments)
+    if program:  # whose errors are its own, and pass through; so are its streams
+        return run.record_program(_parser().parse_args(own), program)
+    _spell_out_what_the_terminal_cannot_show()
     options = _parser().parse_args(own)
-    if program:  # whose errors are its own, and pass through
-        return run.record_program(options, program)
     try:
         options.run(options)
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.interrupts import uninterrupted
+from autogradviz.log import save_new
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         if self.written or (error is None and not has_bad_loss(self._trace.log)):
             return
         try:
-            self._trace.save(self._path)
+            save_new(self._trace.log, self._path)
         except (OSError, AutogradvizError) as failure:
             recorder.failures.add("file", f"{type(failure).__name__}: {failure}")
             return

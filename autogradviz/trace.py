@@ -129,18 +129,16 @@ class Trace:
         """Write a report: one file that works offline.
 
         Args:
-            path: where to write.
+            path: where to write. Another report there is replaced, nothing else is.
             redact: leave source text and absolute paths out.
         """
         if redact:
             self.redacted().html(path)
             return
-        from pathlib import Path
+        from autogradviz.render.html import REPORT, render_html
 
-        from autogradviz.render.html import render_html
-
-        title = self.scene.summary.title
-        Path(path).write_text(render_html(self.scene, title=title), encoding="utf-8")
+        page = render_html(self.scene, title=self.scene.summary.title)
+        log_files.write_over_own(path, page, REPORT)
 
     def widget(self) -> TraceWidget:
         """Return the interactive viewer for notebooks."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from autogradviz.collecting import collector_paused
 from autogradviz.errors import NotAGraphError
+from autogradviz.log import write_over_own
 from autogradviz.model import Model
 from autogradviz.scene import build_scene
 
@@ -34,13 +34,14 @@ class GraphView:
         """Return the picture as SVG text, and write it to ``path`` where one is given.
 
         Args:
-            path: where to write.
+            path: where to write. Another SVG there is replaced, nothing else is.
             engine: "native" needs nothing; "dot" lays out with Graphviz.
             theme: colours for a light or a dark page; "native" only.
 
         Raises:
             GraphTooLargeError: more boxes would be drawn than anybody can read.
             MissingProgramError: ``engine="dot"`` without Graphviz.
+            FileExistsAlreadyError: something other than an SVG stands at ``path``.
         """
         if engine == "native":
             from autogradviz.render.svg import render_svg
@@ -55,7 +56,7 @@ class GraphView:
             message = f'engine is "native" or "dot", not {engine!r}'  # type: ignore[unreachable]
             raise ValueError(message)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_over_own(path, text, "<svg")
         return text
 
     def dot(self) -> str:

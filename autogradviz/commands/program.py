@@ -57,7 +57,10 @@ def run_as_main(program: Program) -> None:
     sys.argv[:] = ["-m" if program.module else program.name, *program.arguments]
     main = ModuleType("__main__")
     code = _find_module(program, main) if program.module else _find_script(program, main)
-    _keep.append(sys.modules["__main__"])
+    before = sys.modules["__main__"]
+    if "__annotations__" in vars(before):  # Python up to 3.13 begins with it
+        main.__annotations__ = {}
+    _keep.append(before)
     sys.modules["__main__"] = main
     _execute(code, main.__dict__)
 
@@ -244,20 +247,27 @@ class WhenImported:
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find what everybody else finds; see to being told when it has run."""
-        del path, target
         if name != self._name:
             return None
-        self.remove()
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
+        others = [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]
+        found = (each.find_spec(name, path, target) for each in others)
+        spec = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            self._hear_of(spec.loader)
+        return spec
+
+    def _hear_of(self, loader: Any) -> None:
+        """See to being told when a loader has run its module, if it ever does.
+
+        Who only asks whether the module is there finds it too.
+        """
         load = loader.exec_module
 
         def load_and_tell(module: ModuleType) -> None:
-            del loader.exec_module  # its class's own again
+            vars(loader).pop("exec_module", None)  # its class's own again
             load(module)
-            self._then()
+            if self in sys.meta_path:
+                self.remove()
+                self._then()
 
         loader.exec_module = load_and_tell
-        return spec

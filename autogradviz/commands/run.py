@@ -16,8 +16,9 @@ from autogradviz.commands.program import (
     run_as_main,
     show_uncaught,
 )
-from autogradviz.commands.progress import Progress
-from autogradviz.errors import AutogradvizError, ProgramNotFoundError
+from autogradviz.commands.progress import Progress, say
+from autogradviz.commands.target import Target
+from autogradviz.errors import AutogradvizError, FileExistsAlreadyError, ProgramNotFoundError
 from autogradviz.log import require_free
 from autogradviz.recording import be_host, record
 from autogradviz.render.text import as_text, findings, megabytes
@@ -128,7 +129,10 @@ def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def _is_success(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in {None, 0}
+    """Return whether Python gives the exit code 0: any object may be what a program exits with."""
+    if not isinstance(error, SystemExit):
+        return False
+    return error.code is None or (isinstance(error.code, int) and error.code == 0)
 
 
 class _Session:
@@ -141,7 +145,7 @@ class _Session:
         self._trace: Trace | None = None
         self._stepped = 0
         self._pacing = ExitStack()
-        self._target: Path = options.output or _free_name(program.stem)
+        self._target = Target(options.output, program.stem)
         self._progress = Progress(quiet=options.quiet)
         self._recording = self._new_recording()
         self._others = 0  # recordings of the program's own
@@ -155,7 +159,7 @@ class _Session:
             ops=not options.no_ops,
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,
-            path=self._target if options.all or not at_the_end else None,
+            path=self._target.path if options.all or not at_the_end else None,
         )
 
     def check(self) -> None:
@@ -164,7 +168,7 @@ class _Session:
         Raises:
             FileExistsAlreadyError: the trace would be written over another file.
         """
-        require_free(self._target)
+        require_free(str(self._target))
         self.waiting.install()
 
     def _torch_is_there(self) -> None:
@@ -189,11 +193,22 @@ class _Session:
 
     def _open(self) -> None:
         try:
-            self._trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
+            try:
+                self._begin()
+            except FileExistsAlreadyError:  # a process beside this one took the name
+                if not self._target.rename():
+                    raise
+                self._recording = self._new_recording()
+                self._begin()
         except AutogradvizError as error:  # the program goes on without being recorded
             _complain(str(error))
+        except Exception as error:  # noqa: BLE001 - ours, and no reason for torch's import to fail
+            _complain(f"nothing can be recorded: {type(error).__name__}: {error}")
         else:
             be_host(self)
+
+    def _begin(self) -> None:
+        self._trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
 
     def give_way(self) -> None:
         """Close the recording: the program opens one of its own.
@@ -261,32 +276,24 @@ class _Session:
         try:
             if self._options.within is not None:
                 trace = trace.within(self._options.within)
-            already = self._options.all or self._recording.written
-            if not already or trace is not self._trace:
-                trace.save(target)
+            if not (self._options.all or self._recording.written):
+                target.write(trace)
+            elif trace is not self._trace:
+                trace.save(target.path)
+            size = megabytes(target.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
             self._lines.append(f"the trace could not be written to {target}: {error}")
             return
-        size = megabytes(target.stat().st_size)
         self._lines.append(f"{target} ({size}); look at it with: autogradviz html {target}")
 
     def report(self) -> None:
         """Say on standard error what became of it, once."""
         if os.getpid() == self._process:
             for line in self._lines:
-                sys.stderr.write(f"autogradviz: {line}\n")
+                say(f"autogradviz: {line}\n")
             self._lines.clear()
 
 
-def _free_name(stem: str) -> Path:
-    """Return a name in this folder that no file has: "train.agv", "train-2.agv", ...."""
-    count, path = 1, Path(f"{stem}.agv")
-    while path.exists():
-        count += 1
-        path = Path(f"{stem}-{count}.agv")
-    return path
-
-
 def _complain(message: str) -> int:
-    sys.stderr.write(f"autogradviz: {' '.join(message.split())}\n")
+    say(f"autogradviz: {' '.join(message.split())}\n")
     return FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ from autogradviz.errors import UnknownFormatError
 from autogradviz.export.graph import write_dot, write_graphml, write_model_explorer
 from autogradviz.export.perfetto import write_perfetto
 from autogradviz.export.tables import write_parquet, write_sqlite
+from autogradviz.log import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +45,9 @@ def export(model: Model, path: PathLike, format: str | None = None) -> None:  # 
     if write is None:
         message = f"{format!r} is none of the formats {', '.join(FORMATS)}."
         raise UnknownFormatError(message)
-    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
-    try:
+    with beside(target) as partial:
         write(model, partial)
         partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _format_of(path: Path) -> str:

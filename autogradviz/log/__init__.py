@@ -1,8 +1,9 @@
 """Keep events: append, read, save and load."""
 
 from autogradviz.log.encoding import FORMAT_VERSION, described_schema, write_options
-from autogradviz.log.file import PathLike, batches, columns_of, load, require_free, save
+from autogradviz.log.file import batches, columns_of, load, save, save_new
 from autogradviz.log.log import Log
+from autogradviz.log.placing import PathLike, beside, require_free, write_over_own
 from autogradviz.log.redact import redact
 from autogradviz.log.rows import Row
 from autogradviz.log.stream import Stream
@@ -15,12 +16,15 @@ __all__ = [
     "Row",
     "Stream",
     "batches",
+    "beside",
     "columns_of",
     "described_schema",
     "load",
     "redact",
     "require_free",
     "save",
+    "save_new",
     "within",
     "write_options",
+    "write_over_own",
 ]

@@ -5,12 +5,10 @@ What was read of a file is written as it is. Nothing in a file is ever run.
 
 from __future__ import annotations
 
-import os
-import secrets
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -22,6 +20,7 @@ from autogradviz.log.columns import schema
 from autogradviz.log.encoding import FORMAT, FORMAT_VERSION, Encoder, to_batches
 from autogradviz.log.log import Log
 from autogradviz.log.parts import Parts
+from autogradviz.log.placing import PathLike, beside, put_where_free, require_free
 from autogradviz.log.stored import check
 
 if TYPE_CHECKING:
@@ -32,10 +31,11 @@ if TYPE_CHECKING:
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
 
+_MARK: Final = b"\xff\xff\xff\xff"
+"""What each message of an Arrow stream begins with."""
+
 MANY: Final = 500_000
 """Events that take longer to save without pandas than pandas takes to be imported."""
-
-PathLike: TypeAlias = str | os.PathLike[str]
 
 
 def save(log: Log, path: PathLike) -> None:
@@ -48,13 +48,27 @@ def save(log: Log, path: PathLike) -> None:
     """
     target = Path(path)
     _require_replaceable(target)
-    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
-    try:
-        with partial.open("xb") as file:
-            file.writelines(_stream(log))
+    with beside(target) as partial:
+        _write(log, partial)
         partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+def save_new(log: Log, path: PathLike) -> None:
+    """Write a log to a file where nothing stands, not even a trace of another process.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    target = Path(path)
+    require_free(target)
+    with beside(target) as partial:
+        _write(log, partial)
+        put_where_free(partial, target)
+
+
+def _write(log: Log, path: Path) -> None:
+    with path.open("xb") as file:
+        file.writelines(_stream(log))
 
 
 def _stream(log: Log) -> Iterator[bytes | memoryview]:
@@ -77,18 +91,6 @@ def batches(log: Log) -> Iterator[pa.RecordBatch]:
 
 def _recent(log: Log) -> dict[type[Event], Rows]:
     return {kind: log.recent(kind) for kind in EVENT_TYPES}
-
-
-def require_free(path: PathLike) -> None:
-    """Check that nothing would be lost if a file were written.
-
-    Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
-    """
-    target = Path(path)
-    if target.exists() and not (target.is_file() and target.stat().st_size == 0):
-        message = f"{target} exists already; remove it, or name another file."
-        raise FileExistsAlreadyError(message)
 
 
 def _require_replaceable(target: Path) -> None:
@@ -146,7 +148,7 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
 
 def _read(path: Path) -> bytes:
     """Return the bytes of a file that is a trace of ours, or one older."""
-    content = path.read_bytes()
+    content = _content(path)
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
         metadata = stream.schema.metadata or {}
@@ -172,6 +174,19 @@ def _read(path: Path) -> bytes:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
     return content
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds; of one that cannot be a trace, however large, the beginning.
+
+    A pipe or a device, which may never end, is not read at all.
+    """
+    if path.exists() and not path.is_file():
+        message = f"{path} is not a file."
+        raise NotATraceError(message)
+    with path.open("rb") as file:
+        begun = file.read(len(_MARK))
+        return begun + file.read() if begun == _MARK else begun
 
 
 def _is_readable(found: pa.Schema) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import (
     EVENT_TYPES,
+    EffectRepeated,
     FrameSeen,
     RecorderFailed,
     SourceLineRead,
@@ -32,6 +33,8 @@ _EMPTIED: Final = {
     (FrameSeen, "text"): "",
     (StateChanged, "before"): "…",
     (StateChanged, "after"): "…",
+    (EffectRepeated, "before"): "…",
+    (EffectRepeated, "after"): "…",
     (RecorderFailed, "message"): "…",
 }
 """Fields that quote source or the values of somebody's variables."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from autogradviz.log.columns import to_batch
 from autogradviz.log.encoding import Encoder
-from autogradviz.log.file import require_free
+from autogradviz.log.placing import beside, require_free
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.events import Event
-    from autogradviz.log.file import PathLike
+    from autogradviz.log.placing import PathLike
     from autogradviz.log.rows import Columns
 
 
@@ -35,9 +36,9 @@ class Stream:
         """
         require_free(path)
         self.path = Path(path).absolute()
-        self.file: BinaryIO = self.path.open("wb", buffering=0)
-        self._good = 0  # bytes that are whole batches
         self._encoder = Encoder()
+        self.file = _open_new(self.path, self._encoder.head)
+        self._good = 0  # bytes that are whole batches
         self._put(self._encoder.head)
 
     def write(self, pieces: Iterable[tuple[type[Event], Columns]]) -> None:
@@ -73,3 +74,23 @@ class Stream:
         known, there = os.fstat(self.file.fileno()), self.path.stat()
         if (known.st_ino, known.st_dev) != (there.st_ino, there.st_dev):
             raise FileNotFoundError(errno.ENOENT, "another file took its place", str(self.path))
+        if known.st_size < self._good:
+            raise OSError(errno.EIO, "somebody else cut it off", str(self.path))
+
+
+def _open_new(path: Path, head: bytes) -> BinaryIO:
+    """Open a file that nobody else has: of several processes that begin one at once only one does.
+
+    It has its head when it appears, so that it is never seen empty.
+
+    Raises:
+        FileExistsAlreadyError: another process was faster.
+    """
+    with suppress(OSError), beside(path) as partial, ExitStack() as pending:
+        file = pending.enter_context(partial.open("xb", buffering=0))
+        file.write(head)
+        os.link(partial, path)
+        pending.pop_all()
+        return file
+    require_free(path)  # an empty file is there, or the file system has no links
+    return path.open("wb", buffering=0)

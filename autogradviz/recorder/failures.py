@@ -38,7 +38,7 @@ class Failures:
         if message is None:
             return
         try:
-            warnings.warn(message, AutogradvizWarning, stacklevel=4)
+            warnings.warn(message, AutogradvizWarning, stacklevel=3)
         except AutogradvizWarning:
             if not quiet:
                 raise

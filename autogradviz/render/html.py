@@ -15,6 +15,9 @@ from autogradviz.scene.payload import to_payload
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
+REPORT: Final = '<meta name="generator" content="autogradviz">'
+"""What tells a report from other pages."""
+
 _PAGE: Final = Template("""\
 <!doctype html>
 <html lang="en">
@@ -22,7 +25,7 @@ _PAGE: Final = Template("""\
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="$policy">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="autogradviz">
+$report
 <title>$title</title>
 <style>$style</style>
 <style>$page_style</style>
@@ -77,6 +80,7 @@ def render_html(scene: Scene, *, title: str | None = None, svg: str = "") -> str
     script = read_global_script() + _MOUNT
     return _PAGE.substitute(
         policy=_policy(script),
+        report=REPORT,
         title=html.escape(title or scene.summary.title or "autogradviz"),
         style=read_style(),
         page_style=_PAGE_STYLE,

@@ -2,6 +2,8 @@
 
 import errno
 import gc
+import linecache
+import math
 import os
 import random
 import signal
@@ -346,6 +348,69 @@ def test_another_file_is_never_written_over(tmp_path):
     assert path.read_text() == "precious"
 
 
+def test_a_trace_of_another_process_is_never_written_over(tmp_path):
+    path = tmp_path / "crash.agv"
+    with autogradviz.record() as other:
+        run(2)
+    already = pytest.warns(AutogradvizWarning, match="crash.agv exists already")
+    with already, autogradviz.record(keep_steps=2, path=path):
+        run(4)
+        other.save(path)
+        for _ in train(2):
+            torch.full((1,), math.nan, requires_grad=True).sum().backward()
+    assert autogradviz.load(path) == other
+    path.unlink()
+    with pytest.raises(RuntimeError), already, autogradviz.record(keep_steps=2, path=path) as trace:
+        other.save(path)
+        run(9, fail_at=7)
+    assert autogradviz.load(path) == other
+    assert trace.diagnose()
+
+
+def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "run.agv"
+    first = []
+
+    def link(*names):
+        monkeypatch.undo()
+        first.append(stream.Stream(path))  # another process, just before
+        os.link(*names)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(FileExistsAlreadyError):
+        stream.Stream(path)
+    first[0].close()
+    assert autogradviz.load(path).log.problem.startswith("the recording has no end")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_streamed_file_is_never_seen_empty(tmp_path, monkeypatch):
+    seen = []
+    put = stream.Stream._put
+    monkeypatch.setattr(
+        stream.Stream,
+        "_put",
+        lambda self, content: (seen.append(self.path.stat().st_size), put(self, content)),
+    )
+    stream.Stream(tmp_path / "run.agv").close()
+    assert seen[0] > 0
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_without_links_files_are_begun_too(tmp_path, monkeypatch, there):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for path, options in ((tmp_path / "a.agv", {}), (tmp_path / "b.agv", {"keep_steps": 2})):
+        if there:
+            path.touch()
+        with pytest.raises(RuntimeError), autogradviz.record(path=path, **options):
+            run(9, fail_at=7)
+        assert autogradviz.load(path).log.problem is None
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 class _FullDisk:
     """A file on a disk that is full from some batch on; half of that batch still fits."""
 
@@ -370,6 +435,8 @@ def check_that_training_went_on(trace_of, path=None):
     with pytest.warns(AutogradvizWarning, match="could not record everything .file: ") as warned:
         trace, seen = trace_of()
     assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert "record(path=" in linecache.getline(__file__, warned[0].lineno)
     assert all(map(torch.equal, plain, seen))
     assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
     assert steps_in(trace)[-1] == 7
@@ -485,6 +552,23 @@ def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, replac
     check_that_training_went_on(record)
     assert replaced == path.exists()
     assert not replaced or path.read_text() == "somebody else's"
+
+
+def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_batches):
+    path = tmp_path / "run.agv"
+
+    def record():
+        with autogradviz.record(path=path) as trace:
+            steps = train(8)
+            for _ in range(4):
+                next(steps)
+            os.truncate(path, 0)
+            *_, model = steps
+            return trace, [p.detach().clone() for p in model.parameters()]
+
+    trace = check_that_training_went_on(record)
+    assert "cut it off" in trace.log.of(RecorderFailed)[0].message
+    assert path.stat().st_size == 0
 
 
 KILLED = """

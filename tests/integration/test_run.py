@@ -18,8 +18,7 @@ SCRIPTS = {
         import sys, atexit
         atexit.register(print, "at exit", flush=True)
         print(__name__, __file__, sys.argv, sys.path[0], __spec__, __package__)
-        names = sorted(name for name in globals() if name != "__annotations__")
-        print(sys.modules["__main__"].__dict__ is globals(), names)
+        print(sys.modules["__main__"].__dict__ is globals(), sorted(globals()))
     """,
     "trains": """
         import torch
@@ -30,6 +29,29 @@ SCRIPTS = {
     "exits with 3": "import sys; print('out'); sys.exit(3)",
     "exits with words": "import torch, sys; sys.exit('went wrong')",
     "exits with nothing": "raise SystemExit",
+    "exits with a list": "import sys; sys.exit(['a'])",
+    "exits with a zero that is no integer": "import sys; sys.exit(0.0)",
+    "closes standard error": """
+        import sys, torch
+        x = torch.ones(3, requires_grad=True)
+        x.exp().sum().backward()
+        sys.stderr.close()
+        sys.exit(4)
+    """,
+    "has no standard error": """
+        import sys, torch
+        sys.stderr = None
+        x = torch.ones(3, requires_grad=True)
+        (x.exp().sum() / 0).backward()
+        raise ValueError
+    """,
+    "prints what is no text": """
+        import os, sys
+        print(sys.stdout.errors, sys.stderr.errors)
+        sys.stdout.reconfigure(encoding="ascii")
+        print("\u00e9")
+    """,
+    "looks at its annotations": "print(__annotations__ if '__annotations__' in globals() else 0)",
     "raises": """
         def inner():
             raise ValueError("no")
@@ -62,6 +84,14 @@ SCRIPTS = {
         NAME = "still here"
         threading.Thread(target=late).start()
         raise OSError(2, "gone", "file.txt")
+    """,
+    "goes on where nothing can be recorded": """
+        import sys
+        sys.modules["autogradviz.recorder"] = None  # as with a PyTorch that lacks something
+        import torch
+        x = torch.ones(3, requires_grad=True)
+        x.exp().sum().backward()
+        print(x.grad.tolist())
     """,
     "pickles its own class": """
         import pickle
@@ -184,6 +214,44 @@ def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
         str(tmp_path / "fails.py"),
         os.path.join(os.path.dirname(autogradviz.__file__), "commands", "program.py"),
     }
+
+
+def test_who_asks_whether_torch_is_there_before_importing_it_is_recorded_too(tmp_path):
+    look = "import importlib.util, sys; print(importlib.util.find_spec('torch').name)\n"
+    told = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
+    (tmp_path / "looks.py").write_text(2 * look + FAILING.replace("def loss", told + "def loss"))
+    plain, ran = start("looks.py", cwd=tmp_path), run("looks.py", cwd=tmp_path)
+    assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode)
+    assert "autogradviz: ExpBackward0.result was written" in ran.stderr
+    assert autogradviz.load(tmp_path / "looks.agv").log.of(OpCalled)
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "fails.agv"], ["--within", "*"], ["--all"]])
+def test_a_script_may_change_its_folder(tmp_path, options):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "fails.py").write_text("import os; os.chdir('sub')" + FAILING)
+    plain, seen = start("fails.py", cwd=tmp_path), run("-q", *options, "fails.py", cwd=tmp_path)
+    assert (seen.returncode, seen.stdout) == (plain.returncode, plain.stdout)
+    assert seen.stderr.startswith(plain.stderr)
+    assert "autogradviz: fails.agv (" in seen.stderr
+    assert autogradviz.load(tmp_path / "fails.agv").diagnose()
+    assert not list((tmp_path / "sub").iterdir())
+
+
+def test_of_programs_side_by_side_each_leaves_its_trace(tmp_path):
+    """As the ranks of a distributed training, which fail one after the other."""
+    taken = "__import__('pathlib').Path('fails.agv').write_text('of another process')\n"
+    (tmp_path / "fails.py").write_text(FAILING.replace("loss(torch", taken + "loss(torch"))
+    seen = run("-q", "fails.py", cwd=tmp_path)
+    assert (tmp_path / "fails.agv").read_text() == "of another process"
+    assert "autogradviz: fails-2.agv (" in seen.stderr
+    assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
+    (tmp_path / "fails-2.agv").unlink()
+    (tmp_path / "fails.agv").unlink()
+    (tmp_path / "fails.py").write_text(taken + FAILING)
+    run("-q", "--all", "fails.py", cwd=tmp_path)
+    assert (tmp_path / "fails.agv").read_text() == "of another process"
+    assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
 
 
 def test_what_goes_well_leaves_nothing_unless_asked(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import make_log as m
 import pytest
@@ -185,6 +186,46 @@ def test_the_trace_itself_is_never_written_over(folder, capsys):
     assert capsys.readouterr().err == (
         "autogradviz: x.agv is the trace itself; name another file with -o [autogradviz-error]\n"
     )
+
+
+@pytest.mark.parametrize("command", ["svg", "html"])
+@pytest.mark.parametrize("precious", ["print('my program')\n", "a trace", "the other command's"])
+def test_a_picture_or_report_replaces_its_like_alone(folder, capsys, command, precious):
+    path, out = save(folder / "x.agv"), folder / "out"
+    assert run(command, path, "-o", out) == run(command, path, "-o", out) == 0
+    assert not list(folder.glob(".*"))
+    out.unlink()
+    if precious == "a trace":
+        save(out)
+    elif precious == "the other command's":
+        run("html" if command == "svg" else "svg", path, "-o", out)
+    else:
+        out.write_text(precious)
+    before = out.read_bytes()
+    assert run(command, path, "-o", out) == 2
+    assert out.read_bytes() == before
+    assert "out exists already" in capsys.readouterr().err
+
+
+def test_a_report_that_fails_in_the_middle_leaves_the_old_one(folder, monkeypatch):
+    trace = autogradviz.load(save(folder / "x.agv"))
+    trace.html("report.html")
+    before = (folder / "report.html").read_bytes()
+    monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trace.html("report.html")
+    assert (folder / "report.html").read_bytes() == before
+    assert not list(folder.glob(".*"))
+
+
+def test_a_picture_can_be_written_to_a_device_and_through_a_link(folder):
+    view = autogradviz.load(save(folder / "x.agv")).graph()
+    view.svg(os.devnull)
+    (folder / "link.svg").symlink_to(folder / "real.svg")
+    for _ in range(2):
+        view.svg("link.svg")
+    assert (folder / "link.svg").is_symlink()
+    assert (folder / "real.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize("command", ["show", "diagnose", "svg", "html"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -218,6 +219,20 @@ def test_other_columns_are_refused(tmp_path):
     write_stream(path, {"kind": pa.string()}, str(FORMAT_VERSION))
     with pytest.raises(NotATraceError, match="its columns are not those of a trace"):
         load(path)
+
+
+def test_a_pipe_or_a_device_is_refused_without_being_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(NotATraceError, match="is not a file"):
+            load(path)
+
+
+def test_of_a_large_file_that_is_no_trace_only_the_beginning_is_read(tmp_path):
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(2**43)  # takes no room on the disk, and would take 8 TB of memory
+    with pytest.raises(NotATraceError, match="is not an autogradviz trace"):
+        load(tmp_path / "zeros")
 
 
 def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):

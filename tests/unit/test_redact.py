@@ -3,9 +3,15 @@
 import make_log as m
 import pytest
 
-from autogradviz.events import ErrorRaised, FrameSeen, SourceLineRead
+from autogradviz.events import (
+    EffectRepeated,
+    ErrorRaised,
+    FrameSeen,
+    SourceLineRead,
+    StateChanged,
+)
 from autogradviz.log import load
-from autogradviz.log.redact import without_folders
+from autogradviz.log.redact import redact, without_folders
 from autogradviz.trace import Trace
 
 SECRET = "password = 'hunter2'"
@@ -39,6 +45,12 @@ def test_a_redacted_file_holds_no_source_and_no_folder(trace, tmp_path):
     assert {frame.filename for frame in log.of(FrameSeen)} == {"train.py"}
     assert {frame.text for frame in log.of(FrameSeen)} == {""}
     assert log.of(ErrorRaised)[0].message == "modified by an inplace operation; see log.txt"
+
+
+@pytest.mark.parametrize("kind", [StateChanged, EffectRepeated])
+def test_values_of_variables_are_left_out(kind):
+    told = m.fact(kind, state_name="os.environ['TOKEN']", before="None", after="'hunter2'")
+    assert "hunter2" not in str(redact(m.make_log(told)).of(kind))
 
 
 def test_findings_still_name_their_lines(trace):

@@ -18,7 +18,7 @@ import torch
 
 from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.events import NormRead, field_names
-from autogradviz.log import save
+from autogradviz.log import save_new
 from autogradviz.recorder.operators.values import below_autograd, readable
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LossWatch:
         recorder = self._recorder
         recorder.leaves.read()  # so that the trace says what is not finite
         try:
-            save(recorder.held(), self._path)
+            save_new(recorder.held(), self._path)
         except (OSError, AutogradvizError) as error:
             recorder.fail("file", error)
             return

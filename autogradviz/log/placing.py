@@ -1,0 +1,88 @@
+"""Where files are put: each appears whole, and none takes another's place by mistake."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.errors import FileExistsAlreadyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_BEGINNING: Final = 4_096
+"""Bytes in which a file says what it is."""
+
+
+def require_free(path: PathLike) -> None:
+    """Check that nothing would be lost if a file were written.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    target = Path(path)
+    if target.exists() and not (target.is_file() and target.stat().st_size == 0):
+        message = f"{target} exists already; remove it, or name another file."
+        raise FileExistsAlreadyError(message)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Yield a name in a file's folder, to write there what is then given the file's own name.
+
+    What goes wrong is told of the file that was asked for.
+    """
+    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
+    try:
+        yield partial
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = str(target)
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def put_where_free(partial: Path, target: Path) -> None:
+    """Give a file its name, unless another process has put something there meanwhile.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    try:
+        os.link(partial, target)
+    except OSError:  # an empty file is there, or the file system has no links
+        require_free(target)
+        partial.replace(target)
+
+
+def write_over_own(path: PathLike, text: str, mark: str) -> None:
+    """Write text to a file, which appears whole or not at all.
+
+    Args:
+        path: where to write; a device or a pipe is written to as it is.
+        text: what to write.
+        mark: what a file has in its beginning that may be replaced.
+
+    Raises:
+        FileExistsAlreadyError: if something else stands there.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    if target.exists() and mark.encode() not in _beginning(target):
+        require_free(target)
+    with beside(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target.resolve())
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_BEGINNING)
