@@ -186,7 +186,10 @@ def _content(path: Path) -> bytes:
         raise NotATraceError(message)
     with path.open("rb") as file:
         begun = file.read(len(_MARK))
-        return begun + file.read() if begun == _MARK else begun
+        if begun != _MARK:
+            return begun
+        file.seek(0)  # one read, so that the content is in memory once
+        return file.read()
 
 
 def _is_readable(found: pa.Schema) -> bool:

@@ -73,6 +73,8 @@ def write_over_own(path: PathLike, text: str, mark: str) -> None:
         FileExistsAlreadyError: if something else stands there.
     """
     target = Path(path)
+    if target.is_symlink():  # which stays, and may lead to another file system
+        target = target.resolve()
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
         return
@@ -80,7 +82,7 @@ def write_over_own(path: PathLike, text: str, mark: str) -> None:
         require_free(target)
     with beside(target) as partial:
         partial.write_text(text, encoding="utf-8")
-        partial.replace(target.resolve())
+        partial.replace(target)
 
 
 def _beginning(path: Path) -> bytes:
