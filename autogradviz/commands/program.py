@@ -221,6 +221,13 @@ def outermost_frame() -> int:
 # --- when torch comes -------------------------------------------------------------------------
 
 
+def is_success(error: BaseException) -> bool:
+    """Return whether Python gives the exit code 0: any object may be what a program exits with."""
+    if not isinstance(error, SystemExit):
+        return False
+    return error.code is None or (isinstance(error.code, int) and error.code == 0)
+
+
 class WhenImported:
     """Calls a function once, as soon as a module has been imported; leaves nothing behind.
 

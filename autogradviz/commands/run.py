@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.commands.numbers import span, whole_number
 from autogradviz.commands.program import (
     WhenImported,
+    is_success,
     outermost_frame,
     read_program,
     run_as_main,
@@ -93,6 +94,8 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
         return words, []
     place = 1
     while place < len(words) and words[place].startswith("-"):
+        if words[place] == "--":
+            return words[:place], words[place + 1 :]
         if words[place] == "-m":
             named = place + 1 < len(words)
             return (words[:place], words[place:]) if named else (words[:1], [])
@@ -117,7 +120,7 @@ def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
         session.waiting.remove()
         return _complain(str(error))
     except BaseException as error:
-        session.close(error, failed=not _is_success(error))
+        session.close(error, failed=not is_success(error))
         if isinstance(error, SystemExit):  # Python shows nothing of it
             session.report()
         else:
@@ -126,13 +129,6 @@ def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
     session.close(None, failed=False)
     session.report()
     return 0
-
-
-def _is_success(error: BaseException) -> bool:
-    """Return whether Python gives the exit code 0: any object may be what a program exits with."""
-    if not isinstance(error, SystemExit):
-        return False
-    return error.code is None or (isinstance(error.code, int) and error.code == 0)
 
 
 class _Session:

@@ -194,6 +194,12 @@ def test_a_folder_with_a_main_is_run(tmp_path):
     assert run("-q", "app", "1", cwd=tmp_path).stdout == start("app", "1", cwd=tmp_path).stdout
 
 
+def test_the_program_may_stand_behind_two_dashes(tmp_path):
+    (tmp_path / "says.py").write_text("import sys; print(sys.argv)")
+    seen = run("-q", "--", "says.py", "--", "-q", cwd=tmp_path)
+    assert seen.stdout == start("says.py", "--", "-q", cwd=tmp_path).stdout
+
+
 def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
     (tmp_path / "fails.py").write_text(FAILING)
     plain = start("fails.py", cwd=tmp_path)
