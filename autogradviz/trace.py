@@ -268,7 +268,8 @@ class Trace:
         """Write the trace in another program's format.
 
         Args:
-            path: where to write; the end of the name asks for a format.
+            path: where to write; the end of the name asks for a format. An older export of that
+                format there is replaced, nothing else is.
             format: "parquet" or "sqlite" (all events), "perfetto" (the timeline; needs the extra
                 of that name), "model-explorer", "graphml" or "dot" (the graph).
             redact: leave source text and absolute paths out.

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.export import FORMATS
+from autogradviz.export import FORMATS, export
 from autogradviz.log import require_free
 from autogradviz.render.text import megabytes
 from autogradviz.trace import load
@@ -33,5 +33,7 @@ def _export(options: argparse.Namespace) -> None:
     target: Path = options.output or Path(options.trace.stem + FORMATS[options.format][1][0])
     if not options.force:
         require_free(target)
-    load(options.trace).export(target, options.format, redact=options.redact)
+    trace = load(options.trace)
+    model = (trace.redacted() if options.redact else trace).model
+    export(model, target, options.format, force=options.force)
     sys.stdout.write(f"{target} ({megabytes(target.stat().st_size)})\n")

@@ -146,8 +146,8 @@ run_as_main(Program("absent.py", (), module=False))
         slug="file-exists",
         title="Something stands where a file was to be written",
         means="""A trace is never written over a file that is not a trace, a report only over a
-        report, a picture only over a picture; a trace that is written while it is recorded, or
-        when a training fails, is never written over anything.""",
+        report, a picture or an export only over an older one; a trace that is written while it is
+        recorded, or when a training fails, is never written over anything.""",
         happens="""A training is run again with the same record(path=...).""",
         fix="""Name another file, or remove the old one.""",
         example="""

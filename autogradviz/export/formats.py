@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.errors import UnknownFormatError
 from autogradviz.export.graph import write_dot, write_graphml, write_model_explorer
 from autogradviz.export.perfetto import write_perfetto
-from autogradviz.export.tables import write_parquet, write_sqlite
-from autogradviz.log import beside
+from autogradviz.export.tables import SQLITE_ID, write_parquet, write_sqlite
+from autogradviz.log import beside, require_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,43 +17,53 @@ if TYPE_CHECKING:
     from autogradviz.log import PathLike
     from autogradviz.model import Model
 
-FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...]]]] = {
-    "parquet": (write_parquet, (".parquet",)),
-    "sqlite": (write_sqlite, (".sqlite", ".sqlite3", ".db")),
-    "perfetto": (write_perfetto, (".pftrace", ".perfetto-trace")),
-    "model-explorer": (write_model_explorer, (".json",)),
-    "graphml": (write_graphml, (".graphml",)),
-    "dot": (write_dot, (".dot", ".gv")),
+FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...], bytes]]] = {
+    "parquet": (write_parquet, (".parquet",), b"autogradviz-trace"),
+    "sqlite": (write_sqlite, (".sqlite", ".sqlite3", ".db"), SQLITE_ID),
+    "perfetto": (write_perfetto, (".pftrace", ".perfetto-trace"), b"autogradviz"),
+    "model-explorer": (write_model_explorer, (".json",), b'", "graphs": [{"id": "'),
+    "graphml": (write_graphml, (".graphml",), b"<graphml"),
+    "dot": (write_dot, (".dot", ".gv"), b"digraph autograd {"),
 }
-"""What writes each format, and the ends of files' names that ask for it."""
+"""What writes each format, the ends of files' names that ask for it, and what such a file holds."""
 
 
-def export(model: Model, path: PathLike, format: str | None = None) -> None:  # noqa: A002
+def export(
+    model: Model,
+    path: PathLike,
+    format: str | None = None,  # noqa: A002
+    *,
+    force: bool = False,
+) -> None:
     """Write a recording in another program's format; the file appears whole or not at all.
 
     Args:
         model: what was recorded.
         path: where to write.
         format: one of ``FORMATS``; by default the one that the end of the name asks for.
+        force: replace whatever stands there, not only an older export of that format.
 
     Raises:
+        FileExistsAlreadyError: something else stands there.
         UnknownFormatError: there is no such format, or the name asks for none.
         MissingExtraError: a package that the format needs is not installed.
     """
     target = Path(path)
-    write = FORMATS[format or _format_of(target)][0] if format in {None, *FORMATS} else None
-    if write is None:
+    if format not in {None, *FORMATS}:
         message = f"{format!r} is none of the formats {', '.join(FORMATS)}."
         raise UnknownFormatError(message)
+    write, _, mark = FORMATS[format or _format_of(target)]
+    if not force:
+        require_own(target, mark)
     with beside(target) as partial:
         write(model, partial)
         partial.replace(target)
 
 
 def _format_of(path: Path) -> str:
-    for name, (_, ends) in FORMATS.items():
+    for name, (_, ends, _) in FORMATS.items():
         if path.name.lower().endswith(ends):
             return name
-    known = ", ".join(end for _, ends in FORMATS.values() for end in ends)
+    known = ", ".join(end for _, ends, _ in FORMATS.values() for end in ends)
     message = f"{path.name} does not say its format: end the name with one of {known}, or name one."
     raise UnknownFormatError(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from autogradviz.model import Model
 
 
+SQLITE_ID: Final = b"AGvz"
+"""What a database of ours has as its application's number, in the header of the file."""
+
+
 def write_parquet(model: Model, path: Path) -> None:
     """Write the columns of the ``.agv`` file: the kind of event, then every field once."""
     with pyarrow.parquet.ParquetWriter(path, described_schema(), compression="zstd") as file:
@@ -29,6 +33,7 @@ def write_parquet(model: Model, path: Path) -> None:
 def write_sqlite(model: Model, path: Path) -> None:
     """Write a table for each kind of event; lists are JSON text, booleans 0 and 1."""
     with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"PRAGMA application_id = {int.from_bytes(SQLITE_ID, 'big')}")
         for kind in EVENT_TYPES:
             rows = model.log.rows(kind)
             if not rows:

@@ -3,7 +3,7 @@
 from autogradviz.log.encoding import FORMAT_VERSION, described_schema, write_options
 from autogradviz.log.file import batches, columns_of, load, save, save_new
 from autogradviz.log.log import Log
-from autogradviz.log.placing import PathLike, beside, require_free, write_over_own
+from autogradviz.log.placing import PathLike, beside, require_free, require_own, write_over_own
 from autogradviz.log.redact import redact
 from autogradviz.log.rows import Row
 from autogradviz.log.stream import Stream
@@ -22,6 +22,7 @@ __all__ = [
     "load",
     "redact",
     "require_free",
+    "require_own",
     "save",
     "save_new",
     "within",

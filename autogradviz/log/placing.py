@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_BEGINNING: Final = 4_096
-"""Bytes in which a file says what it is."""
+_ENDS: Final = 16_384
+"""Bytes at either end of a file in which it says what it is."""
 
 
 def require_free(path: PathLike) -> None:
@@ -61,6 +61,25 @@ def put_where_free(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
+def require_own(target: Path, mark: bytes) -> None:
+    """Check that nothing but a file of ours would be replaced.
+
+    Args:
+        target: where a file is to be written.
+        mark: what a file of ours of that kind holds near its beginning or its end.
+
+    Raises:
+        FileExistsAlreadyError: if something else stands there that is not an empty file.
+    """
+    if target.is_file():
+        with target.open("rb") as file:
+            first = file.read(_ENDS)
+            file.seek(max(target.stat().st_size - _ENDS, 0))
+            if mark in first or mark in file.read(_ENDS):
+                return
+    require_free(target)
+
+
 def write_over_own(path: PathLike, text: str, mark: str) -> None:
     """Write text to a file, which appears whole or not at all.
 
@@ -78,13 +97,7 @@ def write_over_own(path: PathLike, text: str, mark: str) -> None:
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
         return
-    if target.exists() and mark.encode() not in _beginning(target):
-        require_free(target)
+    require_own(target, mark.encode())
     with beside(target) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
-
-
-def _beginning(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_BEGINNING)

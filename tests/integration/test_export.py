@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.cli import main
-from autogradviz.errors import MissingExtraError, UnknownFormatError
+from autogradviz.errors import FileExistsAlreadyError, MissingExtraError, UnknownFormatError
 from autogradviz.events import OpCalled
 
 
@@ -181,6 +181,35 @@ def test_unknown_formats_are_refused(trace, tmp_path, name, asked):
     with pytest.raises(UnknownFormatError):
         trace.export(tmp_path / name, asked)
     assert list(tmp_path.iterdir()) == []
+
+
+def somebodys(path):
+    """Write what somebody may have under a name that an export would take."""
+    if path.suffix == ".sqlite":
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE autogradviz (a)")
+    elif path.suffix == ".parquet":
+        pd.DataFrame({"a": [1, 2]}).to_parquet(path)
+    else:
+        path.write_text('\n{"graphs": "digraph {} graphml"}')
+
+
+@pytest.mark.parametrize("end", ["parquet", "sqlite", "pftrace", "json", "graphml", "dot"])
+def test_an_export_replaces_an_older_one_and_nothing_else(trace, tmp_path, end):
+    path = tmp_path / f"x.{end}"
+    path.touch()
+    trace.export(path)  # over an empty file
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes())
+    trace.export(path)
+    assert path.stat().st_size == whole > 0
+    path.unlink()
+    somebodys(path)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsAlreadyError):
+        trace.export(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_the_command_exports(trace, tmp_path, monkeypatch, capsys):
