@@ -188,7 +188,7 @@ import autogradviz
 
 with autogradviz.record() as trace:
     pass
-with mock.patch.dict(sys.modules, {"perfetto": None}):
+with mock.patch.dict(sys.modules, {"perfetto.trace_builder.proto_builder": None}):
     trace.export("step.pftrace")
 """,
     ),
