@@ -54,7 +54,7 @@ def export(
         raise UnknownFormatError(message)
     write, _, mark = FORMATS[format or _format_of(target)]
     if not force:
-        require_own(target, mark)
+        require_own(target, mark, at_end=write is write_parquet)
     with beside(target) as partial:
         write(model, partial)
         partial.replace(target)

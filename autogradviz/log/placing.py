@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_ENDS: Final = 16_384
-"""Bytes at either end of a file in which it says what it is."""
+_BEGINNING: Final = 4_096
+_END: Final = 16_384
+"""Bytes in which a file says what it is."""
 
 
 def require_free(path: PathLike) -> None:
@@ -61,21 +62,22 @@ def put_where_free(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def require_own(target: Path, mark: bytes) -> None:
+def require_own(target: Path, mark: bytes, *, at_end: bool = False) -> None:
     """Check that nothing but a file of ours would be replaced.
 
     Args:
         target: where a file is to be written.
-        mark: what a file of ours of that kind holds near its beginning or its end.
+        mark: what a file of ours of that kind holds near its beginning.
+        at_end: it stands near the end, as in Parquet.
 
     Raises:
         FileExistsAlreadyError: if something else stands there that is not an empty file.
     """
     if target.is_file():
         with target.open("rb") as file:
-            first = file.read(_ENDS)
-            file.seek(max(target.stat().st_size - _ENDS, 0))
-            if mark in first or mark in file.read(_ENDS):
+            if at_end:
+                file.seek(max(target.stat().st_size - _END, 0))
+            if mark in file.read(_END if at_end else _BEGINNING):
                 return
     require_free(target)
 

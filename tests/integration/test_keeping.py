@@ -534,22 +534,27 @@ def test_a_file_system_that_becomes_read_only_leaves_training_alone(
     assert torn.log.problem.startswith("the recording has no end")
 
 
+def trained_while(path, harm):
+    """Record a training to a file that somebody harms in the middle."""
+    with autogradviz.record(path=path) as trace:
+        steps = train(8)
+        for _ in range(4):
+            next(steps)
+        harm()
+        *_, model = steps
+        return trace, [p.detach().clone() for p in model.parameters()]
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, replaced):
     path = tmp_path / "run.agv"
 
-    def record():
-        with autogradviz.record(path=path) as trace:
-            steps = train(8)
-            for _ in range(4):
-                next(steps)
-            path.unlink()
-            if replaced:
-                path.write_text("somebody else's")
-            *_, model = steps
-            return trace, [p.detach().clone() for p in model.parameters()]
+    def take_away():
+        path.unlink()
+        if replaced:
+            path.write_text("somebody else's")
 
-    check_that_training_went_on(record)
+    check_that_training_went_on(lambda: trained_while(path, take_away))
     assert replaced == path.exists()
     assert not replaced or path.read_text() == "somebody else's"
 
@@ -557,16 +562,7 @@ def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, replac
 def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_batches):
     path = tmp_path / "run.agv"
 
-    def record():
-        with autogradviz.record(path=path) as trace:
-            steps = train(8)
-            for _ in range(4):
-                next(steps)
-            os.truncate(path, 0)
-            *_, model = steps
-            return trace, [p.detach().clone() for p in model.parameters()]
-
-    trace = check_that_training_went_on(record)
+    trace = check_that_training_went_on(lambda: trained_while(path, lambda: os.truncate(path, 0)))
     assert "cut it off" in trace.log.of(RecorderFailed)[0].message
     assert path.stat().st_size == 0
 
