@@ -19,6 +19,7 @@ from small_net import Net
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
 from autogradviz.events import (
+    BackwardStarted,
     NodeSeen,
     OpCalled,
     RecorderFailed,
@@ -76,6 +77,33 @@ def test_without_an_optimizer_a_backward_ends_a_step():
     ops = [op.op for op in trace.log.of(OpCalled) if first.end_seq <= op.seq < second.end_seq]
     assert ops[0] == "aten.exp.default"
     assert ops.count("aten.exp.default") == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"ops": False}, {"values": True}], ids=str)
+def test_gradients_accumulated_before_an_optimizer_steps_are_of_its_step(options):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with autogradviz.record(**options) as trace:
+        for turn in range(8):
+            model(torch.ones(2, 3)).sum().backward()
+            if turn % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+    backwards = [event.seq for event in trace.log.of(BackwardStarted)]
+    ends = [event.end_seq for event in trace.log.of(StepEnded)]
+    assert [sum(seq < end for seq in backwards) for end in ends] == [4, 8]
+
+
+@pytest.mark.parametrize("cleared", ["none", "zeroed", "nobody's"])
+def test_gradients_that_wait_for_no_optimizer_end_a_step_each(cleared):
+    model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD((other if cleared == "nobody's" else model).parameters())
+    with autogradviz.record() as trace:
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            if cleared != "nobody's":
+                optimizer.zero_grad(set_to_none=cleared == "none")
+    assert steps_in(trace) == [0, 1]  # the last one is told of when the next begins
 
 
 def test_optimizers_one_after_the_other_end_one_step():

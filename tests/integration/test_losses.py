@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,6 +83,22 @@ def test_a_last_loss_is_seen_too_where_no_optimizer_ends_its_step(tmp_path):
     _, _, warned, _ = record(path, 5, bad={4}, with_optimizer=False)
     assert warned == [f"a loss is not finite; the last steps are in {path}"]
     assert [finding.slug for finding in autogradviz.load(path).diagnose()] == ["not-finite"]
+
+
+@pytest.mark.parametrize("with_optimizer", [True, False])
+def test_the_warning_names_the_users_own_line(tmp_path, with_optimizer):
+    x = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([x])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with autogradviz.record(keep_steps=2, path=tmp_path / "nan.agv"):
+            (x * math.nan).sum().backward()
+            if with_optimizer:
+                optimizer.step()
+    (warning,) = warned
+    assert warning.filename == __file__
+    line = Path(__file__).read_text().splitlines()[warning.lineno - 1].strip()
+    assert line.startswith("optimizer.step()" if with_optimizer else "with autogradviz.record(")
 
 
 def test_what_was_written_first_stays_when_an_exception_follows(tmp_path):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NormRead, RequiresGradChanged
+from autogradviz.events import NO_ID, NormRead, RequiresGradChanged
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.operators.values import below_autograd, readable
@@ -58,6 +58,7 @@ class LeafTable:
         self._losses: list[Read] = []
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self._read_last = NO_ID  # the last of them, when they were read
 
     def met(self, tensor_id: int, leaf: torch.Tensor) -> None:
         """Know a leaf from now on."""
@@ -136,7 +137,13 @@ class LeafTable:
                     checked = norm if isfinite(norm) else _checked(norm, tensor)
                     tell(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
+        self._read_last = next(reversed(self.reached), self._read_last)
         self.reached.clear()
+
+    def newest(self) -> torch.Tensor | None:
+        """Return the leaf that a backward reached last, if it lives."""
+        reference = self._leaves.get(next(reversed(self.reached), self._read_last))
+        return None if reference is None else reference()
 
     def forget(self) -> None:
         """Let go of leaves that have died, and of all but the newest losses."""

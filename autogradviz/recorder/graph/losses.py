@@ -9,6 +9,7 @@ infinite gradients are everyday where losses are scaled.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from contextlib import suppress
@@ -20,6 +21,7 @@ from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.events import NormRead, field_names
 from autogradviz.log import save_new
 from autogradviz.recorder.operators.values import below_autograd, readable
+from autogradviz.recorder.tables.stacks import is_library
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,4 +113,12 @@ def warn_of_loss(loss: str, path: Path) -> None:
     """Say that a loss is not finite, and where the trace is; a strict filter ends no step."""
     message = f"{loss} is not finite; the last steps are in {path}"
     with suppress(AutogradvizWarning):
-        warnings.warn(message, AutogradvizWarning, stacklevel=2)
+        warnings.warn(message, AutogradvizWarning, stacklevel=_level_of_user())
+
+
+def _level_of_user() -> int:
+    """Return how far above its caller the nearest line of the user's own code is."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - the same in every CPython
+    while is_library(frame.f_code.co_filename) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level

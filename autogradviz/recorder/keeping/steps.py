@@ -4,22 +4,33 @@ A step ends when an optimizer has stepped. Optimizers that step one after the ot
 backward between them, end one step together; those that step in hooks, while backward runs, end
 it with the backward. Until the first optimizer steps, and in programs that use none, each
 outermost backward is a step; it is told of when the next one begins.
+
+NOTE [ Gradients that wait for an optimizer ]
+Who accumulates gradients runs several backwards before the first optimizer steps, and they are one
+step. What tells them from a program without an optimizer: the gradients of the last backward are
+still there as it left them, neither cleared nor zeroed, and some optimizer holds their leaf. An
+optimizer may be older than the recording, so the collector is asked for it, once a recording.
 """
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from torch.optim.optimizer import register_optimizer_step_post_hook
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from autogradviz.events import StepEnded
 from autogradviz.recorder.dynamo import hidden
+from autogradviz.recorder.tables.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from autogradviz.recorder.recorder import Recorder
+
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 
 
 class StepTable:
@@ -32,13 +43,16 @@ class StepTable:
         self._worked = False  # a backward ran since the last step
         self._stepped_inside = False
         self._backward_end: int | None = None
+        # See NOTE [ Gradients that wait for an optimizer ]
+        self._left: tuple[int, int] | None = None
+        self._is_waited_for: bool | None = None
         self.count = 0
         self.listeners: list[Callable[[int], None]] = []
         """Called with the number of the first event after a step."""
 
     def backward_began(self) -> None:
         """Note that an outermost backward begins."""
-        if self._backward_end is not None and not self._by_optimizer:
+        if self._backward_end is not None and not self._by_optimizer and not self._accumulates():
             self._end(self._backward_end)
         self._backward_end = None
         self._in_backward = True
@@ -51,6 +65,8 @@ class StepTable:
         if self._stepped_inside:
             self._stepped_inside = False
             self._end()
+        if not self._by_optimizer:
+            self._left = self._newest_gradient()
 
     def optimizer_stepped(self) -> None:
         """Note that an optimizer stepped."""
@@ -59,6 +75,22 @@ class StepTable:
             self._stepped_inside = True
         elif self._worked:
             self._end()
+
+    def _accumulates(self) -> bool:
+        """Return whether the last backward's gradients wait for more before an optimizer steps."""
+        if self._left is None or self._left != self._newest_gradient():
+            return False
+        if self._is_waited_for is None:
+            leaf = self._recorder.leaves.newest()
+            self._is_waited_for = leaf is not None and _is_optimized(leaf)
+        return self._is_waited_for
+
+    def _newest_gradient(self) -> tuple[int, int] | None:
+        """Return which gradient was accumulated last, and its version; None where there is none."""
+        with _NoFunctions():
+            leaf = self._recorder.leaves.newest()
+            gradient = None if leaf is None else leaf.grad
+            return None if gradient is None else (id(gradient), version_of(gradient))
 
     def _end(self, end_seq: int | None = None) -> None:
         """Tell of a step that ended now, or at an earlier event."""
@@ -69,6 +101,16 @@ class StepTable:
         self.count += 1
         for listener in self.listeners:
             listener(end_seq)
+
+
+def _is_optimized(leaf: torch.Tensor) -> bool:
+    """Return whether any optimizer of this process holds a leaf."""
+    for found in gc.get_objects():
+        if Optimizer in type(found).__mro__:
+            for group in vars(found).get("param_groups", ()):
+                if any(leaf is parameter for parameter in group["params"]):
+                    return True
+    return False
 
 
 _listeners: list[Callable[[], None]] = []
