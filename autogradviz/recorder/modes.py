@@ -22,19 +22,8 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
 
-# no_grad throws its switch through set_grad_enabled.
-_METHODS: Final = (
-    (set_grad_enabled, "__init__"),
-    (set_grad_enabled, "__call__"),
-    (set_grad_enabled, "__enter__"),
-    (set_grad_enabled, "__exit__"),
-    (enable_grad, "__enter__"),
-    (enable_grad, "__exit__"),
-    (inference_mode, "__enter__"),
-    (inference_mode, "__exit__"),
-    (torch.autocast, "__enter__"),
-    (torch.autocast, "__exit__"),
-)
+    Read = Callable[[], dict[str, str]]
+
 _DEVICES: Final = ("cpu", "cuda")
 _USUAL: Final = {
     "grad": "on",
@@ -44,12 +33,14 @@ _USUAL: Final = {
 }
 
 
+def _grad() -> dict[str, str]:
+    """Return where this thread's switch of gradients stands."""
+    return {"grad": _word(torch.is_grad_enabled())}
+
+
 def _modes() -> dict[str, str]:
     """Return where this thread's switches stand."""
-    found = {
-        "grad": _word(torch.is_grad_enabled()),
-        "inference": _word(torch.is_inference_mode_enabled()),
-    }
+    found = {**_grad(), "inference": _word(torch.is_inference_mode_enabled())}
     for device in _DEVICES:
         on = torch.is_autocast_enabled(device)
         dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else "off"
@@ -62,15 +53,31 @@ def _word(on: bool) -> str:  # noqa: FBT001 - what is put into words
     return "on" if on else "off"
 
 
-def _tell(recorder: Recorder, before: dict[str, str], depth: int | None) -> None:
+# What each call can throw: no_grad throws its switch through set_grad_enabled.
+_METHODS: Final = (
+    (set_grad_enabled, "__init__", _grad),
+    (set_grad_enabled, "__call__", _grad),
+    (set_grad_enabled, "__enter__", _grad),
+    (set_grad_enabled, "__exit__", _grad),
+    (enable_grad, "__enter__", _grad),
+    (enable_grad, "__exit__", _grad),
+    (inference_mode, "__enter__", _modes),
+    (inference_mode, "__exit__", _modes),
+    (torch.autocast, "__enter__", _modes),
+    (torch.autocast, "__exit__", _modes),
+)
+
+
+def _tell(recorder: Recorder, read: Read, before: dict[str, str], depth: int | None) -> None:
     """Record which switches one call threw.
 
     Args:
         recorder: who records.
+        read: tells where they stand.
         before: where they stood before the call.
         depth: frames between here and the line that called; None where none did.
     """
-    now = _modes()
+    now = read()
     if before == now:
         return
     with_stack = depth is not None and recorder.with_stacks
@@ -83,25 +90,25 @@ def _tell(recorder: Recorder, before: dict[str, str], depth: int | None) -> None
 @contextmanager
 def observe_modes(recorder: Recorder) -> Iterator[None]:
     """Record switches that are thrown while the context is open."""
-    recorder.guarded("modes", _tell, recorder, _USUAL, None)
-    originals = [(owner, name, owner.__dict__[name]) for owner, name in _METHODS]
+    recorder.guarded("modes", _tell, recorder, _modes, _USUAL, None)
+    originals = [(owner, name, owner.__dict__[name], read) for owner, name, read in _METHODS]
     try:
-        for owner, name, original in originals:
-            setattr(owner, name, _watched(recorder, original))
+        for owner, name, original, read in originals:
+            setattr(owner, name, _watched(recorder, original, read))
         yield
     finally:
-        for owner, name, original in originals:
+        for owner, name, original, _ in originals:
             setattr(owner, name, original)
 
 
-def _watched(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+def _watched(recorder: Recorder, original: Callable[..., Any], read: Read) -> Callable[..., Any]:
     @transparent
     def throw(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = recorder.guarded("modes", _modes)
+        before = recorder.guarded("modes", read)
         try:
             return original(self, *args, **kwargs)
         finally:
             if before is not None:
-                recorder.guarded("modes", _tell, recorder, before, 3)
+                recorder.guarded("modes", _tell, recorder, read, before, 3)
 
     return functools.wraps(original)(throw)
