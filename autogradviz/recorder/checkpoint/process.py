@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 import threading
@@ -16,6 +17,8 @@ from autogradviz.recorder.checkpoint.contents import digest
 
 _function_modes = torch.overrides._get_current_function_mode_stack  # noqa: SLF001
 _OUR_OWN_AND_CHECKPOINTS = ("autogradviz.", "torch.utils.checkpoint")
+_MT19937_NBYTES = 4 * (624 + 1)
+"""What NumPy's struct of a Mersenne Twister holds: its words, and the place of the next one."""
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
@@ -23,7 +26,7 @@ def surroundings() -> dict[str, tuple[str, str]]:
     """Return what surrounds a run, by name: kind and text."""
     matmul = torch.backends.cuda.matmul
     state = {
-        "python random": ("random", f"state {digest(repr(random.getstate()).encode())}"),
+        "python random": ("random", f"state {hash(random.getstate()) & 0xFFFFFFFF:08x}"),
         "torch function modes": ("context", _names(_function_modes())),
         "torch dispatch modes": ("context", _names(_get_current_dispatch_mode_stack())),
         "attention backends": ("context", _attention_backends()),
@@ -41,12 +44,18 @@ def surroundings() -> dict[str, tuple[str, str]]:
         "module hooks": ("context", _global_hooks()),
         "thread": ("thread", threading.current_thread().name),
     }
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        kept = numpy.random.get_state(legacy=False)["state"]
-        text = digest(kept["key"].tobytes() + str(kept["pos"]).encode())
-        state["numpy random"] = ("random", f"state {text}")
+        state["numpy random"] = ("random", f"state {digest(_numpy_state(numpy))}")
     return state
+
+
+def _numpy_state(numpy: Any) -> bytes:
+    """Return the state of NumPy's global generator; asking NumPy copies it number by number."""
+    generator = numpy.random.mtrand._rand._bit_generator  # noqa: SLF001 - its public name is of NumPy 1.24
+    if type(generator).__name__ == "MT19937":
+        return ctypes.string_at(generator.ctypes.state_address, _MT19937_NBYTES)
+    return repr(generator.state).encode()
 
 
 def _on(flag: object) -> str:

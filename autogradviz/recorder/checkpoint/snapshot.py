@@ -47,8 +47,9 @@ _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local
 _WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
 _MODULE_INTERNALS: Final = frozenset(
-    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
-)
+    name for name in vars(torch.nn.Module()) if name[0] == "_" and not name.endswith("_hooks")
+) | {"_compiled_call_impl"}
+"""What every module keeps of its own: tables that are looked into by themselves, how hooks run."""
 
 
 class Snapshot:
@@ -108,7 +109,8 @@ class Snapshot:
             if name in _MODULE_INTERNALS:
                 continue
             if name.endswith("_hooks"):
-                self._hooks(f"{path}.{name}", child, depth)
+                if child:
+                    self._hooks(f"{path}.{name}", child, depth)
             elif not name.startswith("_") or name[1:2] != "_":
                 self.add(f"{path}.{name}", child, depth + 1)
         for table in ("_parameters", "_buffers", "_modules"):
@@ -118,7 +120,7 @@ class Snapshot:
 
     def _hooks(self, path: str, hooks: Any, depth: int) -> None:
         """Tell how many hooks of a kind there are, and what each can read."""
-        if isinstance(hooks, dict) and hooks:
+        if isinstance(hooks, dict):
             self.found[path] = f"{len(hooks)} hooks"
             for number, hook in enumerate(list(hooks.values())[:MAX_ITEMS]):
                 self.add(f"{path}[{number}]", hook, depth + 1)
