@@ -67,5 +67,5 @@ class _Release:
             return
         try:
             recorder.guarded("release", recorder.arguments.released, frame, self._saved_ids)
-        except KeyboardInterrupt:  # Python would drop it here
-            interrupt_again()
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)
