@@ -75,7 +75,10 @@ def _span(model: Model) -> int:
 
 def _steps(model: Model) -> str:
     steps = [event.step for event in model.log.of(StepEnded)]
-    backwards = plural(sum(span.kind == "backward" for span in model.timeline.spans), "backward")
+    depths = [span.depth for span in model.timeline.spans if span.kind == "backward"]
+    backwards = plural(depths.count(0), "backward")
+    if any(depths):
+        backwards += f" ({len(depths) - depths.count(0):,} more inside)"
     if not steps:
         return f"none ended; {backwards}"
     named = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"

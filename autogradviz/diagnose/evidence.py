@@ -259,10 +259,7 @@ class Evidence:
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""
-        return any(
-            "/torch/optim/" in place.filename.replace("\\", "/")
-            for place in self.model.stack(op.stack_id)
-        )
+        return self.model.in_optimizer(op.stack_id)
 
     def raised_at(self) -> SourceLocation | None:
         """Return the innermost line of the user's own code in the error's traceback."""

@@ -71,6 +71,10 @@ class Model:
         """Return all lines of a stack, innermost first."""
         return self._stacks.stack(stack_id)
 
+    def in_optimizer(self, stack_id: int | None) -> bool:
+        """Return whether ``torch.optim`` or gradient clipping called."""
+        return self._stacks.in_optimizer(stack_id)
+
     def history(self, storage_id: int | None) -> TensorHistory | None:
         """Return what happened to one storage, where it was ever saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
-_OPTIMIZER: Final = re.compile(r"torch/(optim/|nn/utils/clip_grad\.py$)")
+_OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
+_MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
 _SHIM: Final = re.compile(
     r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/(checkpoint/)?selective\.py$"
 )
@@ -24,7 +25,10 @@ _DISPATCH: Final = "__torch_dispatch__"
 class Stacks:
     """All stacks of one recording, looked up by id."""
 
-    __slots__ = ("_frame_ids", "_library", "_locations", "_of_stack", "_optimizing")
+    __slots__ = (
+        "_calling_modules", "_frame_ids", "_library", "_locations", "_of_optimizer", "_of_stack",
+        "_optimizing",
+    )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
         frames = log.of(FrameSeen)
@@ -45,10 +49,15 @@ class Stacks:
             for event in log.of(StackSeen)
         }
         self._of_stack: dict[int | None, SourceLocation | None] = {None: None}
-        self._optimizing = {
-            frame.frame_id
-            for frame in frames
-            if _OPTIMIZER.search(frame.filename.replace("\\", "/"))
+        self._of_optimizer: dict[int | None, bool] = {}
+        self._optimizing = self._frames_in(_OPTIMIZER)
+        self._calling_modules = self._frames_in(_MODULE)
+
+    def _frames_in(self, files: re.Pattern[str]) -> set[int]:
+        return {
+            frame_id
+            for frame_id, place in self._locations.items()
+            if files.search(place.filename.replace("\\", "/"))
         }
 
     def location(self, stack_id: int | None) -> SourceLocation | None:
@@ -80,8 +89,25 @@ class Stacks:
         return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
 
     def in_optimizer(self, stack_id: int | None) -> bool:
-        """Return whether ``torch.optim`` or gradient clipping called."""
-        return not self._optimizing.isdisjoint(self._frame_ids.get(stack_id, ()))
+        """Return whether ``torch.optim`` or gradient clipping called.
+
+        A closure that ``Optimizer.step`` calls is no part of it, nor is a module.
+        """
+        found = self._of_optimizer.get(stack_id)
+        if found is None:
+            found = self._of_optimizer[stack_id] = self._is_of_optimizer(stack_id)
+        return found
+
+    def _is_of_optimizer(self, stack_id: int | None) -> bool:
+        called: int | None = None
+        for frame_id in self._frame_ids.get(stack_id, ()):
+            if frame_id in self._calling_modules:
+                return False
+            if frame_id in self._optimizing:
+                own = called is None or called in self._library
+                return own or not self._locations[frame_id].function.endswith("step")
+            called = frame_id
+        return False
 
     def calling_file(self, stack_id: int | None) -> str:
         """Return the file, with forward slashes, that called; "" where unknown.

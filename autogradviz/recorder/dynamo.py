@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torch._C._dynamo import eval_frame
 
+from autogradviz.recorder.uncounted import uncounted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,7 +37,8 @@ def hidden(function: F) -> F:
 
 
 def transparent(function: F) -> F:
-    """Hide a function from Dynamo, but not the user's code that it calls."""
+    """Hide a function from Dynamo and from warnings, but not the user's code that it calls."""
+    uncounted(function)
     eval_frame.set_code_exec_strategy(function.__code__, _TRANSPARENT)
     return function
 

@@ -25,6 +25,7 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingStarted,
 )
+from autogradviz.interrupts import signal_behind
 from autogradviz.log import Log
 from autogradviz.recorder.checkpoint.arguments import ArgumentTable
 from autogradviz.recorder.checkpoint.state import StateTable
@@ -273,7 +274,9 @@ class Recorder:
             return None
 
     def fail(self, seam: str, error: Exception) -> None:
-        """Record that a seam failed."""
+        """Record that a seam failed; what a signal's handler raised is the program's own."""
+        if signal_behind(error) is not None:
+            raise error
         message = f"{type(error).__name__}: {error}".splitlines()[0]
         if self.failures.add(seam, message):
             self.emit(RecorderFailed, seam, message)

@@ -66,17 +66,18 @@ def name_alike(names: Iterable[str]) -> dict[str, str]:
     """Return for each name what stands for it and those that differ in numbers only.
 
     That is "blocks.*" for "blocks.0" and "blocks.1", "0–8" for nine numbers, and a name alone.
+    A number that all of them have stays: "GPT2.h.*".
     """
     alike: dict[str, dict[str, None]] = {}
     for name in names:
         alike.setdefault(re.sub(r"\d+", "*", name), {})[name] = None
     words: dict[str, str] = {}
     for pattern, own in alike.items():
-        joint = pattern
-        if len(own) == 1:
-            joint = next(iter(own))
-        elif pattern == "*":
+        if pattern == "*" and len(own) > 1:
             joint = f"{min(own, key=int)}–{max(own, key=int)}"
+        else:
+            parts = zip(*(re.split(r"(\d+)", name) for name in own), strict=True)
+            joint = "".join(same[0] if len(set(same)) == 1 else "*" for same in parts)
         words.update(dict.fromkeys(own, joint))
     return words
 

@@ -1,6 +1,7 @@
 """Training loops as people write them, all correct: no finding above a hint."""
 
 import copy
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -334,3 +335,64 @@ def relu_inplace_resnet():
         n(torch.randn(2, 4, 6, 6)).square().mean().backward()
         opt.step()
     return everything(n)
+
+
+def warn_about_callers(what, callers=6):
+    for level in range(1, callers + 1):
+        warnings.warn(what, stacklevel=level)
+
+
+class Warner(nn.Module):
+    def forward(self, x):
+        warn_about_callers("forward")
+        return F.softmax(x) * 2
+
+
+class WarningFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        warn_about_callers("function's forward", 4)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        warn_about_callers("function's backward")
+        return gradient
+
+
+def warning_pack(x):
+    warn_about_callers("pack", 3)
+    return x
+
+
+def warning_unpack(x):
+    warn_about_callers("unpack")
+    return x
+
+
+@program
+def warnings_about_callers():
+    m = nn.Sequential(Warner(), nn.Softmax())
+    m.register_full_backward_hook(lambda *_: warn_about_callers("module's hook"))
+    x = torch.rand(2, 3, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda _: warn_about_callers("leaf's hook"))
+    y = WarningFunction.apply(x)
+    y.register_hook(lambda _: warn_about_callers("tensor's hook"))
+    y.sum().backward()
+    with torch.autograd.graph.saved_tensors_hooks(warning_pack, warning_unpack):
+        z = x.exp()
+    z.sum().backward()
+    m(x).sum().backward()
+    m(torch.rand(2, 3)).sum()
+    for reentrant in (False, True):
+        checkpoint(m, x, use_reentrant=reentrant).sum().backward()
+    return x.grad
+
+
+@program
+def the_same_warning_from_two_backwards():
+    m = nn.Sequential(nn.Linear(3, 3))
+    m.register_full_backward_hook(lambda *_: None)
+    m(torch.rand(2, 3)).sum().backward()  # its input needs no gradient: PyTorch warns here
+    m(torch.rand(2, 3)).sum().backward()  # and here
+    return m[0].weight.grad

@@ -8,6 +8,7 @@ import copy
 import pickle
 import random
 import threading
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from torch.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import (
@@ -1314,3 +1316,71 @@ def memory_freed_and_gathered_again():
     loss.backward()
     idle.grad.untyped_storage().resize_(nbytes // 2)
     return [parameter.grad, parameter, idle, torch.tensor(window.shape)]
+
+
+@program
+def overrides_that_count_what_is_called_around_regions():
+    called = []
+
+    class Counting(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            called.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    net, x = nn.Linear(3, 3), leaf(2, 3)
+    with Counting():
+        for reentrant in BOTH:
+            out = checkpoint(lambda x, y: net(x) * y, x, x, use_reentrant=reentrant)
+            out.sum().backward()
+        torch.autograd.graph.increment_version(net.weight)
+    return [called, grads(net), x.grad]
+
+
+@program
+def leaves_that_refuse_most_functions():
+    net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = call_for_per_sample_grads(net)(torch.rand(5, 2, 3, 3))
+    out.sum().backward()
+    return [parameter.grad_sample for parameter in net.parameters()]
+
+
+@program
+def a_region_of_an_object_that_answers_to_any_name():
+    asked = []
+
+    class Scaled:
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+        def __call__(self, x):
+            return x.exp().sin()
+
+    x = leaf(3)
+    for reentrant in BOTH:
+        checkpoint(Scaled(), x, use_reentrant=reentrant).sum().backward()
+    with saved_tensors_hooks(Scaled(), Scaled()):
+        pass
+    return [asked, x.grad]
+
+
+@program
+def a_function_that_lets_go_of_what_it_has_read():
+    class Read(Exp):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return g * y
+
+    x = leaf(3)
+    y = Read.apply(x).sin()
+    y.sum().backward(retain_graph=True)
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        return [str(error), x.grad]
+    return x.grad

@@ -1,9 +1,12 @@
 """Ctrl-C, forks and threads: nothing is left installed, and the trace can be read."""
 
+import functools
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -13,7 +16,15 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
-from autogradviz.events import ErrorRaised, NodeStarted, OpCalled
+from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
+from autogradviz.recorder.graph.backward import BackwardTable
+from autogradviz.recorder.graph.slots import SlotTable
+from autogradviz.recorder.keeping.keeper import Keeper
+from autogradviz.recorder.modules import ModuleTable
+from autogradviz.recorder.operators.ops import OpMode
+from autogradviz.recorder.saving.saves import SaveTable
+from autogradviz.recorder.tables.stacks import StackTable
+from autogradviz.recorder.tables.tensors import TensorTable
 
 
 def all_seams():
@@ -226,3 +237,62 @@ def test_the_warning_of_a_failed_file_comes_once(tmp_path):
         with autogradviz.record(path=tmp_path / "absent" / "x.agv"):
             pass
     assert len(warned) == 1
+
+
+class TooLate(Exception):
+    """What a handler of the program's own raises, after a time limit for instance."""
+
+
+@pytest.fixture
+def raise_signal():
+    """A signal whose handler raises, once."""
+    waiting = [True]
+
+    def raise_it():
+        if waiting and threading.current_thread() is threading.main_thread():
+            waiting.pop()
+            signal.raise_signal(signal.SIGUSR1)
+
+    class Limit:
+        def over(self, *_):
+            raise TooLate
+
+    before = signal.signal(signal.SIGUSR1, functools.partial(Limit().over))
+    yield raise_it
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (TensorTable, "number"),
+        (StackTable, "capture"),
+        (OpMode, "_tell_writes"),
+        (BackwardTable, "begin"),
+        (BackwardTable, "_finish"),
+        (ModuleTable, "number"),
+        (SaveTable, "packing"),
+        (SlotTable, "release"),  # mostly where a node dies, and Python drops exceptions
+        (Keeper, "write"),
+    ],
+    ids=lambda part: f"{part[0].__name__}.{part[1]}",
+)
+def test_what_a_signals_handler_raises_is_the_programs_own(
+    part, raise_signal, monkeypatch, tmp_path
+):
+    original = getattr(*part)
+
+    def interrupted(*args, **kwargs):
+        raise_signal()
+        return original(*args, **kwargs)
+
+    net = torch.nn.Linear(3, 3)
+    with pytest.raises(TooLate), autogradviz.record(path=tmp_path / "x.agv") as trace:
+        monkeypatch.setattr(*part, interrupted)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            step(None)
+            net(torch.ones(1, 3)).sum()  # its graph dies unused
+            torch.ones(3).add_(1)
+    assert trace.log.problem is None
+    assert trace.log.of(RecorderFailed) == ()

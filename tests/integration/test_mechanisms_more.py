@@ -253,6 +253,22 @@ def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
     assert [m[1] for m in moments(trace) if m[0] == "written"] == [op] * 2
 
 
+def test_a_closure_that_a_step_calls_is_a_forward():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+
+    def closure():
+        loss = net(torch.rand(2, 3)).exp().sum()
+        loss.backward()
+        return loss
+
+    with autogradviz.record(net) as trace:
+        optimizer.step(closure)
+    own = [op.name for op in trace.model.ops if trace.model.in_optimizer(op.stack_id)]
+    assert {name for name in own if "record_function" not in name} == {"add_"}
+    assert [span.kind for span in trace.model.timeline.spans].count("forward") == 1
+
+
 def test_a_buffers_writes_are_recorded_with_its_name():
     net = nn.BatchNorm1d(3)
     with autogradviz.record(net) as trace:

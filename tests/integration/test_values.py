@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.events import OpCalled
+from autogradviz.events import NotFiniteSeen, OpCalled, RecorderFailed
 
 # Programs that are silently wrong on purpose, and the finding that says so.
 WRONG = {
@@ -183,6 +183,25 @@ def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
     others[3] *= 2
     assert len(set(contents(*same))) == 1
     assert len(set(contents(wide, *others))) == 5
+
+
+@pytest.mark.parametrize("times", [600, 601])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int16])
+def test_what_is_expanded_has_the_content_of_its_copy(times, dtype):
+    row = (torch.randn(3, 1, 5) * 1000).to(dtype)
+    wide = row.expand(3, times, 5)
+    same, copied, other = contents(wide, wide.clone(), wide * 2)
+    assert same == copied != other
+
+
+def test_what_is_expanded_past_any_memory_is_read():
+    with autogradviz.record(values=True) as trace:
+        wide = torch.tensor([[1.0], [float("nan")]]).expand(2, 2**50).unsqueeze(0)
+        wide[:, :, :3].isnan()
+    assert trace.log.of(RecorderFailed) == ()
+    assert (2**50, 0) in {
+        (seen.nan_count, seen.infinity_count) for seen in trace.log.of(NotFiniteSeen)
+    }
 
 
 def test_small_contents_are_told_apart_by_their_order_too():

@@ -122,6 +122,12 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
     assert checkpoint.split()[1:5] == ["2", "regions,", "2", "recomputations"]
 
 
+def test_show_tells_backwards_inside_others_apart(folder, capsys):
+    nested = [m.backward(1), m.backward(2, parent=1), m.backward_ended(2), m.backward_ended(1)]
+    log.save(m.make_log(nested, m.backward(3), m.backward_ended(3)), folder / "x.agv")
+    assert "steps  none ended; 2 backwards (1 more inside)" in shown(capsys, folder / "x.agv")
+
+
 def test_diagnose_names_the_line_to_change(folder, capsys):
     assert run("diagnose", save_failing(folder / "x.agv")) == 0
     lines = capsys.readouterr().out.splitlines()

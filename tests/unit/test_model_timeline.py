@@ -115,6 +115,15 @@ def test_a_stack_of_library_frames_alone_is_located_at_its_innermost():
     assert str(model.ops[0].location) == "torch/a.py:1"
 
 
+def test_what_an_optimizer_or_clipping_called_is_told_from_other_packages_of_such_names():
+    optim = ("torch/optim/sgd.py:1", "t.py:3")
+    clip = ("torch/nn/utils/clip_grad.py:1", "t.py:4")
+    other = ("m.py:2", "lib/gpytorch/optim/fit.py:1", "t.py:5")
+    averaged = ("m.py:2", "torch/nn/modules/module.py:9", "torch/optim/swa_utils.py:1", "t.py:6")
+    model = Model(make_log(*(op("exp", at=at) for at in (optim, clip, other, averaged))))
+    assert [model.in_optimizer(each.stack_id) for each in model.ops] == [True, True, False, False]
+
+
 def test_sources_and_the_beginning_are_at_hand():
     model = Model(make_log(began(model_name="Net"), source("m.py", 3, "    x = 1")))
     assert model.source_lines == {("m.py", 3): "    x = 1"}

@@ -17,6 +17,11 @@ def test_names_that_differ_in_numbers_only_share_one():
     assert name_alike([]) == {}
 
 
+def test_a_number_that_all_names_have_stays():
+    names = ["GPT2.h.0", "GPT2.h.1"]
+    assert name_alike(names) == dict.fromkeys(names, "GPT2.h.*")
+
+
 def test_long_times_are_told_in_seconds():
     assert [milliseconds(ns) for ns in (12_340_000, 9_999_900_000, 10_000_000_000)] == [
         "12.3 ms",

@@ -14,6 +14,7 @@ from autogradviz.recorder.tables.tensors import version_of
 if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Gate, Recorder
 
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _SavedTensor: Any = torch._C._autograd.SavedTensor  # noqa: SLF001
 
 
@@ -26,6 +27,14 @@ class ArgumentTable:
 
     def keep(self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None) -> None:
         """Record the tensors that a frame keeps for running its region again."""
+        with _NoFunctions():
+            kept = self._tell_kept(frame, region, stack_id)
+        if kept:
+            self._frames.add(weakref.ref(frame, _Release(self._recorder.gate, kept)))
+
+    def _tell_kept(
+        self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None
+    ) -> list[int]:
         saves = self._recorder.saves
         kept = []
         for index, held in enumerate(getattr(frame, "saved_args", ())):
@@ -43,8 +52,7 @@ class ArgumentTable:
                     stack_id=stack_id,
                 )
                 kept.append(saved_id)
-        if kept:
-            self._frames.add(weakref.ref(frame, _Release(self._recorder.gate, kept)))
+        return kept
 
     def released(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
         """Record that a frame died, and with it what it kept."""
@@ -67,5 +75,5 @@ class _Release:
             return
         try:
             recorder.guarded("release", recorder.arguments.released, frame, self._saved_ids)
-        except KeyboardInterrupt:  # Python would drop it here
-            interrupt_again()
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)

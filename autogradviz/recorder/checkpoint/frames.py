@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import MethodType
 from typing import Any
 
 import torch
@@ -35,4 +36,10 @@ def function_name(function: Any) -> str:
         function = function.func
     if isinstance(function, torch.nn.Module):
         return f"{type(function).__name__}.forward"
-    return str(getattr(function, "__qualname__", type(function).__name__))
+    if type(function) is MethodType:
+        function = function.__func__
+    try:
+        # Past a ``__getattr__`` of the user's own, which would run.
+        return str(object.__getattribute__(function, "__qualname__"))
+    except AttributeError:
+        return type(function).__name__

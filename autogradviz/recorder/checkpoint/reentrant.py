@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     Opened = tuple[ThreadState, int]
 
+_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+
 
 class _WatchedContext:
     """Stands in for a region's ``ctx`` while its backward runs: all is its own, but one thing."""
@@ -73,7 +75,8 @@ class ReentrantTable:
         state, region_id = opened
         if not state.follows:
             return
-        given = any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
+        with _NoFunctions():
+            given = any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
         listed = result if isinstance(result, tuple) else (result,)
         if not given:
             self._recorder.emit(RegionCutOff, region_id, "arguments")

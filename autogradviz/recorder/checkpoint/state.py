@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
 
+_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 MAX_CHANGES: Final = 40
 MAX_WRITES: Final = 8
 """Different values of one attribute whose lines are remembered."""
@@ -121,7 +122,8 @@ class StateTable:
 
     def _read(self, held: dict[str, Any], arguments: Any) -> State:
         named = held.get("kwargs") or {}
-        described = describe(held.get("fn"), arguments, named, self._numbers)
+        with _NoFunctions():
+            described = describe(held.get("fn"), arguments, named, self._numbers)
         found: State = {name: ("object", text) for name, text in described.items()}
         found.update(surroundings())
         return found

@@ -84,11 +84,11 @@ class BackwardTable:
             if not self._open:
                 recorder.steps.backward_began()
             self._open[entry.backward_id] = entry
-            if len(self._open) == 1:
-                recorder.leaves.look_again()
             nodes = recorder.nodes
             # What is made there stays; the collector's turns are the user's objects'.
             with _NoFunctions(), collector_waiting():
+                if len(self._open) == 1:
+                    recorder.leaves.look_again()
                 self._hook(entry, nodes.walk(roots))
             recorder.emit(
                 BackwardStarted,

@@ -145,7 +145,10 @@ class SlotTable:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
-            tensor = (raw if place is None else raw[place]).data
+            try:
+                tensor = (raw if place is None else raw[place]).data
+            except IndexError:  # a Function that lets go of what it has read
+                continue
             if type(tensor) in PLAIN_TENSORS or isinstance(tensor, _Tensor):
                 try:
                     seen = tensor._version  # noqa: SLF001 - has no public name

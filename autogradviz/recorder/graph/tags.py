@@ -40,8 +40,8 @@ class Kept:
             recorder = self.gate.recorder
             if recorder is not None:
                 recorder.guarded("release", recorder.slots.release, self)
-        except KeyboardInterrupt:  # Python would drop it here
-            interrupt_again()
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)
 
 
 class NodeTag(OwnHook):

@@ -64,12 +64,23 @@ def fingerprint(recorder: Recorder, tensor: torch.Tensor) -> int:
         if bits.is_cpu and bits.nbytes <= _SMALL:
             found = _of_bytes(bits) & _MASK
         else:
-            total, parity = _sum_and_xor(bits)
-            found = (total * _MIXER ^ parity) & _MASK
+            once, times = _unexpanded(bits)
+            total, parity = _sum_and_xor(once)
+            found = (total * times * _MIXER ^ parity * (times % 2)) & _MASK
         if tensor.dtype in _FLOATING and found not in recorder.contents:
             recorder.contents.add(found)
             _look_for_nan(recorder, real, found)
         return found
+
+
+def _unexpanded(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return what a tensor repeats, and how often; it may be far larger than any memory."""
+    times = 1
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            times *= tensor.shape[dim]
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor, times
 
 
 def _of_bytes(bits: torch.Tensor) -> int:
@@ -116,11 +127,12 @@ def _in_memory_order(bits: torch.Tensor) -> torch.Tensor | None:
 
 def _look_for_nan(recorder: Recorder, tensor: torch.Tensor, content: int) -> None:
     # A sum is NaN or infinite where an entry is; a sum that overflowed is counted to zero.
-    if bool(torch.isfinite(tensor.sum())):
+    once, times = _unexpanded(tensor)
+    if bool(torch.isfinite(once.sum())):
         return
-    nans, infinities = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+    nans, infinities = int(once.isnan().sum()), int(once.isinf().sum())
     if nans or infinities:
-        recorder.emit(NotFiniteSeen, content, nans, infinities)
+        recorder.emit(NotFiniteSeen, content, nans * times, infinities * times)
 
 
 def readable(tensor: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.recorder import Recorder
 
-_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _forward_hook = torch_checkpoint._checkpoint_hook  # noqa: SLF001
 _recompute_hook = torch_checkpoint._recomputation_hook  # noqa: SLF001
 _EarlyStop = torch_checkpoint._StopRecomputationError  # noqa: SLF001
@@ -135,12 +135,11 @@ class RegionTable:
 
     def _describe(self, tell: Any, region_id: int | None, frame: Any) -> None:
         if region_id is not None and frame is not None:
-            with _NoFunctions():
-                tell(region_id, held_by(frame), plain_arguments(frame))
+            tell(region_id, held_by(frame), plain_arguments(frame))
 
     def module_id(self, function: Any) -> int | None:
         """Return the number of the module that a function is, or belongs to."""
-        owner = getattr(function, "__self__", function)
+        owner = function.__self__ if type(function) is MethodType else function
         return self._recorder.modules.find(owner) if isinstance(owner, torch.nn.Module) else None
 
     def left(self, hooks: Any, error: type[BaseException] | None) -> None:

@@ -156,7 +156,8 @@ def observe_increments(recorder: Recorder) -> Iterator[None]:
     def increment(tensors: Any) -> None:
         listed = list(tensors)
         original(listed)
-        recorder.guarded("increment_version", _record, recorder, listed)
+        with _NoFunctions():
+            recorder.guarded("increment_version", _record, recorder, listed)
 
     torch._C._increment_version = increment  # noqa: SLF001
     try:
