@@ -171,10 +171,15 @@ class Evidence:
                 if storage_id is None or storage_id in filled(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
-                    if not any(write.seq < seq < until for seq in self._restored[storage_id]):
+                    if not self.is_vouched_for(write, storage_id, until):
                         return write, read
             fresh |= filled(read)
         return None
+
+    def is_vouched_for(self, write: Op, storage_id: int | None, until: int) -> bool:
+        """Return whether the version counter was set back after a write: nobody is to notice."""
+        restored = self._restored.get(storage_id, ()) if storage_id is not None else ()
+        return any(write.seq < seq < until for seq in restored)
 
     @cached_property
     def _restored(self) -> defaultdict[int, list[int]]:

@@ -83,6 +83,10 @@ class Model:
         """Return the stack of a write, by its own or its op's event number, innermost first."""
         return self.stack(self._stack_by_write.get(seq))
 
+    def write_in_optimizer(self, seq: int) -> bool:
+        """Return whether an optimizer wrote, by the write's own or its op's event number."""
+        return self.in_optimizer(self._stack_by_write.get(seq))
+
     @cached_property
     def started(self) -> RecordingStarted | None:
         """What was recording what."""

@@ -63,6 +63,14 @@ def sharded():
     return fully_shard(net, mesh=mesh)
 
 
+def sharded_without_checkpoints():
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    mesh = init_device_mesh("cpu", (1,))
+    for block in net:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+
+
 def tensor_parallel():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
@@ -70,7 +78,9 @@ def tensor_parallel():
 
 
 @pytest.mark.parametrize("options", [{}, {"values": True}, {"ops": False}, {"keep_steps": 2}])
-@pytest.mark.parametrize("wrapped", [replicated, sharded, tensor_parallel])
+@pytest.mark.parametrize(
+    "wrapped", [replicated, sharded, sharded_without_checkpoints, tensor_parallel]
+)
 def test_distributed_wrappers_train_the_same_and_nothing_is_found(wrapped, options):
     torch.manual_seed(0)
     losses, gradients = trained(wrapped())

@@ -102,3 +102,15 @@ def test_a_relative_import_climbs_as_many_folders_as_it_has_dots(tmp_path):
     (deep.parent / "state.py").touch()
     (deep / "net.py").write_text("from ..state import STATE\nimport project.state")
     assert with_imported([str(deep / "net.py")])[1:] == (str(deep.parent / "state.py"),)
+
+
+def test_what_an_installed_package_imports_is_not_read_beside_a_file_of_the_users(tmp_path):
+    package = tmp_path / "site-packages" / "package"
+    package.mkdir(parents=True)
+    (package / "net.py").write_text("from . import inner")
+    (package / "inner.py").touch()
+    (tmp_path / "train.py").write_text("import near")
+    (tmp_path / "near.py").touch()
+    ran = [str(tmp_path / "train.py"), str(package / "net.py")]
+    assert with_imported(ran) == (*ran, str(tmp_path / "near.py"))
+    assert with_imported(ran[1:]) == (ran[1], str(package / "inner.py"))

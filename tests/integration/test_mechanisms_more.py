@@ -269,6 +269,19 @@ def test_a_closure_that_a_step_calls_is_a_forward():
     assert [span.kind for span in trace.model.timeline.spans].count("forward") == 1
 
 
+def test_a_write_in_a_closure_that_a_step_calls_is_not_the_optimizers():
+    w = nn.Parameter(torch.rand(3))
+
+    def closure():
+        gate = w.sigmoid()
+        gate.mul_(2)
+        gate.sum().backward()
+
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        torch.optim.SGD([w], lr=0.1).step(closure)
+    assert trace.diagnose()[0].fix == "gate = gate.mul(2)"
+
+
 def test_a_buffers_writes_are_recorded_with_its_name():
     net = nn.BatchNorm1d(3)
     with autogradviz.record(net) as trace:

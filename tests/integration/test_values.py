@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.diagnose.checkpoint import values
 from autogradviz.events import NotFiniteSeen, OpCalled, RecorderFailed
 
 # Programs that are silently wrong on purpose, and the finding that says so.
@@ -109,6 +110,15 @@ def test_without_values_no_content_is_read():
     with autogradviz.record() as trace:
         torch.rand(3, requires_grad=True).exp().sum().backward()
     assert {op.output_hashes for op in trace.model.ops} == {()}
+
+
+def test_where_nothing_differs_no_cause_is_sought(monkeypatch):
+    monkeypatch.setattr(values, "find_cause", pytest.fail)  # it reads all of the user's files
+    with autogradviz.record() as trace:
+        checkpoint(
+            Block(), torch.rand(2, 8, requires_grad=True), use_reentrant=True
+        ).sum().backward()
+    assert trace.diagnose() == []
 
 
 def test_another_branch_that_saves_the_same_is_no_finding():

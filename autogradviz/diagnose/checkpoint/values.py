@@ -33,9 +33,10 @@ def find_different_values(evidence: Evidence) -> Iterator[Finding]:
             pair = first_other(again, besides=counted)
             if pair is None:
                 pair = _saver(region, again)
-            cause = find_cause(evidence, region, again) if pair is None else None
-            if pair is None and cause is not None and _ended_otherwise(region, again):
-                pair = again.pairs[again.first_difference or 0]
+            # What ended alike needs no cause, and looking for one reads all of the user's files.
+            if pair is None and _ended_otherwise(region, again):
+                cause = find_cause(evidence, region, again)
+                pair = again.pairs[again.first_difference or 0] if cause is not None else None
             if pair is not None:
                 yield _describe(evidence, region, again, pair)
                 return

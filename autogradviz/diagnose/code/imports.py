@@ -14,11 +14,17 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 100
 """A user's project may be large: what is imported first is nearest."""
 
+_INSTALLED: Final = "site-packages"
+
 
 def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
-    """Return files, and behind them those that they import from beside themselves."""
+    """Return files, and behind them those that they import from beside themselves.
+
+    What an installed package imports of its own is not read, unless there is nothing else: the
+    packages under a training have thousands of files.
+    """
     known = dict.fromkeys(filenames)
-    waiting = list(known)
+    waiting = [name for name in known if _INSTALLED not in Path(name).parts] or list(known)
     while waiting and len(known) < MAX_FILES:
         fresh = [found for found in _imported_by(waiting.pop(0)) if found not in known]
         known.update(dict.fromkeys(fresh))

@@ -204,8 +204,7 @@ def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> 
     if write is None or write.location is None:
         return "saved = tensor.clone()  # before the op that saves it"
     text, storage_id = write.location.text, saved.tensor.storage_id
-    stack = evidence.model.write_stack(write.seq)
-    if any("/optim/" in place.filename.replace("\\", "/") for place in stack):
+    if evidence.model.write_in_optimizer(write.seq):
         return (
             "# call step() only after every backward() that uses these weights,\n"
             "# or run the forward again between step() and the next backward()"

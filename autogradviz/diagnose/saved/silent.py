@@ -77,10 +77,15 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
         return None
     if unpack.seen_version != unpack.version:
         return None
-    between = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+    storage_id = saved.tensor.storage_id
+    between = evidence.writes_between(storage_id, saved.saved_seq, unpack.seq)
     if (saved.slot or "").startswith("running_"):
         return next(iter(between), None)  # by a BatchNorm, whose schema does not say so
-    writes = [op for op in between if op.written]
+    writes = [
+        op
+        for op in between
+        if op.written and not evidence.is_vouched_for(op, storage_id, unpack.seq)
+    ]
     sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
     return next(iter(sure or (writes if _changed(unpack) else ())), None)
 
