@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from autogradviz.recorder.replacing import replaced
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -16,16 +18,10 @@ if TYPE_CHECKING:
 @contextmanager
 def watched_method(name: str, ours: Callable[..., Any]) -> Iterator[None]:
     """Put a method in another's place while the context is open."""
-    own = name in vars(torch.Tensor)  # else it is inherited from the C class
     original = getattr(torch.Tensor, name)
-    setattr(torch.Tensor, name, _Method(original, functools.wraps(original)(ours)))
-    try:
+    method = _Method(original, functools.wraps(original)(ours))
+    with replaced(torch.Tensor, **{name: method}):
         yield
-    finally:
-        if own:
-            setattr(torch.Tensor, name, original)
-        else:
-            delattr(torch.Tensor, name)
 
 
 class _Method:

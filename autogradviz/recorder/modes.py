@@ -8,7 +8,7 @@ which C++ sees to, before and after.
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,6 +16,7 @@ from torch.autograd.grad_mode import enable_grad, inference_mode, set_grad_enabl
 
 from autogradviz.events import ModeChanged
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,14 +92,11 @@ def _tell(recorder: Recorder, read: Read, before: dict[str, str], depth: int | N
 def observe_modes(recorder: Recorder) -> Iterator[None]:
     """Record switches that are thrown while the context is open."""
     recorder.guarded("modes", _tell, recorder, _modes, _USUAL, None)
-    originals = [(owner, name, owner.__dict__[name], read) for owner, name, read in _METHODS]
-    try:
-        for owner, name, original, read in originals:
-            setattr(owner, name, _watched(recorder, original, read))
+    with ExitStack() as installed:
+        for owner, name, read in _METHODS:
+            ours = _watched(recorder, owner.__dict__[name], read)
+            installed.enter_context(replaced(owner, **{name: ours}))
         yield
-    finally:
-        for owner, name, original, _ in originals:
-            setattr(owner, name, original)
 
 
 def _watched(recorder: Recorder, original: Callable[..., Any], read: Read) -> Callable[..., Any]:

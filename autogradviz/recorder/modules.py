@@ -15,9 +15,10 @@ from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
 from autogradviz.recorder.dynamo import hidden, swap_remembered_call, transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.recorder import Recorder
@@ -194,24 +195,29 @@ class ModuleTable:
 @contextmanager
 def observe_modules(recorder: Recorder) -> Iterator[None]:
     """Record every module call while the context is open."""
-    table = recorder.modules
+    entered: Callable[[torch.nn.Module], tuple[int, int] | None] = recorder.modules.entered
+    exited = recorder.modules.exited
     original = torch.nn.Module.__call__
 
     @transparent
     def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        opened = table.entered(self)
+        opened = entered(self)
         output = None
         try:
             output = original(self, *args, **kwargs)
         finally:
             if opened is not None:
-                table.exited(opened, output)
+                exited(opened, output)
         return output
 
-    torch.nn.Module.__call__ = call  # type: ignore[method-assign]
-    swap_remembered_call(original, call)
-    try:
-        yield
-    finally:
-        torch.nn.Module.__call__ = original  # type: ignore[method-assign]
-        swap_remembered_call(call, original)
+    with replaced(torch.nn.Module, __call__=call):
+        swap_remembered_call(original, call)
+        try:
+            yield
+        finally:
+            swap_remembered_call(call, original)
+            entered = _hand_on  # somebody may have kept ours
+
+
+def _hand_on(_module: torch.nn.Module) -> None:
+    """Record nothing: the recording has ended."""

@@ -355,3 +355,66 @@ def test_with_a_lazy_backend_operators_run_as_they_do_unwatched():
     )
     assert plain.returncode == recorded.returncode == 0, recorded.stderr[-2000:]
     assert plain.stdout == recorded.stdout
+
+
+REPLACED = (
+    (nn.Module, "__call__"),
+    (nn.Module, "register_full_backward_hook"),
+    (saved_tensors_hooks, "__enter__"),
+    (saved_tensors_hooks, "__exit__"),
+    (torch.utils.checkpoint._checkpoint_hook, "__init__"),
+    (torch.utils.checkpoint.CheckpointFunction, "forward"),
+    (torch.utils.checkpoint._CachedTorchDispatchMode, "__torch_dispatch__"),
+    (torch.autograd.function.FunctionCtx, "save_for_backward"),
+    (torch.autograd.grad_mode._unsafe_preserve_version_counter, "__exit__"),
+    (torch.utils.hooks.BackwardHook, "__init__"),
+    (torch.Tensor, "register_hook"),
+    (torch.set_grad_enabled, "__init__"),
+    (torch.autocast, "__enter__"),
+    (torch._C, "_increment_version"),
+    (torch._C._autograd, "_saved_tensors_hooks_disable"),
+    (torch.autograd.graph, "_engine_run_backward"),
+)
+
+
+def put_around(owner, name):
+    """Do what libraries do that put a function of their own around one of PyTorch's."""
+    held = getattr(owner, name)
+
+    def around(*args, **kwargs):
+        return held(*args, **kwargs)
+
+    is_static = isinstance(vars(owner)[name], staticmethod)
+    setattr(owner, name, staticmethod(around) if is_static else around)
+    return vars(owner)[name]
+
+
+@pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
+def test_what_others_put_in_place_meanwhile_stays(place):
+    owner, name = place
+    plain = vars(owner)[name]
+    try:
+        with autogradviz.record() as trace:
+            others = put_around(*place)
+            programs.PROGRAMS["checkpoint_blocks"]()
+        assert vars(owner)[name] is others
+        events = len(trace.log)
+        for each in ("checkpoint_blocks", "checkpoint_reentrant", "tensor_hooks"):
+            programs.PROGRAMS[each]()  # below theirs ours is still there, and only hands on
+        assert len(trace.log) == events
+    finally:
+        setattr(owner, name, plain)
+
+
+@pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
+def test_what_others_take_away_meanwhile_stays_away(place):
+    owner, name = place
+    plain = vars(owner)[name]
+    put_around(*place)
+    try:
+        with autogradviz.record():
+            setattr(owner, name, plain)
+            programs.PROGRAMS["checkpoint_blocks"]()
+        assert vars(owner)[name] is plain
+    finally:
+        setattr(owner, name, plain)

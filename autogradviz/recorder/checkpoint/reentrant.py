@@ -24,6 +24,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.checkpoint.frames import function_name
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,10 +143,8 @@ def _plain(arguments: Any) -> tuple[Any, ...]:
 @contextmanager
 def observe_reentrant(recorder: Recorder) -> Iterator[None]:
     """Record regions of the reentrant kind while the context is open."""
-    names = ("forward", "backward")
-    kept = {name: CheckpointFunction.__dict__[name] for name in names}
-    first, backward = (kept[name].__func__ for name in names)
-    apply = CheckpointFunction.apply
+    first, backward = CheckpointFunction.forward, CheckpointFunction.backward
+    apply = CheckpointFunction.apply  # it is inherited
     table = ReentrantTable(recorder)
 
     @transparent
@@ -192,12 +191,10 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
 
         return backward(_WatchedContext(ctx, run_again), *gradients)
 
-    CheckpointFunction.forward = staticmethod(watched_forward)  # type: ignore[method-assign]
-    CheckpointFunction.backward = staticmethod(watched_backward)  # type: ignore[method-assign]
-    CheckpointFunction.apply = watched_apply  # type: ignore[method-assign]
-    try:
+    with replaced(
+        CheckpointFunction,
+        forward=staticmethod(watched_forward),
+        backward=staticmethod(watched_backward),
+        apply=watched_apply,
+    ):
         yield
-    finally:
-        del CheckpointFunction.apply  # it is inherited
-        for name in names:
-            setattr(CheckpointFunction, name, kept[name])

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import (
 
 from autogradviz.events import OpCalled, OpServed, PolicyDecided, field_names
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,10 +117,8 @@ def observe_policies(recorder: Recorder) -> Iterator[None]:
             recorder.guarded("selective checkpoint", _serve, recorder, known, func, nth, before)
         return result
 
-    _CachingTorchDispatchMode.__init__ = init  # type: ignore[method-assign, assignment]
-    _CachedTorchDispatchMode.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
-    try:
+    with (
+        replaced(_CachingTorchDispatchMode, __init__=init),
+        replaced(_CachedTorchDispatchMode, __torch_dispatch__=dispatch),
+    ):
         yield
-    finally:
-        _CachingTorchDispatchMode.__init__ = first_init  # type: ignore[method-assign]
-        _CachedTorchDispatchMode.__torch_dispatch__ = answer  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import ContextTensorKept, FunctionMarked
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,13 +27,9 @@ _NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 def observe_custom_functions(recorder: Recorder) -> Iterator[None]:
     """Note where custom Functions save, and what they mark, while the context is open."""
     originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
-    try:
-        for name, original in originals.items():
-            setattr(FunctionCtx, name, _watched(recorder, name, original))
+    ours = {name: _watched(recorder, name, original) for name, original in originals.items()}
+    with replaced(FunctionCtx, **ours):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(FunctionCtx, name, original)
 
 
 def _watched(recorder: Recorder, name: str, original: Callable[..., None]) -> Callable[..., None]:

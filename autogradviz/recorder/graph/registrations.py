@@ -15,10 +15,11 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.graph.hooks import NodeHooks, OwnHook, WatchedHook
 from autogradviz.recorder.methods import watched_method
+from autogradviz.recorder.replacing import replaced
 from autogradviz.recorder.seams import holders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.events import HookKind
     from autogradviz.recorder.recorder import Recorder
@@ -107,7 +108,7 @@ def _observe_nodes(recorder: Recorder) -> Iterator[None]:
 
     # PyTorch looks for it on Function by a new string each time, and so along all bases: put on
     # Function itself, it is found at once.
-    with _replaced(Function, "_register_hook", staticmethod(register)):
+    with replaced(Function, _register_hook=staticmethod(register)):
         yield
 
 
@@ -162,7 +163,7 @@ def _observe_module(recorder: Recorder, name: str, kind: HookKind) -> Iterator[N
         recorder.guarded("hooks", known, self, hook, handle)
         return handle
 
-    with _replaced(torch.nn.Module, name, functools.wraps(original)(register)):
+    with replaced(torch.nn.Module, **{name: functools.wraps(original)(register)}):
         yield
 
 
@@ -187,21 +188,5 @@ def _observe_module_calls(recorder: Recorder) -> Iterator[None]:
         pair = recorder.guarded("hooks", watched, module, user_hooks, user_pre_hooks)
         original(self, module, *(pair or (user_hooks, user_pre_hooks)))
 
-    with _replaced(BackwardHook, "__init__", begin):
+    with replaced(BackwardHook, __init__=begin):
         yield
-
-
-@contextmanager
-def _replaced(
-    owner: Any, name: str, value: Callable[..., Any] | staticmethod[..., Any]
-) -> Iterator[None]:
-    """Put a function in another's place while the context is open."""
-    original = owner.__dict__.get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if original is None:  # it was inherited
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)

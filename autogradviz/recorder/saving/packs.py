@@ -30,6 +30,7 @@ from autogradviz.events import (
 from autogradviz.recorder.checkpoint.frames import determinism_check, function_name, held_by
 from autogradviz.recorder.checkpoint.state import plain_arguments
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 from autogradviz.recorder.saving.watched import WatchedPack, WatchedUnpack
 
 if TYPE_CHECKING:
@@ -179,7 +180,6 @@ _OWN_PAIRS = {
 def observe_packs(recorder: Recorder) -> Iterator[None]:
     """Wrap every pair of saved-tensor hooks that is entered while the context is open."""
     enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
-    forward_init, recompute_init = _forward_hook.__init__, _recompute_hook.__init__
 
     @transparent
     def watched_enter(hooks: Any) -> Any:
@@ -213,14 +213,9 @@ def observe_packs(recorder: Recorder) -> Iterator[None]:
 
         return watched_init
 
-    saved_tensors_hooks.__enter__ = watched_enter  # type: ignore[method-assign]
-    saved_tensors_hooks.__exit__ = watched_leave  # type: ignore[method-assign]
-    _forward_hook.__init__ = remembering(forward_init)  # type: ignore[method-assign]
-    _recompute_hook.__init__ = remembering(recompute_init)  # type: ignore[method-assign]
-    try:
+    with (
+        replaced(saved_tensors_hooks, __enter__=watched_enter, __exit__=watched_leave),
+        replaced(_forward_hook, __init__=remembering(_forward_hook.__init__)),
+        replaced(_recompute_hook, __init__=remembering(_recompute_hook.__init__)),
+    ):
         yield
-    finally:
-        saved_tensors_hooks.__enter__ = enter  # type: ignore[method-assign]
-        saved_tensors_hooks.__exit__ = leave  # type: ignore[method-assign]
-        _forward_hook.__init__ = forward_init  # type: ignore[method-assign]
-        _recompute_hook.__init__ = recompute_init  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ import torch
 
 from autogradviz.events import HooksDisabled
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +29,8 @@ def observe_disabling(recorder: Recorder) -> Iterator[None]:
         recorder.guarded("saved tensors", _tell, recorder, message)
         return result
 
-    owner._saved_tensors_hooks_disable = disable  # type: ignore[assignment]  # noqa: SLF001
-    try:
+    with replaced(owner, _saved_tensors_hooks_disable=disable):
         yield
-    finally:
-        owner._saved_tensors_hooks_disable = original  # noqa: SLF001
 
 
 def _tell(recorder: Recorder, message: str) -> None:

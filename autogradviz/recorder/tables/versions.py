@@ -15,6 +15,7 @@ import torch
 
 from autogradviz.events import NO_ID, VersionBumped, VersionRestored
 from autogradviz.recorder.dynamo import transparent
+from autogradviz.recorder.replacing import replaced
 from autogradviz.recorder.tables.sparse import Sparse, make_room
 from autogradviz.recorder.tables.tensors import version_of
 
@@ -132,11 +133,8 @@ def observe_restores(recorder: Recorder) -> Iterator[None]:
         original(self, *error)
         recorder.guarded("version", _tell_restored, recorder, self.tensors)
 
-    _Preserve.__exit__ = leave  # type: ignore[method-assign]
-    try:
+    with replaced(_Preserve, __exit__=leave):
         yield
-    finally:
-        _Preserve.__exit__ = original  # type: ignore[method-assign]
 
 
 def _tell_restored(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> None:
@@ -159,11 +157,8 @@ def observe_increments(recorder: Recorder) -> Iterator[None]:
         with _NoFunctions():
             recorder.guarded("increment_version", _record, recorder, listed)
 
-    torch._C._increment_version = increment  # noqa: SLF001
-    try:
+    with replaced(torch._C, _increment_version=increment):  # noqa: SLF001
         yield
-    finally:
-        torch._C._increment_version = original  # noqa: SLF001
 
 
 def _record(recorder: Recorder, tensors: list[torch.Tensor]) -> None:
