@@ -4,6 +4,8 @@ Dynamo looks at every Python frame that runs below compiled code, ours too when 
 runs ops eagerly: it would compile the recorder. PyTorch's own way out, a wrapper around the
 function, imports all of Dynamo; marking the code object needs nothing.
 
+Compiled autograd makes hooks part of what it compiles, ours too: it is left alone.
+
 Dynamo also compares ``nn.Module.__call__`` with the one that it remembers, to know a module that
 nobody has touched. While ours stands there, ours is what it must remember.
 """
@@ -28,6 +30,7 @@ _HIDDEN: Final = eval_frame._FrameExecStrategy(_SKIP, _SKIP)  # noqa: SLF001
 _TRANSPARENT: Final = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)  # noqa: SLF001
 _MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 _REMEMBERED: Final = "unpatched_nn_module_call"
+_COMPILED_AUTOGRAD: Final = "torch._dynamo.compiled_autograd"
 
 
 def hidden(function: F) -> F:
@@ -41,6 +44,11 @@ def transparent(function: F) -> F:
     uncounted(function)
     eval_frame.set_code_exec_strategy(function.__code__, _TRANSPARENT)
     return function
+
+
+def compiles_backward() -> bool:
+    """Return whether a backward that begins now is compiled, hooks and all."""
+    return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
 
 
 def swap_remembered_call(old: Any, new: Any) -> None:

@@ -29,6 +29,7 @@ from autogradviz.interrupts import signal_behind
 from autogradviz.log import Log
 from autogradviz.recorder.checkpoint.arguments import ArgumentTable
 from autogradviz.recorder.checkpoint.state import StateTable
+from autogradviz.recorder.dynamo import hidden
 from autogradviz.recorder.ending import look_at_the_end, record_error
 from autogradviz.recorder.failures import Failures
 from autogradviz.recorder.graph.backward import BackwardTable
@@ -263,6 +264,7 @@ class Recorder:
         """
         return self.tally.teller(self.log, kind)
 
+    @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
         """Do some recording; what fails is told and never reaches the user's step."""
         if self.gate.recorder is None:  # hooks may outlive the recording, in a forked child too

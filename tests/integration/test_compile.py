@@ -1,13 +1,17 @@
 """``torch.compile`` compiles the same graphs, recorded or not."""
 
+import warnings
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch._dynamo
+import torch._dynamo.compiled_autograd
 from torch import nn
 from torch._dynamo import utils as dynamo_utils
 
 import autogradviz
-from autogradviz.events import RecorderFailed
+from autogradviz.events import RecorderFailed, RecorderLimited, StepEnded
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +98,56 @@ def test_an_aot_backend_runs_under_a_recording():
         net(torch.rand(2, 3)).sum().backward()
     assert {n.name for n in trace.model.graph.nodes.values()} >= {"CompiledFunctionBackward"}
     assert trace.log.of(RecorderFailed) == ()
+
+
+def compiled_backwards(*, recorded):
+    """Return graphs, warnings and the gradient of steps with compiled autograd."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph.code)
+        return graph
+
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+    net[0].weight.register_hook(lambda grad: grad * 2)
+
+    @torch.compile(backend=backend)
+    def step():
+        net(torch.ones(2, 3)).sum().backward()
+
+    trace = None
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with autogradviz.record() if recorded else nullcontext() as trace:
+            step()
+            step()
+    return (graphs, [str(each.message) for each in warned], net[0].weight.grad), trace
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_backwards_inside_compiled_code_are_compiled_the_same(compiled):
+    with torch._dynamo.config.patch(compiled_autograd=compiled):
+        compiled_backwards(recorded=False)  # some of PyTorch's warnings come once a process
+        (plain_graphs, plain_warned, plain_grad), _ = compiled_backwards(recorded=False)
+        (graphs, warned, grad), trace = compiled_backwards(recorded=True)
+    assert graphs == plain_graphs
+    assert warned == plain_warned
+    assert torch.equal(grad, plain_grad)
+    assert trace.log.of(RecorderFailed) == ()
+    limited = [event.seam for event in trace.log.of(RecorderLimited)]
+    assert limited == (["backward"] if compiled else [])
+    assert trace.diagnose() == []
+
+
+def test_a_compiled_backward_is_a_step():
+    net = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(net.parameters())
+    with (
+        torch._dynamo.compiled_autograd._enable(lambda graph: graph),
+        autogradviz.record() as trace,
+    ):
+        net(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    assert len(trace.log.of(StepEnded)) == 1

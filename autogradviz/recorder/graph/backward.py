@@ -27,8 +27,9 @@ from autogradviz.events import (
     GradAccumulated,
     NodeFinished,
     NodeStarted,
+    RecorderLimited,
 )
-from autogradviz.recorder.dynamo import hidden, transparent
+from autogradviz.recorder.dynamo import compiles_backward, hidden, transparent
 from autogradviz.recorder.graph.entries import Entry, engine_options, node_of
 from autogradviz.recorder.seams import holders
 
@@ -45,6 +46,7 @@ _NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
 _function_modes = torch._C._len_torch_function_stack  # noqa: SLF001
 _Tensor = torch.Tensor
 _NAME = "_engine_run_backward"
+_COMPILED = "compiled autograd compiles hooks too: of its backwards the graph alone is recorded"
 
 
 class BackwardTable:
@@ -62,6 +64,7 @@ class BackwardTable:
         self._tell_started = recorder.teller(NodeStarted)
         self._tell_finished = recorder.teller(NodeFinished)
         self._tell_accumulated = recorder.teller(GradAccumulated)
+        self._left_alone = False
         self.failed_node: tuple[int, int] | None = None
         """(node, backward) that was running when the engine last raised."""
 
@@ -147,6 +150,15 @@ class BackwardTable:
             self._recorder.guarded("leaves", self._recorder.leaves.read)
         if not self._open:
             self._recorder.steps.backward_ended()
+
+    def leave_alone(self, outputs: Sequence[Any]) -> None:
+        """Look at the graph of a backward that is compiled, and hook nothing."""
+        self._recorder.steps.backward_began()
+        with _NoFunctions(), collector_waiting():
+            self._recorder.nodes.walk([node for node in map(node_of, outputs) if node is not None])
+        if not self._left_alone:
+            self._left_alone = True
+            self._recorder.emit(RecorderLimited, "backward", _COMPILED)
 
     def entry_of(self, state: ThreadState) -> Entry | None:
         """Return the entry whose graph task is running on this thread."""
@@ -244,6 +256,12 @@ def observe_backward(recorder: Recorder) -> Iterator[None]:
 
     @transparent
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiles_backward():
+            recorder.guarded("backward", table.leave_alone, t_outputs)
+            try:
+                return original(t_outputs, *args, **kwargs)
+            finally:
+                recorder.guarded("backward", recorder.steps.backward_ended)
         entry = recorder.guarded("backward", table.begin, t_outputs, args, kwargs)
         if entry is not None:
             recorder.guarded("leaves", recorder.leaves.began, entry.backward_id, t_outputs)
