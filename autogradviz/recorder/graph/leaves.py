@@ -26,6 +26,7 @@ from autogradviz.events import NO_ID, NormRead, RequiresGradChanged
 from autogradviz.recorder.dynamo import transparent
 from autogradviz.recorder.methods import watched_method
 from autogradviz.recorder.operators.values import below_autograd, readable
+from autogradviz.recorder.tables.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,6 +145,13 @@ class LeafTable:
         """Return the leaf that a backward reached last, if it lives."""
         reference = self._leaves.get(next(reversed(self.reached), self._read_last))
         return None if reference is None else reference()
+
+    def newest_gradient(self) -> tuple[int, int] | None:
+        """Return which gradient that leaf has, and its version; None where it has none."""
+        with _NoFunctions():
+            leaf = self.newest()
+            gradient = None if leaf is None else leaf.grad
+            return None if gradient is None else (id(gradient), version_of(gradient))
 
     def forget(self) -> None:
         """Let go of leaves that have died, and of all but the newest losses."""

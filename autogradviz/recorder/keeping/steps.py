@@ -18,19 +18,17 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from autogradviz.events import StepEnded
 from autogradviz.recorder.dynamo import hidden
-from autogradviz.recorder.tables.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    import torch
 
-_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+    from autogradviz.recorder.recorder import Recorder
 
 
 class StepTable:
@@ -66,7 +64,7 @@ class StepTable:
             self._stepped_inside = False
             self._end()
         if not self._by_optimizer:
-            self._left = self._newest_gradient()
+            self._left = self._recorder.leaves.newest_gradient()
 
     def optimizer_stepped(self) -> None:
         """Note that an optimizer stepped."""
@@ -78,19 +76,12 @@ class StepTable:
 
     def _accumulates(self) -> bool:
         """Return whether the last backward's gradients wait for more before an optimizer steps."""
-        if self._left is None or self._left != self._newest_gradient():
+        if self._left is None or self._left != self._recorder.leaves.newest_gradient():
             return False
         if self._is_waited_for is None:
             leaf = self._recorder.leaves.newest()
             self._is_waited_for = leaf is not None and _is_optimized(leaf)
         return self._is_waited_for
-
-    def _newest_gradient(self) -> tuple[int, int] | None:
-        """Return which gradient was accumulated last, and its version; None where there is none."""
-        with _NoFunctions():
-            leaf = self._recorder.leaves.newest()
-            gradient = None if leaf is None else leaf.grad
-            return None if gradient is None else (id(gradient), version_of(gradient))
 
     def _end(self, end_seq: int | None = None) -> None:
         """Tell of a step that ended now, or at an earlier event."""
