@@ -442,3 +442,17 @@ def test_what_a_region_left_behind_without_a_gradient_on_purpose_is_no_finding()
 
     slugs = {finding.slug for finding in recorded(work, NET).diagnose()}
     assert slugs == {"checkpoint-effect-repeated"}  # the list itself grows twice
+
+
+def test_weights_that_an_inner_loop_computed_miss_no_gradient():
+    net = nn.Linear(3, 1)
+    weight = net.weight
+    with autogradviz.record() as trace:
+        net._parameters["weight"] = weight * 0.5
+        (gradient,) = torch.autograd.grad(
+            net(torch.rand(2, 3)).sum(), net._parameters["weight"], create_graph=True
+        )
+        net._parameters["weight"] = net._parameters["weight"] - 0.1 * gradient
+        net(torch.rand(2, 3)).sum().backward()
+    assert weight.grad is not None
+    assert trace.diagnose() == []

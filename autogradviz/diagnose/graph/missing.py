@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.code import source
+from autogradviz.diagnose.evidence import opens_window
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.flow import End, Flow, storages
 from autogradviz.diagnose.graph.fates import Fate, find_fates
@@ -84,6 +85,13 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)
                      if event.tensor_id in requires})  # fmt: skip
     reached = {event.tensor_id for event in log.of(GradAccumulated)}
+    # Weights that were computed, as an inner loop's, are no leaves: they never have a gradient.
+    reached |= {
+        tensor.tensor_id
+        for op in evidence.model.ops
+        if op.node_id is not None and not opens_window(op)
+        for tensor in op.outputs
+    }
     names = evidence.model.parameters
     return {
         tensor_id: names[tensor_id][0]
