@@ -40,6 +40,7 @@ from autogradviz.diagnose.saved.kept import find_kept_alive
 from autogradviz.diagnose.saved.mixed_up import find_mixed_up
 from autogradviz.diagnose.saved.other_memory import find_other_memory
 from autogradviz.diagnose.saved.read_back import find_read_back
+from autogradviz.diagnose.saved.recomputed import find_overwritten
 from autogradviz.diagnose.saved.refused import find_refused
 from autogradviz.diagnose.saved.reused import find_reused_buffers
 from autogradviz.diagnose.saved.shared_gradients import find_shared_gradient_writes
@@ -78,6 +79,7 @@ _FAMILIES: Final = (
     find_python_effects,
     find_written_attributes,
     find_hidden_writes,
+    find_overwritten,
     find_reused_buffers,
     find_mixed_up,
     find_silent_writes,
@@ -105,11 +107,18 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
 
 
 def _without_echoes(found: list[Finding]) -> Iterator[Finding]:
-    """Leave out that an effect happened twice where a surer finding names the same line for it."""
+    """Leave out what another finding says better.
+
+    That an effect happened twice, where a surer finding names the same line for it; that a region
+    gave other values, where one was written after it was saved.
+    """
     told: set[tuple[int | None, SourceLocation | None]] = set()
+    overwritten = {finding.region_id for finding in found if finding.slug == "hidden-write"}
     for finding in found:
         place = (finding.region_id, finding.culprit)
-        if finding.slug != "checkpoint-effect-repeated" or place not in told:
+        echoes = finding.slug == "checkpoint-effect-repeated" and place in told
+        follows = finding.slug == "checkpoint-different-values" and finding.region_id in overwritten
+        if not echoes and not follows:
             yield finding
         told.add(place)
 

@@ -211,7 +211,8 @@ with autogradviz.record() as trace:
         means="""Where saved-tensor hooks keep a tensor PyTorch does not check its version. A write
         between save and backward gives a wrong gradient, and no error.""",
         happens="""Hooks that only watch or count hand the tensor itself back, and an in-place
-        operation that PyTorch would have refused goes through.""",
+        operation that PyTorch would have refused goes through. torch.utils.checkpoint keeps what
+        its recomputation saves in such hooks.""",
         fix="""Write out of place, or let the pack hook return tensor.clone().""",
         example="""
 import torch

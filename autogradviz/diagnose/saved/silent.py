@@ -47,7 +47,7 @@ def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write that went past the version counter."""
     if evidence.model.error is not None:
         return
-    computed = _computed_gradients(evidence)
+    computed = computed_gradients(evidence)
     for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
             if (saved.slot or "").startswith("running_") and not (
@@ -59,7 +59,7 @@ def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
                 changed = _changed(unpack)
                 if changed is None:
                     changed = write is not None
-                if changed and saved.packed_by == "pytorch" and _needed(node, saved, computed):
+                if changed and saved.packed_by == "pytorch" and needed(node, saved, computed):
                     yield _describe(evidence, node, saved, unpack, write)
                     return
 
@@ -86,11 +86,11 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
         for op in between
         if op.written and not evidence.is_vouched_for(op, storage_id, unpack.seq)
     ]
-    sure = [op for op in writes if any(_covers(tensor, saved.tensor) for tensor in op.written)]
+    sure = [op for op in writes if any(covers(tensor, saved.tensor) for tensor in op.written)]
     return next(iter(sure or (writes if _changed(unpack) else ())), None)
 
 
-def _covers(written: Tensor, kept: Tensor) -> bool:
+def covers(written: Tensor, kept: Tensor) -> bool:
     """Return whether a write to one window is surely one to another of the same storage.
 
     Two parts of a storage need not overlap: the gates of an LSTM cell share one.
@@ -101,7 +101,7 @@ def _covers(written: Tensor, kept: Tensor) -> bool:
     return whole or written.tensor_id == kept.tensor_id
 
 
-def _computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
+def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     """Return for each node that ran which of its gradients something took."""
     log = evidence.model.log
     took = {event.node_id for event in log.of(NodeStarted)}
@@ -141,7 +141,8 @@ def ran_between(
     return passage.outside(line.filename, line.function, line.lineno) >= CALLED
 
 
-def _needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
+def needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
+    """Return whether a node read the content of a slot, by the gradients that it computed."""
     gradients = computed.get(node.node_id)
     kind = node.name.rstrip("0123456789")
     if gradients is None or (kind, saved.slot) in _SHAPE_ONLY:
