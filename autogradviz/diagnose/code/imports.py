@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 MAX_FILES: Final = 100
 """A user's project may be large: what is imported first is nearest."""
 
-_INSTALLED: Final = "site-packages"
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
 def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
     packages under a training have thousands of files.
     """
     known = dict.fromkeys(filenames)
-    waiting = [name for name in known if _INSTALLED not in Path(name).parts] or list(known)
+    waiting = [name for name in known if not _INSTALLED.search(name)] or list(known)
     while waiting and len(known) < MAX_FILES:
         fresh = [found for found in _imported_by(waiting.pop(0)) if found not in known]
         known.update(dict.fromkeys(fresh))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence import Evidence
     from autogradviz.model import Node, Op, Region, SavedTensor, Unpack
 
+    Runs = list[tuple[int, dict[int | None, SavedTensor]]]  # beginning, saves by position
+
 
 def find_overwritten(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor of a region that was written after it was saved again.
@@ -28,25 +30,25 @@ def find_overwritten(evidence: Evidence) -> Iterator[Finding]:
         return
     computed, nodes = computed_gradients(evidence), evidence.model.graph.nodes
     for region in evidence.model.regions:
+        runs = [
+            (run.started_seq, {s.position: s for s in run.saved}) for run in region.recomputations
+        ]
         for saved in region.saved:
             node = nodes.get(saved.node_id) if saved.node_id is not None else None
             if node is None or not needed(node, saved, computed):
                 continue
             for unpack in saved.unpacks:
-                again = _saved_again(region, saved, unpack)
+                again = _saved_again(runs, saved, unpack)
                 write = None if again is None else _write(evidence, again, unpack)
                 if again is not None and write is not None:
                     yield _describe(region, node, saved, again, unpack, write)
                     return
 
 
-def _saved_again(region: Region, saved: SavedTensor, unpack: Unpack) -> SavedTensor | None:
+def _saved_again(runs: Runs, saved: SavedTensor, unpack: Unpack) -> SavedTensor | None:
     """Return what the last recomputation before an unpack saved in the same place."""
-    for recomputation in reversed(region.recomputations):
-        if recomputation.started_seq < unpack.seq:
-            alike = (s for s in recomputation.saved if s.position == saved.position)
-            return next(alike, None) if saved.position is not None else None
-    return None
+    before = [by_position for started_seq, by_position in runs if started_seq < unpack.seq]
+    return before[-1].get(saved.position) if before and not saved.is_argument else None
 
 
 def _write(evidence: Evidence, again: SavedTensor, unpack: Unpack) -> Op | None:
