@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_PASSED_BY: Final = " (passed by, as importlib._bootstrap is)"
+PASSED_BY: Final = " (passed by, as importlib._bootstrap is)"
 """Behind the name of our file, so that the frame is still known as ours."""
 
 _made: dict[int, tuple[CodeType, CodeType]] = {}
@@ -28,7 +28,7 @@ def uncounted(function: F) -> F:
     code = function.__code__
     made = _made.get(id(code))
     if made is None:
-        made = code, code.replace(co_filename=code.co_filename + _PASSED_BY)
+        made = code, code.replace(co_filename=code.co_filename + PASSED_BY)
         _made[id(code)] = made
     function.__code__ = made[1]
     return function

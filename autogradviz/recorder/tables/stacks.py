@@ -21,6 +21,7 @@ import torch
 import autogradviz
 from autogradviz.events import NO_ID, CellSeen, FrameSeen, SourceLineRead, StackSeen
 from autogradviz.recorder.tables.cells import cell_number
+from autogradviz.recorder.uncounted import PASSED_BY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -210,7 +211,7 @@ class StackTable:
             return found
         self._codes.setdefault(id(code), code)
         lineno = _line_at(place)
-        filename = code.co_filename
+        filename = code.co_filename.removesuffix(PASSED_BY)
         # A handler that other code's ops pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS
         text = "" if library else self._text(filename, lineno)
