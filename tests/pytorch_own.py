@@ -2,7 +2,8 @@
 
     python tests/pytorch_own.py path/to/pytorch/test/test_autograd.py [modes] [-k's words] [every]
 
-The file comes from a checkout of PyTorch of about the installed version; it is in no wheel. Each
+The file comes from a checkout of PyTorch of about the installed version; it is in no wheel. What it
+imports of ``torch`` and is not there any more is stood in for, so that its other tests run. Each
 test runs plain and recorded, in two processes. Printed are those that end otherwise, that warn
 otherwise, and of which the recorder says that it could not record everything. Modes are "full",
 "values" and "graph", several with commas between, and "empty" for PyTorch's dispatch mode that does
@@ -11,6 +12,8 @@ nothing: what changes under that too cannot be helped. With ``every`` 10 each te
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import re
@@ -18,9 +21,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from torch.utils._python_dispatch import BaseTorchDispatchMode
@@ -52,7 +56,7 @@ class Plugin:
         self.surround = surround
         self.every = every
         self.answer = answer
-        signal.signal(signal.SIGALRM, self.too_long)
+        signal.signal(signal.SIGVTALRM, self.too_long)
 
     def tell(self, test, what, said):
         self.answer.write(json.dumps([test.rpartition("/")[2], what, said]) + "\n")
@@ -67,14 +71,14 @@ class Plugin:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
         self.tell(item.nodeid, "ended", "died")
-        signal.alarm(TEST_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)  # not what others take
         surrounding = self.surround()
         surrounding.__enter__()
         try:
             ended = yield
             self.close(surrounding, item.nodeid, ended.excinfo)
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def close(self, surrounding, test, raised):
         if not isinstance(surrounding, autogradviz.record):
@@ -96,6 +100,18 @@ class Plugin:
 def plain_words(message):
     """Leave out of the first line what differs from run to run: addresses and times."""
     return re.sub(r"0x[0-9a-f]+|\d+\.\d+s?", "…", message.partition("\n")[0])
+
+
+def stand_in(path):
+    """Put something in the places of what a file imports of PyTorch and is not there any more."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            for name in node.names:
+                try:
+                    exec(ast.unparse(ast.ImportFrom(node.module, [name], 0)))
+                except ImportError:
+                    with suppress(ImportError):
+                        setattr(importlib.import_module(node.module), name.name, MagicMock())
 
 
 def outcomes(path, mode, words, every):
@@ -133,6 +149,7 @@ def outcomes(path, mode, words, every):
 def run_here(path, mode, words, every):
     """Run the tests in this process, and write what happens where the parent waits for it."""
     os.chdir(path.parent)  # it imports its neighbours
+    stand_in(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
         plugin = Plugin(MODES[mode], int(every), answer)
         # PyTorch's conftest.py is for an older pytest, and shards and reruns.
