@@ -6,8 +6,11 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
+from autogradviz.recorder.checkpoint.contents import Numbers
 from autogradviz.recorder.checkpoint.process import surroundings
+from autogradviz.recorder.checkpoint.snapshot import describe
 
 
 @pytest.fixture
@@ -44,3 +47,9 @@ def test_a_generator_of_another_kind_is_followed_too(states):
     assert surroundings()["numpy random"] == before
     np.random.random()
     assert surroundings()["numpy random"] != before
+
+
+def test_an_attribute_that_is_named_like_hooks_is_not_asked_whether_it_is_true():
+    module = torch.nn.Linear(2, 2)
+    module.own_hooks = torch.ones(2)  # which would raise
+    assert describe(module, (), {}, Numbers())["self.in_features"] == "2"

@@ -26,7 +26,7 @@ def surroundings() -> dict[str, tuple[str, str]]:
     """Return what surrounds a run, by name: kind and text."""
     matmul = torch.backends.cuda.matmul
     state = {
-        "python random": ("random", f"state {hash(random.getstate()) & 0xFFFFFFFF:08x}"),
+        "python random": ("random", f"state {_python_state():08x}"),
         "torch function modes": ("context", _names(_function_modes())),
         "torch dispatch modes": ("context", _names(_get_current_dispatch_mode_stack())),
         "attention backends": ("context", _attention_backends()),
@@ -48,6 +48,12 @@ def surroundings() -> dict[str, tuple[str, str]]:
     if numpy is not None:
         state["numpy random"] = ("random", f"state {digest(_numpy_state(numpy))}")
     return state
+
+
+def _python_state() -> int:
+    """Return a number for the state of Python's global generator, the same in every process."""
+    _, words, gauss = random.getstate()
+    return hash((words, gauss is None, gauss or 0.0)) & 0xFFFFFFFF
 
 
 def _numpy_state(numpy: Any) -> bytes:

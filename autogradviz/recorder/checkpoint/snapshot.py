@@ -109,7 +109,7 @@ class Snapshot:
             if name in _MODULE_INTERNALS:
                 continue
             if name.endswith("_hooks"):
-                if child:
+                if isinstance(child, dict) and child:
                     self._hooks(f"{path}.{name}", child, depth)
             elif not name.startswith("_") or name[1:2] != "_":
                 self.add(f"{path}.{name}", child, depth + 1)
@@ -118,12 +118,11 @@ class Snapshot:
                 self.add(f"{path}.{name}", child, depth + 1)
         self._methods(type(value), depth)
 
-    def _hooks(self, path: str, hooks: Any, depth: int) -> None:
+    def _hooks(self, path: str, hooks: dict[Any, Any], depth: int) -> None:
         """Tell how many hooks of a kind there are, and what each can read."""
-        if isinstance(hooks, dict):
-            self.found[path] = f"{len(hooks)} hooks"
-            for number, hook in enumerate(list(hooks.values())[:MAX_ITEMS]):
-                self.add(f"{path}[{number}]", hook, depth + 1)
+        self.found[path] = f"{len(hooks)} hooks"
+        for number, hook in enumerate(list(hooks.values())[:MAX_ITEMS]):
+            self.add(f"{path}[{number}]", hook, depth + 1)
 
     def _container(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, dict):
