@@ -41,9 +41,8 @@ def _changed(unpack: Unpack) -> bool:
 
 
 def _first_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
-    storage_id = saved.tensor.storage_id
-    writes = evidence.writers.get(storage_id, ()) if storage_id is not None else ()
-    return next((op for op in writes if saved.saved_seq < op.seq < unpack.seq), None)
+    writes = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
+    return next(iter(writes), None)
 
 
 def _describe(node: Node, saved: SavedTensor, unpack: Unpack, write: Op) -> Finding:
