@@ -56,12 +56,12 @@ pictures: $(VENV)/.developing ## draw the pictures of the documents again
 
 bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/ and README.md
 	-$(PIP) --editable ".[bench]"
-	$(BIN)/python tests/bench.py
-	$(BIN)/python tests/bench_viewer.py
-	$(BIN)/python tests/bench_log.py
+	$(BIN)/python tests/bench/overhead.py
+	$(BIN)/python tests/bench/viewer.py
+	$(BIN)/python tests/bench/large_logs.py
 
 calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md
-	$(BIN)/python tests/calibrate.py
+	$(BIN)/python tests/calibration/calibrate.py
 
 bundle: ## build the viewer into the two files that users get
 	$(NPM) install --no-package-lock

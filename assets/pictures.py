@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 
-class Gate(nn.Module):
+class RecorderRef(nn.Module):
     """Scales a softmax in place, after autograd saved it."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def record_cache_bug() -> autogradviz.Trace:
 def record_mutation() -> autogradviz.Trace:
     """Return a step that fails because a saved tensor was written."""
     torch.manual_seed(0)
-    model = Gate()
+    model = RecorderRef()
     with suppress(RuntimeError):
         model(torch.rand(3, 8)).sum().backward()  # what PyTorch does once only is done
     try:
@@ -92,7 +92,7 @@ def shoot(
 
 
 def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
-    """Take a picture of the middle of a step, with a block open and coloured by bytes."""
+    """Take a picture of the middle of a step, with a block open and colored by bytes."""
     report = folder / "report.html"
     trace.html(report)
     page.emulate_media(color_scheme="light")

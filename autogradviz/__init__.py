@@ -1,13 +1,12 @@
 """Shows what PyTorch's autograd did, and says which line made it fail."""
 
-from autogradviz.comparison import Comparison, compare
+from autogradviz._version import __version__
+from autogradviz.compare import Comparison, compare
 from autogradviz.diagnose import Finding
 from autogradviz.explain import explain
-from autogradviz.recording import record
+from autogradviz.graph_view import GraphView, graph
+from autogradviz.record import record
 from autogradviz.trace import Trace, load
-from autogradviz.view import GraphView, graph
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",

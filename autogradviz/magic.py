@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from autogradviz.recording import record
+from autogradviz.record import record
 
 if TYPE_CHECKING:
     from autogradviz.trace import Trace

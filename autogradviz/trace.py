@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autogradviz import log as log_files
+from autogradviz import event_log as log_files
+from autogradviz.analysis import Model
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import VersionBumped
-from autogradviz.model import Model
+from autogradviz.graph_view import GraphView
 from autogradviz.scene import build_scene
-from autogradviz.view import GraphView
 
 if TYPE_CHECKING:
     import os
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from autogradviz.analysis import Region, SavedTensor, TensorHistory
     from autogradviz.diagnose import Finding
-    from autogradviz.log import Log
-    from autogradviz.model import Region, SavedTensor, TensorHistory
+    from autogradviz.event_log import Log
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
 
@@ -52,7 +52,7 @@ class Trace:
         for name in ("model", "_findings", "scene"):
             self.__dict__.pop(name, None)
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """Refuse to be read: this process was forked from the one that records."""
         self._held = None
         self._unreadable = "this process was forked while recording; the trace is its parent's"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import torch
 from rich.text import Text
 
+from autogradviz.demo.console import counted_stage, stage
+from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
-from autogradviz.demo.stages import counted_stage, stage
-from autogradviz.demo.text import draw_batch, read_text
-from autogradviz.recording import record
+from autogradviz.record import record
 from autogradviz.render.text import findings, megabytes, summary
 
 if TYPE_CHECKING:

@@ -5,53 +5,53 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.collecting import collector_paused
-from autogradviz.diagnose.cells import in_cells
-from autogradviz.diagnose.checkpoint.diverged import find_diverged
-from autogradviz.diagnose.checkpoint.effects import find_python_effects
-from autogradviz.diagnose.checkpoint.handmade import find_handmade
-from autogradviz.diagnose.checkpoint.repeated import (
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.notebook_names import in_cells
+from autogradviz.diagnose.rules.backward_read_modified import find_read_back
+from autogradviz.diagnose.rules.checkpoint_mismatch import find_diverged
+from autogradviz.diagnose.rules.checkpoint_repeated_effects import (
     find_captured_mutations,
     find_repeated_effects,
     find_unrestored_random,
 )
-from autogradviz.diagnose.checkpoint.selective import find_mutated_cache
-from autogradviz.diagnose.checkpoint.shifted import find_shifted_saves
-from autogradviz.diagnose.checkpoint.swallowed import find_swallowed
-from autogradviz.diagnose.checkpoint.values import find_different_values
-from autogradviz.diagnose.code import source
-from autogradviz.diagnose.evidence import Evidence
-from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.graph.counted_twice import find_counted_twice
-from autogradviz.diagnose.graph.finite import find_not_finite
-from autogradviz.diagnose.graph.frozen import find_frozen
-from autogradviz.diagnose.graph.lost import find_lost_graph
-from autogradviz.diagnose.graph.missing import find_missing_gradients
-from autogradviz.diagnose.graph.misuse import find_misuse
-from autogradviz.diagnose.graph.returned import find_refused_gradients
-from autogradviz.diagnose.graph.scales import find_uneven_gradients
-from autogradviz.diagnose.reentrant.cut_off import find_cut_off
-from autogradviz.diagnose.reentrant.pitfalls import find_reentrant_pitfalls
-from autogradviz.diagnose.saved.attributes import find_written_attributes
-from autogradviz.diagnose.saved.detached import find_detached, find_freed
-from autogradviz.diagnose.saved.hidden import find_hidden_writes
-from autogradviz.diagnose.saved.inplace import find_mutated
-from autogradviz.diagnose.saved.kept import find_kept_alive
-from autogradviz.diagnose.saved.mixed_up import find_mixed_up
-from autogradviz.diagnose.saved.other_memory import find_other_memory
-from autogradviz.diagnose.saved.read_back import find_read_back
-from autogradviz.diagnose.saved.recomputed import find_overwritten
-from autogradviz.diagnose.saved.refused import find_refused
-from autogradviz.diagnose.saved.reused import find_reused_buffers
-from autogradviz.diagnose.saved.shared_gradients import find_shared_gradient_writes
-from autogradviz.diagnose.saved.silent import find_silent_writes
-from autogradviz.diagnose.saved.sparse import find_written_sparse
+from autogradviz.diagnose.rules.checkpoint_saves_misaligned import find_shifted_saves
+from autogradviz.diagnose.rules.checkpoint_side_effects import find_python_effects
+from autogradviz.diagnose.rules.checkpoint_value_mismatch import find_different_values
+from autogradviz.diagnose.rules.ctx_attribute_written import find_written_attributes
+from autogradviz.diagnose.rules.custom_recompute import find_handmade
+from autogradviz.diagnose.rules.data_reassigned import find_other_memory
+from autogradviz.diagnose.rules.early_stop_caught import find_swallowed
+from autogradviz.diagnose.rules.gradient_double_counted import find_counted_twice
+from autogradviz.diagnose.rules.gradient_magnitude import find_uneven_gradients
+from autogradviz.diagnose.rules.gradient_missing import find_missing_gradients
+from autogradviz.diagnose.rules.gradient_refused import find_refused_gradients
+from autogradviz.diagnose.rules.graph_lost import find_lost_graph
+from autogradviz.diagnose.rules.hook_buffer_reused import find_reused_buffers
+from autogradviz.diagnose.rules.hooks_wrong_tensor import find_mixed_up
+from autogradviz.diagnose.rules.inplace_refused import find_refused
+from autogradviz.diagnose.rules.kept_alive_after_backward import find_kept_alive
+from autogradviz.diagnose.rules.known_errors import find_misuse
+from autogradviz.diagnose.rules.leaf_frozen import find_frozen
+from autogradviz.diagnose.rules.not_finite import find_not_finite
+from autogradviz.diagnose.rules.recomputed_save_overwritten import find_overwritten
+from autogradviz.diagnose.rules.reentrant_no_grad_input import find_cut_off
+from autogradviz.diagnose.rules.reentrant_pitfalls import find_reentrant_pitfalls
+from autogradviz.diagnose.rules.saved_detached_or_freed import find_detached, find_freed
+from autogradviz.diagnose.rules.saved_tensor_mutated import find_mutated
+from autogradviz.diagnose.rules.selective_cache_mutated import find_mutated_cache
+from autogradviz.diagnose.rules.shared_gradient_written import find_shared_gradient_writes
+from autogradviz.diagnose.rules.silent_write import find_silent_writes
+from autogradviz.diagnose.rules.sparse_parts_written import find_written_sparse
+from autogradviz.diagnose.rules.write_hidden_by_hooks import find_hidden_writes
+from autogradviz.diagnose.source import index as source
 from autogradviz.errors import AutogradvizWarning
+from autogradviz.gc_control import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from autogradviz.model import Model, SourceLocation
+    from autogradviz.analysis import Model, SourceLocation
 
 __all__ = ["Confidence", "Finding", "diagnose"]
 
@@ -103,10 +103,10 @@ def diagnose(model: Model) -> tuple[Finding, ...]:
     found = [finding for family in _FAMILIES for finding in _asked(family, evidence)]
     if model.cells:
         found = [in_cells(finding, model.cells) for finding in found]
-    return tuple(_without_echoes(sorted(found, key=lambda finding: _RANK[finding.confidence])))
+    return tuple(_drop_superseded(sorted(found, key=lambda finding: _RANK[finding.confidence])))
 
 
-def _without_echoes(found: list[Finding]) -> Iterator[Finding]:
+def _drop_superseded(found: list[Finding]) -> Iterator[Finding]:
     """Leave out what another finding says better.
 
     That an effect happened twice, where a surer finding names the same line for it; that a region

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from autogradviz.model.types import SourceLocation
+    from autogradviz.analysis.types import SourceLocation
 
 Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 

@@ -137,7 +137,7 @@ autogradviz.graph(x.sum(), depth=99).dot()
         happens="""A path that was mistyped, or a module that is not on the search path.""",
         fix="""Name it as for python itself.""",
         example="""
-from autogradviz.commands.program import Program, run_as_main
+from autogradviz.cli.run_script import Program, run_as_main
 
 run_as_main(Program("absent.py", (), module=False))
 """,

@@ -71,7 +71,7 @@ with autogradviz.record(values=True) as trace:
         it may throw the weights far away. A hint: a scaled loss looks the same.""",
         happens="""Weights that are too large, recurrence over many steps, a division by something
         small.""",
-        fix="""Clip with torch.nn.utils.clip_grad_norm_; normalise between layers; scale the initial
+        fix="""Clip with torch.nn.utils.clip_grad_norm_; normalize between layers; scale the initial
         weights down.""",
         example=f"""{_HEAD}
 net = torch.nn.Sequential(*[torch.nn.Linear(8, 8, bias=False) for _ in range(8)])
@@ -87,7 +87,7 @@ with autogradviz.record(net) as trace:
         means="""Early weights get a gradient that is more than a million times smaller than that of
         late ones: they hardly learn. A hint.""",
         happens="""Many layers whose slope is small: sigmoid, tanh at its ends, small weights.""",
-        fix="""Residual paths, normalisation between layers, ReLU-like activations, initial weights
+        fix="""Residual paths, normalization between layers, ReLU-like activations, initial weights
         of the right scale.""",
         example=f"""{_HEAD}
 layers = [part for _ in range(12) for part in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]

@@ -56,7 +56,7 @@ with autogradviz.record(values=True) as trace:
         means="""Autograd cannot rewrite the history of what is written: a leaf that requires a
         gradient, one of several views that an operator returned together, a view made under no_grad
         or inside of a custom Function.""",
-        happens="""Weights are initialised or clipped with gradients on; a part of what unbind,
+        happens="""Weights are initialized or clipped with gradients on; a part of what unbind,
         split or chunk gave is written.""",
         fix="""Write leaves under torch.no_grad(); take parts one by one, or write out of place.""",
         example="""
@@ -126,7 +126,7 @@ with autogradviz.record() as trace:
         means="""A checkpointed region keeps its arguments, to run again in backward. One of them
         was written in between: recomputation would have started from other values, so PyTorch
         stopped.""",
-        happens="""The input is normalised, masked or refilled in place after the region has read
+        happens="""The input is normalized, masked or refilled in place after the region has read
         it, often because a buffer is used again for the next batch.""",
         fix="""Write to a new tensor, or hand a clone to the region.""",
         example="""

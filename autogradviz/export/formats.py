@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import UnknownFormatError
-from autogradviz.export.graph import write_dot, write_graphml, write_model_explorer
+from autogradviz.event_log import beside, check_overwrites_own_file
+from autogradviz.export.graph_formats import write_dot, write_graphml, write_model_explorer
 from autogradviz.export.perfetto import write_perfetto
 from autogradviz.export.tables import SQLITE_ID, write_parquet, write_sqlite
-from autogradviz.log import beside, require_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.log import PathLike
-    from autogradviz.model import Model
+    from autogradviz.analysis import Model
+    from autogradviz.event_log import PathLike
 
 FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...], bytes]]] = {
     "parquet": (write_parquet, (".parquet",), b"autogradviz-trace"),
@@ -54,7 +54,7 @@ def export(
         raise UnknownFormatError(message)
     write, _, mark = FORMATS[format or _format_of(target)]
     if not force:
-        require_own(target, mark, at_end=write is write_parquet)
+        check_overwrites_own_file(target, mark, at_end=write is write_parquet)
     with beside(target) as partial:
         write(model, partial)
         partial.replace(target)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.errors import MissingExtraError
-from autogradviz.export.words import encodable
+from autogradviz.export.encoding import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from autogradviz.model import Model
-    from autogradviz.model.types import Op
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Op
 
 _SEQUENCE: Final = 1  # all packets are of one writer
 _PROCESS: Final = 1  # the track that all others hang on

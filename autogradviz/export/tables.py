@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet
 
+from autogradviz.event_log import batches, described_schema
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.export.words import encodable
-from autogradviz.log import batches, described_schema
+from autogradviz.export.encoding import encodable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.model import Model
+    from autogradviz.analysis import Model
 
 
 SQLITE_ID: Final = b"AGvz"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.recorder import Recorder
 
 
-def look_at_the_end(recorder: Recorder) -> None:
+def walk_live_outputs(recorder: Recorder) -> None:
     """Look at graphs that no backward has shown: those of results that are still alive."""
     with torch._C.DisableTorchFunction():  # noqa: SLF001
         new = recorder.nodes.is_new

@@ -14,8 +14,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
-from autogradviz.recorder.dynamo import hidden, swap_remembered_call, transparent
-from autogradviz.recorder.replacing import replaced
+from autogradviz.recorder.torch_internals.dynamo import hidden, swap_remembered_call, transparent
+from autogradviz.recorder.torch_internals.patch import patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,10 +44,10 @@ class ModuleTable:
         self._taken: dict[str, int] = {}
         self._count = 0
         self._calls = 0
-        self._tell_seen = recorder.teller(ModuleSeen)
-        self._tell_parameter = recorder.teller(ParameterSeen)
-        self._tell_entered = recorder.teller(ModuleEntered)
-        self._tell_exited = recorder.teller(ModuleExited)
+        self._tell_seen = recorder.emitter(ModuleSeen)
+        self._tell_parameter = recorder.emitter(ParameterSeen)
+        self._tell_entered = recorder.emitter(ModuleEntered)
+        self._tell_exited = recorder.emitter(ModuleExited)
 
     def add_root(self, module: torch.nn.Module, name: str) -> None:
         """Number a module and everything in it; ``name`` goes before their own names."""
@@ -210,7 +210,7 @@ def observe_modules(recorder: Recorder) -> Iterator[None]:
                 exited(opened, output)
         return output
 
-    with replaced(torch.nn.Module, __call__=call):
+    with patched(torch.nn.Module, __call__=call):
         swap_remembered_call(original, call)
         try:
             yield

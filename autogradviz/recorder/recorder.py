@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-import autogradviz
+from autogradviz._version import __version__
 from autogradviz.errors import RecordingStateError
+from autogradviz.event_log import Log
 from autogradviz.events import (
     NO_ID,
     Event,
@@ -25,45 +26,44 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingStarted,
 )
-from autogradviz.interrupts import signal_behind
-from autogradviz.log import Log
-from autogradviz.recorder.checkpoint.arguments import ArgumentTable
-from autogradviz.recorder.checkpoint.state import StateTable
-from autogradviz.recorder.dynamo import hidden
-from autogradviz.recorder.ending import look_at_the_end, record_error
+from autogradviz.recorder.checkpoint.saved_arguments import ArgumentTable
+from autogradviz.recorder.checkpoint.state_diff import StateTable
+from autogradviz.recorder.ending import record_error, walk_live_outputs
+from autogradviz.recorder.engine.backward import BackwardTable
+from autogradviz.recorder.engine.graph_walk import NodeTable
+from autogradviz.recorder.engine.hooks import HookTable
+from autogradviz.recorder.engine.leaf_grads import LeafTable
+from autogradviz.recorder.engine.recent_outputs import RecentOutputs
+from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.failures import Failures
-from autogradviz.recorder.graph.backward import BackwardTable
-from autogradviz.recorder.graph.hooks import HookTable
-from autogradviz.recorder.graph.leaves import LeafTable
-from autogradviz.recorder.graph.newest import NewestResults
-from autogradviz.recorder.graph.nodes import NodeTable
-from autogradviz.recorder.graph.slots import SlotTable
-from autogradviz.recorder.installing import claim, install_seams, release
-from autogradviz.recorder.keeping.keeper import open_keeper
-from autogradviz.recorder.keeping.steps import StepTable
+from autogradviz.recorder.ids.stacks import StackTable
+from autogradviz.recorder.ids.tensors import TensorTable
+from autogradviz.recorder.ids.versions import VersionTable
+from autogradviz.recorder.install import claim, install_seams, release
 from autogradviz.recorder.modules import ModuleTable
-from autogradviz.recorder.operators.lazy import NO_OPS_WITH_LAZY, has_lazy_backend
-from autogradviz.recorder.operators.ops import OpMode
-from autogradviz.recorder.operators.values import fingerprint
-from autogradviz.recorder.saving.packs import RegionTable
-from autogradviz.recorder.saving.saves import SaveTable
-from autogradviz.recorder.seams import require_seams
-from autogradviz.recorder.tables.stacks import StackTable
-from autogradviz.recorder.tables.tensors import TensorTable
-from autogradviz.recorder.tables.versions import VersionTable
-from autogradviz.recorder.telling import Tally
+from autogradviz.recorder.ops.dispatch_mode import OpMode
+from autogradviz.recorder.ops.fingerprints import fingerprint
+from autogradviz.recorder.retention.flight_recorder import open_keeper
+from autogradviz.recorder.retention.steps import StepTable
+from autogradviz.recorder.saved_tensors.hook_pairs import RegionTable
+from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+from autogradviz.recorder.saved_tensors.registry import SaveTable
 from autogradviz.recorder.threads import ThreadTable
+from autogradviz.recorder.torch_internals.dynamo import hidden
+from autogradviz.recorder.torch_internals.lazy_backend import NO_OPS_WITH_LAZY, has_lazy_backend
+from autogradviz.recorder.torch_internals.private_api import require_seams
+from autogradviz.signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.log import PathLike
-    from autogradviz.recorder.keeping.sealing import Attendant
+    from autogradviz.event_log import PathLike
+    from autogradviz.recorder.retention.compaction import RetentionPolicy
 
 T = TypeVar("T")
 
 
-class Gate:
+class RecorderRef:
     """What outlives a recording holds this: ``recorder`` is None once it has ended."""
 
     __slots__ = ("recorder",)
@@ -85,19 +85,19 @@ class Recorder:
         path: PathLike | None = None,
     ) -> None:
         self.log = Log()
-        self.gate = Gate(None)
+        self.gate = RecorderRef(None)
         self._refuses_ops = ops and has_lazy_backend()
         self.with_ops = ops = ops and not self._refuses_ops
         self.with_stacks = stacks
         self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
         self.with_values = values
-        self.tally = Tally(self._filled)
+        self.tally = EventSequence(self._filled)
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.limited = False
-        self._tell: dict[type[Event], Callable[..., int]] = {}
+        self._emit: dict[type[Event], Callable[..., int]] = {}
         self.failures = Failures()
         self._installed = ExitStack()
-        self.newest = NewestResults()
+        self.newest = RecentOutputs()
         self.threads = ThreadTable()
         self.stacks = StackTable(self)
         self.tensors = TensorTable(self)
@@ -116,7 +116,7 @@ class Recorder:
         self.steps = StepTable(self)
         self._keep_steps = keep_steps
         self._path = path
-        self.keeper: Attendant | None = None
+        self.keeper: RetentionPolicy | None = None
 
     def start(self, model: torch.nn.Module | None, outermost: int) -> None:
         """Install every seam.
@@ -146,7 +146,7 @@ class Recorder:
         self.emit(
             RecordingStarted,
             time.time_ns(),
-            autogradviz.__version__,
+            __version__,
             str(torch.__version__),
             platform.python_version(),
             None if model is None else type(model).__name__,
@@ -164,7 +164,7 @@ class Recorder:
         """
         try:
             self._installed.close()
-            self.guarded("nodes", look_at_the_end, self)
+            self.guarded("nodes", walk_live_outputs, self)
             self.guarded("leaves", self.leaves.read)
             if error is not None:
                 self.guarded("error", record_error, self, error)
@@ -206,7 +206,7 @@ class Recorder:
         self.tensors.close()
         release(self)
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """Record nothing more: this process was forked from the one that records."""
         self.gate.recorder = None
         if self.keeper is not None:
@@ -254,15 +254,15 @@ class Recorder:
         """Append one event; ``values`` are its own fields, in their order."""
         if thread is None:
             thread = self.threads.state().number
-        tell = self._tell.get(kind) or self._tell.setdefault(kind, self.teller(kind))
+        tell = self._emit.get(kind) or self._emit.setdefault(kind, self.emitter(kind))
         tell(thread, stack_id, *values)
 
-    def teller(self, kind: type[Event]) -> Callable[..., int]:
+    def emitter(self, kind: type[Event]) -> Callable[..., int]:
         """Return the function that appends one event of a kind, and returns its number.
 
         It takes the thread, the stack and the event's own fields, in their order.
         """
-        return self.tally.teller(self.log, kind)
+        return self.tally.emitter(self.log, kind)
 
     @hidden
     def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from autogradviz.recorder.graph.tags import NodeTag
+    from autogradviz.recorder.engine.node_tag import NodeTag
 
 
 Running: TypeAlias = tuple[int, int, "NodeTag", bool]

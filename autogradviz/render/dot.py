@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
-from autogradviz.render.svg_theme import LIGHT, mix
-from autogradviz.scene.words import chip_words, plural, short_path
+from autogradviz.render.svg.theme import LIGHT, mix
+from autogradviz.scene.formatting import chip_words, plural, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -122,7 +122,7 @@ class _Drawing:
                         cluster.attr(
                             label=_escape(_group_words(inner)), labeljust="l", labelloc="b"
                         )
-                        cluster.attr(style=_style(inner), color=_colour(inner))
+                        cluster.attr(style=_style(inner), color=_color(inner))
                         self._fill(cluster, inner)
                 else:
                     words = f"{_group_words(inner)}\n{plural(inner.node_count, 'node')}"
@@ -131,22 +131,22 @@ class _Drawing:
                         _escape(words),
                         style=f"{_style(inner)},filled",
                         fillcolor=LIGHT.page,
-                        color=_colour(inner),
+                        color=_color(inner),
                     )
 
     def _add_node(self, dot: graphviz.Digraph, node: SceneNode) -> None:
         red = node.error or node.state == "failed"
-        colour = LIGHT.mutation if red else LIGHT.backward
+        color = LIGHT.mutation if red else LIGHT.backward
         ran = red or node.state == "ran"
-        fill = mix(colour, LIGHT.tint2, LIGHT.page) if ran else LIGHT.page
+        fill = mix(color, LIGHT.tint2, LIGHT.page) if ran else LIGHT.page
         lines = [f"{node.op} | {node.name}" if node.op else node.name]
         lines += self._tags.get(node.index, [])
         if node.compact:
-            dot.node(f"n{node.index}", "+", shape="circle", fillcolor=fill, color=colour)
+            dot.node(f"n{node.index}", "+", shape="circle", fillcolor=fill, color=color)
             return
         tooltip = _escape(f"{node.module} {short_path(node.filename)}:{node.lineno}".strip())
         words = _escape("\n".join(lines))
-        dot.node(f"n{node.index}", words, fillcolor=fill, color=colour, tooltip=tooltip)
+        dot.node(f"n{node.index}", words, fillcolor=fill, color=color, tooltip=tooltip)
 
     def _edges(self, shown: dict[tuple[str, int], str]) -> dict[tuple[str, str], int]:
         """Return the edges between boxes, each once, with the views folded in them."""
@@ -185,5 +185,5 @@ def _style(group: SceneGroup) -> str:
     return "rounded,dashed" if group.checkpointed else "rounded"
 
 
-def _colour(group: SceneGroup) -> str:
+def _color(group: SceneGroup) -> str:
     return LIGHT.recompute if group.checkpointed else LIGHT.line

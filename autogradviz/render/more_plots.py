@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 
 from autogradviz.render.plots import COLOURS, faint, plain, style
 from autogradviz.render.text import megabytes
-from autogradviz.scene.words import block_of
+from autogradviz.scene.formatting import block_prefix
 
 if TYPE_CHECKING:
-    from autogradviz.model import Model, Parameter
+    from autogradviz.analysis import Model, Parameter
 
 MOST_LAYERS: Final = 12
 """Modules that have a layer of their own; the smaller ones share one."""
@@ -62,7 +62,7 @@ def _changes(model: Model) -> dict[str, dict[int, int]]:
         saved = model.saved[hold.saved_id]
         node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
         path = saved.op.module if saved.op else node.module if node else ""
-        layer = changes.setdefault(block_of(path) or "no module", defaultdict(int))
+        layer = changes.setdefault(block_prefix(path) or "no module", defaultdict(int))
         layer[hold.start_ns] += hold.nbytes
         if hold.end_ns is not None:
             layer[hold.end_ns] -= hold.nbytes

@@ -1,6 +1,6 @@
 """Plotly figures: saved memory over time and by module, when what ran, and gradients.
 
-A figure is plain, so that it can be changed like any other, and its colours can be read on
+A figure is plain, so that it can be changed like any other, and its colors can be read on
 light and on dark pages. Shown with ``CONFIG``, it offers no button that sends it anywhere.
 """
 
@@ -15,7 +15,7 @@ from autogradviz.render.text import megabytes, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.model import Model, Span
+    from autogradviz.analysis import Model, Span
 
 CONFIG: Final[dict[str, Any]] = {
     "displaylogo": False,
@@ -36,7 +36,7 @@ COLOURS: Final = {
     "module": "#737d88",
     "node": "#3b7dd8",
 }
-"""One colour a meaning, the hues of the viewer between their light and their dark shade."""
+"""One color a meaning, the hues of the viewer between their light and their dark shade."""
 
 GRID: Final = "rgba(128, 128, 128, 0.22)"
 BANDS: Final = ("forward", "optimizer", "backward", "recompute")
@@ -178,9 +178,9 @@ def style(figure: go.Figure, title: str) -> None:
     )
 
 
-def faint(colour: str, opacity: float) -> str:
+def faint(color: str, opacity: float) -> str:
     """Return "#rrggbb" as it is drawn with an opacity."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
+    from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose import Finding
-    from autogradviz.model import SourceLocation
     from autogradviz.scene import Scene
 
 _WIDTH = 100

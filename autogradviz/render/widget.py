@@ -12,8 +12,8 @@ import anywidget
 import traitlets
 
 from autogradviz.render.assets import read_script, read_style
-from autogradviz.render.shown import close_earlier
-from autogradviz.scene.find import find_group, find_item
+from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
+from autogradviz.scene.lookup import find_group, find_item
 from autogradviz.scene.payload import to_payload
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
-"""What nodes can be coloured by; the first is the default."""
+"""What nodes can be colored by; the first is the default."""
 
 _NO_ERROR: Final = (
     ".jp-OutputArea-child:not(:has(.agv))"
@@ -133,7 +133,7 @@ class TraceWidget(anywidget.AnyWidget):
 
     def display_for_cell(self) -> None:
         """Display the widget for as long as its cell is not run again."""
-        close_earlier(self)
+        close_widgets_of_previous_run(self)
         self._ipython_display_()
 
     def bundle_for_cell(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -141,7 +141,7 @@ class TraceWidget(anywidget.AnyWidget):
 
         For hosts that ask for ``_repr_mimebundle_``; IPython is given two outputs.
         """
-        close_earlier(self)
+        close_widgets_of_previous_run(self)
         bundle, metadata = self._bundle()
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 

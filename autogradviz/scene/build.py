@@ -6,11 +6,16 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.collecting import collector_paused
-from autogradviz.makers import maker
-from autogradviz.scene.boxes import draw_boxes
-from autogradviz.scene.costs import draw_modules
-from autogradviz.scene.facts import (
+from autogradviz.fast_dataclass import maker
+from autogradviz.gc_control import collector_paused
+from autogradviz.scene.fold import FoldedGraph, fold_graph
+from autogradviz.scene.grouping import build_tree
+from autogradviz.scene.groups import draw_groups
+from autogradviz.scene.layout.flatten import find_alone, lay_out_levels, list_levels, seat_nodes
+from autogradviz.scene.lifelines import draw_storages
+from autogradviz.scene.module_costs import draw_modules
+from autogradviz.scene.nodes import draw_boxes
+from autogradviz.scene.panels import (
     draw_changes,
     draw_diffs,
     draw_findings,
@@ -20,19 +25,14 @@ from autogradviz.scene.facts import (
     draw_spans,
     summarize,
 )
-from autogradviz.scene.fold import FoldedGraph, fold_graph
-from autogradviz.scene.groups import draw_groups
-from autogradviz.scene.levels import find_alone, lay_out_levels, list_levels, seat_nodes
 from autogradviz.scene.saved_diffs import draw_saved_diffs
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.tensors import draw_storages
-from autogradviz.scene.tree import build_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autogradviz.analysis import Model
     from autogradviz.diagnose.finding import Finding
-    from autogradviz.model import Model
 
 _make_edge = maker(SceneEdge)
 

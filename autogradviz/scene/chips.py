@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.makers import maker
+from autogradviz.fast_dataclass import maker
+from autogradviz.scene.formatting import chip_words, format_shape
 from autogradviz.scene.schema import Chip
-from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import chip_words, format_shape
+from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Node, SavedTensor
     from autogradviz.events import ContextTensorKept
-    from autogradviz.model import Model
-    from autogradviz.model.types import Node, SavedTensor
     from autogradviz.scene.schema import ChipState
 
 _make_chip = maker(Chip)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from autogradviz.model.types import Graph, Node, Parameter
+    from autogradviz.analysis.types import Graph, Node, Parameter
 
 VIEW_OPS: Final = frozenset(
     [

@@ -6,18 +6,18 @@ import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.formatting import last_part, plural
+from autogradviz.scene.nodes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
-from autogradviz.scene.widths import elide, text_width
-from autogradviz.scene.words import last_part, plural
+from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
-    from autogradviz.model import Model
-    from autogradviz.scene.boxes import Boxes
-    from autogradviz.scene.levels import Level
+    from autogradviz.analysis import Model
+    from autogradviz.scene.grouping import Tree
+    from autogradviz.scene.layout.cross_group_edges import Layout
+    from autogradviz.scene.layout.flatten import Level
+    from autogradviz.scene.nodes import Boxes
     from autogradviz.scene.schema import CellKind, RunState
-    from autogradviz.scene.tree import Tree
-    from autogradviz.scene.wire import Layout
 
 MAX_VISIBLE: Final = 40
 """Boxes that a picture shows at first, about."""

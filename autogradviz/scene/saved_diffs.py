@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.scene.formatting import display_op_name, format_shape
 from autogradviz.scene.schema import SceneSavedDiff
-from autogradviz.scene.words import format_shape, plain_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.model import Model
-    from autogradviz.model.types import Region, SavedTensor
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Region, SavedTensor
 
 MOST: Final = 200
 """Rows a region."""
@@ -56,5 +56,5 @@ def _metadata(saved: SavedTensor | None) -> str:
 def _name(model: Model, saved: SavedTensor | None) -> str:
     assert saved is not None, "one of both saved"
     node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
-    owner = plain_op(saved.op.name) if saved.op else node.name if node else ""
+    owner = display_op_name(saved.op.name) if saved.op else node.name if node else ""
     return ".".join(part for part in (owner, saved.slot or "") if part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import recordings
-from stage import MOUNT, Stage
+from viewer_page import MOUNT, Stage
 
 from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.widget import TraceWidget, pack

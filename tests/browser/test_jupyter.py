@@ -15,7 +15,7 @@ from urllib.error import URLError
 import pytest
 import recordings
 from conftest import give_up
-from stage import point_of
+from viewer_page import point_of
 
 TOKEN = "a-token-of-this-test-run"
 START_SECONDS = 60

@@ -14,8 +14,8 @@ from urllib.error import URLError
 import pytest
 import recordings
 from conftest import give_up
-from stage import point_of
 from test_jupyter import free_port
+from viewer_page import point_of
 
 START_SECONDS = 60
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 import recordings
-from stage import Stage, serve_sources
+from viewer_page import Stage, serve_sources
 
 from autogradviz.render.widget import pack
 

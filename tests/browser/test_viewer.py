@@ -8,7 +8,7 @@ import re
 
 import pytest
 import recordings
-from stage import Stage
+from viewer_page import Stage
 
 from autogradviz.render.html import render_html
 from autogradviz.render.widget import pack

@@ -11,8 +11,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
-import daily_programs  # noqa: E402, F401 - they join the programs; the path must be there first
-import odd_programs  # noqa: E402, F401
+import edge_case_programs  # noqa: E402, F401
+import training_loops  # noqa: E402, F401 - they join the programs; the path must be there first
 
 
 @pytest.fixture

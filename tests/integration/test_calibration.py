@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 def test_certain_is_right_and_correct_programs_give_hints_at_most(tmp_path):
     output = tmp_path / "calibration.md"
     code = (
-        "import sys; sys.path.insert(0, 'tests'); import calibrate, pathlib;"
+        "import sys; sys.path.insert(0, 'tests/calibration'); import calibrate, pathlib;"
         "calibrate.OUTPUT = pathlib.Path(sys.argv[1]); calibrate.main()"
     )
     command = [sys.executable, "-c", code, str(output)]

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import autogradviz
-from autogradviz.demo import text
+from autogradviz.demo import dataset
 from autogradviz.demo.gpt import GPT, CachedAttention, Config
 from autogradviz.demo.run import Training, run_demo
 
@@ -89,13 +89,13 @@ def test_the_cache_is_right_for_generating():
 
 
 def test_text_is_ascii_of_the_length_asked_for():
-    characters = text.read_text(5_000)
+    characters = dataset.read_text(5_000)
     assert (characters.dtype, characters.shape) == (torch.int64, (5_000,))
     assert int(characters.max()) < SMALL.vocabulary
 
 
 def test_a_batch_is_text_and_the_same_one_later():
-    now, later = text.draw_batch(torch.arange(50), batch=4, context=8)
+    now, later = dataset.draw_batch(torch.arange(50), batch=4, context=8)
     assert now.shape == (4, 8)
     assert later.equal(now + 1)
 
@@ -103,4 +103,4 @@ def test_a_batch_is_text_and_the_same_one_later():
 def test_a_python_without_sources_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", {"stdlib": str(tmp_path)}.get)
     with pytest.raises(FileNotFoundError, match="which this Python lacks"):
-        text.read_text()
+        dataset.read_text()

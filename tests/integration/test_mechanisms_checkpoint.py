@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from drawn import boxes, leaf, marked_line
+from drawing_summary import boxes, leaf, marked_line
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     GraphExecGroup,

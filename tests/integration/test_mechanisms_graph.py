@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from drawn import bars, boxes, bumps, chips, leaf, marked_line, notes
+from drawing_summary import bars, boxes, bumps, chips, leaf, marked_line, notes
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge

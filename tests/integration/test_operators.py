@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from test_harmless import flat, same
+from test_results_unchanged import flat, same
 from torch.testing._internal.common_methods_invocations import op_db
 
 import autogradviz
@@ -84,7 +84,7 @@ def recorded_like_plain(op, sample):
 def test_an_operator_is_the_same_when_recorded(op):
     for sample in samples_of(op, torch.float64, 1):
         held = recorded_like_plain(op, sample)
-        if held is None:  # uninitialised memory: only the shapes can be compared
+        if held is None:  # uninitialized memory: only the shapes can be compared
             assert op.name.startswith(("empty", "new_empty"))
         else:
             assert held

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import autogradviz
-from autogradviz import log
+from autogradviz import event_log
 from autogradviz.events import OpCalled, StepEnded
 
 SCRIPTS = {
@@ -441,4 +441,4 @@ def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
         _, errors = child.communicate(timeout=60)
         ends.append((child.returncode, own_lines(errors)))
     assert ends[0] == ends[1]
-    assert log.load(tmp_path / "w.agv").problem is None
+    assert event_log.load(tmp_path / "w.agv").problem is None

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autogradviz import events as e
-from autogradviz.log import Log
+from autogradviz.event_log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

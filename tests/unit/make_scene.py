@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import make_log as m
 
-from autogradviz.model import Model
+from autogradviz.analysis import Model
 from autogradviz.scene.build import build_scene
 
 

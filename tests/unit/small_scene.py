@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from autogradviz.scene.schema import (
-    Cell,
-    Scene,
-    SceneGroup,
-    SceneNode,
-    SceneSummary,
-)
+from autogradviz.scene.schema import Cell, Scene, SceneGroup, SceneNode, SceneSummary
 
 
 def small_summary(**changes):

@@ -15,44 +15,43 @@ HOUSE = Path(autogradviz.__file__).parent
 FLOORS = {
     "events": 0,
     "errors": 0,
-    "interrupts": 0,
-    "collecting": 0,
-    "makers": 0,
-    "log": 1,
+    "_version": 0,
+    "signals": 0,
+    "gc_control": 0,
+    "fast_dataclass": 0,
+    "event_log": 1,
     "explain": 1,
-    "model": 2,
+    "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
     "scene": 4,
     "render": 5,
     "export": 6,
-    "view": 6,
+    "graph_view": 6,
     "trace": 7,
-    "comparison": 8,
-    "recording": 8,
-    "commands": 9,
+    "compare": 8,
+    "record": 8,
     "cli": 10,
     "magic": 9,
     "demo": 9,
     "__init__": 10,
     "__main__": 11,
 }
-FOLDERS = {  # inside a room: the folders that each may use, beside the room's own files
+FOLDERS = {  # the folders of a large package, and the folders that each may import from
     "diagnose": {
-        "code": set(),
-        "culprits": {"code"},
-        "checkpoint": {"code", "culprits"},
-        "reentrant": {"code"},
-        "saved": {"code", "culprits"},
-        "graph": {"code", "culprits", "reentrant"},
+        "source": set(),
+        "evidence": {"source", "blame"},
+        "blame": {"source", "evidence"},
+        "rules": {"source", "evidence", "blame"},
     },
     "recorder": {
-        "tables": set(),
-        "operators": {"tables"},
-        "checkpoint": {"tables"},
-        "graph": {"operators", "tables"},
-        "saving": {"checkpoint", "operators", "tables"},
-        "keeping": {"graph"},
+        "torch_internals": {"saved_tensors", "ops"},
+        "ids": {"torch_internals"},
+        "ops": {"ids", "torch_internals"},
+        "checkpoint": {"ids", "torch_internals"},
+        "engine": {"ids", "ops", "saved_tensors", "torch_internals"},
+        "saved_tensors": {"checkpoint", "engine", "ids", "ops", "torch_internals"},
+        "retention": {"engine", "ids", "ops", "torch_internals"},
     },
 }
 NEEDS_TORCH = {"recorder", "demo"}
@@ -133,8 +132,8 @@ def test_torch_is_imported_on_top_only_where_it_is_needed(path):
 def test_a_trace_is_read_and_understood_with_torch_absent():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import autogradviz.log, autogradviz.model, autogradviz.diagnose, autogradviz.scene\n"
-        "import autogradviz.render"
+        "import autogradviz.event_log, autogradviz.analysis, autogradviz.diagnose\n"
+        "import autogradviz.scene, autogradviz.render"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,7 @@ import make_log as m
 import pytest
 
 import autogradviz
-from autogradviz import log
+from autogradviz import event_log
 from autogradviz.cli import main
 from autogradviz.events import StepEnded
 
@@ -31,7 +31,7 @@ def save(path, *more):
         m.saved(1, 1, node=1, slot="result", nr=0),
         *more,
     ]
-    log.save(m.make_log(facts, m.ended(event_count=len(m.make_log(facts)))), path)
+    event_log.save(m.make_log(facts, m.ended(event_count=len(m.make_log(facts)))), path)
     return str(path)
 
 
@@ -105,7 +105,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
         m.backward_ended(),
         [m.fact(StepEnded, step=n, end_seq=0) for n in (7, 8)],
     ]
-    log.save(m.make_log(facts), folder / "x.agv")
+    event_log.save(m.make_log(facts), folder / "x.agv")
     lines = shown(capsys, folder / "x.agv")
     assert "steps       2 (7 to 8), 1 backward" in lines
     assert "saved       3.5 MB for backward at the peak, 4 storages in all" in lines
@@ -124,7 +124,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
 
 def test_show_tells_backwards_inside_others_apart(folder, capsys):
     nested = [m.backward(1), m.backward(2, parent=1), m.backward_ended(2), m.backward_ended(1)]
-    log.save(m.make_log(nested, m.backward(3), m.backward_ended(3)), folder / "x.agv")
+    event_log.save(m.make_log(nested, m.backward(3), m.backward_ended(3)), folder / "x.agv")
     assert "steps  none ended; 2 backwards (1 more inside)" in shown(capsys, folder / "x.agv")
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_may_not_be_read_gives_one_line_and_code_2(folder, capsys, m
 
 def test_a_torn_trace_is_diagnosed_as_far_as_it_goes(folder, capsys):
     path = folder / "x.agv"
-    log.save(m.make_log(m.began(), m.node(1, "ExpBackward0")), path)
+    event_log.save(m.make_log(m.began(), m.node(1, "ExpBackward0")), path)
     assert run("diagnose", path) == 0
     assert capsys.readouterr() == (
         "No findings.\n",

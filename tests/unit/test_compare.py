@@ -5,9 +5,9 @@ import json
 import make_log as m
 
 import autogradviz
-from autogradviz import log
+from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.comparison import Comparison, Difference, compare
+from autogradviz.compare import Comparison, Difference, compare
 from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 
@@ -172,7 +172,7 @@ def test_hostile_names_stay_text():
 
 def test_the_command_compares(tmp_path, capsys):
     for name, facts in (("a", STEP), ("b", STEP[:3])):
-        log.save(trace(*facts).log, tmp_path / f"{name}.agv")
+        event_log.save(trace(*facts).log, tmp_path / f"{name}.agv")
     a, b = str(tmp_path / "a.agv"), str(tmp_path / "b.agv")
     assert main(["compare", a, a]) == 0
     assert main(["compare", a, b, "--json"]) == 0

@@ -22,8 +22,8 @@ from make_log import (
     unpacked,
 )
 
+from autogradviz.analysis import Model
 from autogradviz.diagnose import diagnose
-from autogradviz.model import Model
 
 INPLACE = "one of the variables has been modified by an inplace operation: is at version 1; expected version 0 instead"  # noqa: E501 - PyTorch's words
 

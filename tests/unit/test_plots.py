@@ -6,8 +6,8 @@ import make_log as m
 import pytest
 
 from autogradviz import events as e
-from autogradviz.log import Log
-from autogradviz.model import Model
+from autogradviz.analysis import Model
+from autogradviz.event_log import Log
 from autogradviz.render.more_plots import plot_gradients, plot_saved_by_module
 from autogradviz.render.plots import COLOURS, CONFIG, TEXT, plot_html, plot_memory, plot_timeline
 
@@ -101,16 +101,16 @@ def test_the_cloud_button_is_removed():
     assert CONFIG["modeBarButtonsToRemove"] == ["sendChartToCloud"]
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.parametrize("page", ["#ffffff", "#16181b"])
-@pytest.mark.parametrize("colour", sorted({TEXT, *COLOURS.values()}))
-def test_colours_are_seen_on_light_and_on_dark_pages(colour, page):
-    dark, light = sorted([luminance(colour), luminance(page)])
+@pytest.mark.parametrize("color", sorted({TEXT, *COLOURS.values()}))
+def test_colors_are_seen_on_light_and_on_dark_pages(color, page):
+    dark, light = sorted([luminance(color), luminance(page)])
     assert (light + 0.05) / (dark + 0.05) >= 3.5
 
 

@@ -3,15 +3,9 @@
 import make_log as m
 import pytest
 
-from autogradviz.events import (
-    EffectRepeated,
-    ErrorRaised,
-    FrameSeen,
-    SourceLineRead,
-    StateChanged,
-)
-from autogradviz.log import load
-from autogradviz.log.redact import redact, without_folders
+from autogradviz.event_log import load
+from autogradviz.event_log.redact import redact, without_folders
+from autogradviz.events import EffectRepeated, ErrorRaised, FrameSeen, SourceLineRead, StateChanged
 from autogradviz.trace import Trace
 
 SECRET = "password = 'hunter2'"

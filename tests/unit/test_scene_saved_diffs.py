@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import make_log as m
 
-from autogradviz.model import Model
+from autogradviz.analysis import Model
 from autogradviz.scene.saved_diffs import draw_saved_diffs
 
 

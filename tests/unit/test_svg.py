@@ -8,14 +8,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from make_log import began, make_log
 from make_scene import Box, scene_of, tower
-from test_scene_boxes import FAILING, MUTATED
+from test_scene_nodes import FAILING, MUTATED
 
+from autogradviz.analysis import Model
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
-from autogradviz.model import Model
-from autogradviz.render import dot, svg
+from autogradviz.render import dot
 from autogradviz.render.dot import render_dot_svg, to_dot
-from autogradviz.render.svg import render_svg
-from autogradviz.render.svg_pen import polyline
+from autogradviz.render.svg import document
+from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.primitives import polyline
 from autogradviz.scene.build import build_scene
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
@@ -122,7 +123,7 @@ def test_a_recording_without_a_graph_says_so():
 
 
 def test_too_many_boxes_are_refused_with_advice(monkeypatch):
-    monkeypatch.setattr(svg, "MAX_BOXES", 3)
+    monkeypatch.setattr(document, "MAX_BOXES", 3)
     with pytest.raises(GraphTooLargeError, match=r"4 boxes would be visible.*depth=1"):
         render_svg(residual())
 

@@ -131,7 +131,7 @@ class Shell:
 def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
     shell = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    monkeypatch.setattr("autogradviz.render.shown._SHOWN", {})
+    monkeypatch.setattr("autogradviz.render.widget_cleanup._SHOWN", {})
     before = set(_instances)
 
     def show():

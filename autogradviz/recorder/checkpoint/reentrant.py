@@ -22,9 +22,9 @@ from autogradviz.events import (
     RegionEntered,
     RegionExited,
 )
-from autogradviz.recorder.checkpoint.frames import function_name
-from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.replacing import replaced
+from autogradviz.recorder.checkpoint.frame_info import function_name
+from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.patch import patched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,9 @@ class ReentrantTable:
         )  # fmt: skip
         state.regions.append((region_id, state.region[1]))
         held = {"fn": function}
-        recorder.guarded("state", recorder.state.region_entered, region_id, held, _plain(arguments))
+        recorder.guarded(
+            "state", recorder.state.on_region_enter, region_id, held, _plain(arguments)
+        )
         return state, region_id
 
     def cut_off(self, opened: Opened, arguments: Any, result: Any) -> None:
@@ -91,7 +93,7 @@ class ReentrantTable:
         _close(state, (region_id, None))
         recorder.emit(RegionExited, region_id, failed)
         held = {"fn": function}
-        recorder.guarded("state", recorder.state.region_left, region_id, held, _plain(arguments))
+        recorder.guarded("state", recorder.state.on_region_exit, region_id, held, _plain(arguments))
 
     def enter_again(self, ctx: Any, function: Any, arguments: Any) -> Opened:
         """Record that a region begins to run again."""
@@ -109,7 +111,7 @@ class ReentrantTable:
         if region_id is not None:
             held = {"fn": function}
             recorder.guarded(
-                "state", recorder.state.recompute_entered,
+                "state", recorder.state.on_recompute_enter,
                 region_id, recompute_id, held, _plain(arguments),
             )  # fmt: skip
         return state, recompute_id
@@ -122,7 +124,7 @@ class ReentrantTable:
         recorder.emit(RecomputeStopped, recompute_id, "error" if failed else "completed")
         held = {"fn": function}
         recorder.guarded(
-            "state", recorder.state.recompute_left, recompute_id, held, _plain(arguments)
+            "state", recorder.state.on_recompute_exit, recompute_id, held, _plain(arguments)
         )
 
 
@@ -191,7 +193,7 @@ def observe_reentrant(recorder: Recorder) -> Iterator[None]:
 
         return backward(_WatchedContext(ctx, run_again), *gradients)
 
-    with replaced(
+    with patched(
         CheckpointFunction,
         forward=staticmethod(watched_forward),
         backward=staticmethod(watched_backward),

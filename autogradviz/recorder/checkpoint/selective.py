@@ -19,13 +19,13 @@ from torch.utils.checkpoint import (
 )
 
 from autogradviz.events import OpCalled, OpServed, PolicyDecided, field_names
-from autogradviz.recorder.dynamo import transparent
-from autogradviz.recorder.replacing import replaced
+from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.patch import patched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.recorder import Gate, Recorder
+    from autogradviz.recorder.recorder import Recorder, RecorderRef
 
 MAX_STORAGES: Final = 4_096
 """Regions whose kept ops are remembered in a long recording."""
@@ -38,7 +38,7 @@ _OP: Final = field_names(OpCalled).index("op")
 class WatchedPolicy:
     """A policy that decides what the original decides, and tells of it."""
 
-    def __init__(self, gate: Gate, policy: Any, kept: dict[Any, int | None]) -> None:
+    def __init__(self, gate: RecorderRef, policy: Any, kept: dict[Any, int | None]) -> None:
         self._gate = gate
         self._policy = policy
         self._kept = kept  # by op and how often it was asked for before
@@ -50,10 +50,10 @@ class WatchedPolicy:
         decision = self._policy(ctx, op, *args, **kwargs)
         recorder = self._gate.recorder
         if recorder is not None:
-            recorder.guarded("selective checkpoint", self._tell, recorder, op, decision)
+            recorder.guarded("selective checkpoint", self._emit, recorder, op, decision)
         return decision
 
-    def _tell(self, recorder: Recorder, op: Any, decision: Any) -> None:
+    def _emit(self, recorder: Recorder, op: Any, decision: Any) -> None:
         if isinstance(decision, bool):  # as PyTorch reads it
             save, leave = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE
             decision = save if decision else leave
@@ -118,7 +118,7 @@ def observe_policies(recorder: Recorder) -> Iterator[None]:
         return result
 
     with (
-        replaced(_CachingTorchDispatchMode, __init__=init),
-        replaced(_CachedTorchDispatchMode, __torch_dispatch__=dispatch),
+        patched(_CachingTorchDispatchMode, __init__=init),
+        patched(_CachedTorchDispatchMode, __torch_dispatch__=dispatch),
     ):
         yield

@@ -1,0 +1,201 @@
+"""Checkpointed regions, their own forward and every time they ran again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.op_diff import align, first_difference
+from autogradviz.analysis.types import Recomputation, Region
+from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.types import Module, Op, SavedTensor
+    from autogradviz.event_log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class _Nesting:
+    """What runs inside what.
+
+    A checkpoint inside a checkpoint is entered anew by each recomputation of the outer one:
+    then the ops of its own forward belong to that recomputation.
+    """
+
+    region_parents: dict[int, int | None]
+    region_born_in: dict[int, int | None]  # the recomputation that entered the region
+    recompute_parents: dict[int, int | None]
+
+
+def build_regions(
+    log: Log,
+    stacks: Stacks,
+    modules: dict[int, Module],
+    call_modules: dict[int | None, str],
+    ops: Iterable[Op],
+    saved: Iterable[SavedTensor],
+) -> tuple[Region, ...]:
+    """Return all checkpointed regions, in the order in which they were entered."""
+    nesting = _read_nesting(log)
+    own_ops, rerun_ops = _share_ops(ops, nesting, stacks)
+    own_saved, rerun_saved = _share_saved(saved, nesting)
+    recomputations = _build_recomputations(log, own_ops, rerun_ops, rerun_saved)
+    exits = {event.region_id: event for event in log.of(RegionExited)}
+    regions: list[Region] = []
+    for event in log.of(RegionEntered):
+        exit_ = exits.get(event.region_id)
+        regions.append(
+            Region(
+                region_id=event.region_id,
+                parent_region_id=event.parent_region_id,
+                module=modules[event.module_id].name
+                if event.module_id in modules
+                else call_modules.get(event.call_id, ""),
+                function=event.function,
+                reentrant=event.reentrant,
+                early_stop=event.early_stop,
+                preserve_rng=event.preserve_rng,
+                debug=event.debug,
+                determinism_check=event.determinism_check,
+                failed=exit_ is not None and exit_.failed,
+                location=stacks.location(event.stack_id),
+                entered_seq=event.seq,
+                exited_seq=None if exit_ is None else exit_.seq,
+                duration_ns=0 if exit_ is None else exit_.time_ns - event.time_ns,
+                ops=tuple(own_ops[event.region_id]),
+                saved=tuple(sorted(own_saved[event.region_id], key=_position)),
+                recomputations=tuple(recomputations[event.region_id]),
+            )
+        )
+    return tuple(regions)
+
+
+def _read_nesting(log: Log) -> _Nesting:
+    nesting = _Nesting({}, {}, {})
+    running: dict[int, int | None] = {}  # thread -> innermost recomputation
+    for event in log.merged(RegionEntered, RecomputeStarted, RecomputeStopped):
+        if isinstance(event, RegionEntered):
+            # Only a region that was entered before can be a parent: no cycle, whatever a file says.
+            known = event.parent_region_id in nesting.region_parents
+            nesting.region_parents[event.region_id] = event.parent_region_id if known else None
+            nesting.region_born_in[event.region_id] = running.get(event.thread)
+        elif isinstance(event, RecomputeStarted):
+            if event.recompute_id not in nesting.recompute_parents:
+                nesting.recompute_parents[event.recompute_id] = running.get(event.thread)
+                running[event.thread] = event.recompute_id
+        elif isinstance(event, RecomputeStopped):
+            running[event.thread] = nesting.recompute_parents.get(event.recompute_id)
+    return nesting
+
+
+def _share_ops(
+    ops: Iterable[Op], nesting: _Nesting, stacks: Stacks
+) -> tuple[dict[int, list[Op]], dict[int, list[Op]]]:
+    """Return the ops of each region's own forward, and of each recomputation."""
+    own: dict[int, list[Op]] = defaultdict(list)
+    rerun: dict[int, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.region_id is None and op.recompute_id is None:
+            continue
+        if _is_checkpoints_own(op, stacks):
+            continue
+        region_id = op.region_id
+        while region_id is not None:
+            if nesting.region_born_in.get(region_id) == op.recompute_id:
+                own[region_id].append(op)
+            region_id = nesting.region_parents.get(region_id)
+        recompute_id = op.recompute_id
+        while recompute_id is not None:
+            rerun[recompute_id].append(op)
+            recompute_id = nesting.recompute_parents.get(recompute_id)
+    return own, rerun
+
+
+def _is_checkpoints_own(op: Op, stacks: Stacks) -> bool:
+    """Return whether checkpoint itself called the op, to hold inputs and recomputed tensors.
+
+    A function of C++ that is checkpointed is called from there as well: names tell them apart.
+    """
+    if op.name not in {"detach", "empty"}:  # the second one before PyTorch 2.13
+        return False
+    return stacks.calling_file(op.stack_id).endswith("torch/utils/checkpoint.py")
+
+
+def _share_saved(
+    saved: Iterable[SavedTensor], nesting: _Nesting
+) -> tuple[dict[int, list[SavedTensor]], dict[int, list[SavedTensor]]]:
+    """Return the saves of each region's own forward, and of each recomputation."""
+    own: dict[int, list[SavedTensor]] = defaultdict(list)
+    rerun: dict[int, list[SavedTensor]] = defaultdict(list)
+    for tensor in saved:
+        if tensor.is_argument:
+            continue
+        region_id, recompute_id = tensor.region_id, tensor.recompute_id
+        if region_id is not None and nesting.region_born_in.get(region_id) == recompute_id:
+            own[region_id].append(tensor)
+        elif recompute_id is not None:
+            rerun[recompute_id].append(tensor)
+    return own, rerun
+
+
+def _position(tensor: SavedTensor) -> tuple[int, int]:
+    return (-1 if tensor.position is None else tensor.position, tensor.saved_id)
+
+
+def _build_recomputations(
+    log: Log,
+    own_ops: dict[int, list[Op]],
+    rerun_ops: dict[int, list[Op]],
+    rerun_saved: dict[int, list[SavedTensor]],
+) -> dict[int | None, list[Recomputation]]:
+    """Return the recomputations of each region, oldest first."""
+    stops = {event.recompute_id: event for event in log.of(RecomputeStopped)}
+    reentrant = {event.region_id for event in log.of(RegionEntered) if event.reentrant}
+    recomputations: dict[int | None, list[Recomputation]] = defaultdict(list)
+    for event in log.of(RecomputeStarted):
+        stop = stops.get(event.recompute_id)
+        outcome = None if stop is None else stop.outcome
+        ops = rerun_ops[event.recompute_id]
+        if event.region_id in reentrant:
+            ops = _without_result_saves(ops)
+        forward = [] if event.region_id is None else own_ops[event.region_id]
+        pairs = align(forward, ops, outcome)
+        recomputations[event.region_id].append(
+            Recomputation(
+                recompute_id=event.recompute_id,
+                region_id=event.region_id,
+                backward_id=event.backward_id,
+                node_id=event.node_id,
+                exec_group=event.exec_group,
+                outcome=outcome,
+                started_seq=event.seq,
+                stopped_seq=None if stop is None else stop.seq,
+                duration_ns=0 if stop is None else stop.time_ns - event.time_ns,
+                ops=tuple(ops),
+                saved=tuple(sorted(rerun_saved[event.recompute_id], key=_position)),
+                pairs=pairs,
+                first_difference=first_difference(pairs),
+            )
+        )
+    return recomputations
+
+
+def _without_result_saves(ops: list[Op]) -> list[Op]:
+    """Leave out what autograd called to save results.
+
+    The forward of a reentrant region runs without gradients and saves nothing: an op that keeps
+    its result detaches it in the recomputation alone, on the same line of the same stack.
+    """
+    return [
+        op
+        for before, op in zip([None, *ops], ops, strict=False)
+        if op.name != "detach"
+        or before is None
+        or op.stack_id is None
+        or op.stack_id != before.stack_id
+        or not set(op.inputs) <= set(before.outputs)
+    ]

@@ -1,0 +1,34 @@
+"""Rows read by field name, for the kinds that come by the hundred thousand."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from autogradviz.events import EVENT_TYPES, Event, field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.event_log import Log
+
+E = TypeVar("E", bound=Event)
+_TIME: Final = field_names(Event).index("time_ns")  # the same in every kind
+
+_ROW_TYPES: Final[dict[type[Event], Any]] = {
+    kind: namedtuple(kind.__name__, field_names(kind))  # noqa: PYI024 - made from the events
+    for kind in EVENT_TYPES
+}
+
+
+def last_ns(log: Log) -> int:
+    """Return the time of the last event, 0 of an empty log."""
+    return max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
+
+
+def rows_of(log: Log, kind: type[E]) -> Iterator[E]:
+    """Yield what reads like the events of a kind, oldest first, at a tenth of their cost.
+
+    They are tuples: ``isinstance`` does not know them.
+    """
+    return cast("Iterator[E]", map(_ROW_TYPES[kind]._make, log.rows(kind)))

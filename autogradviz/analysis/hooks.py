@@ -1,0 +1,72 @@
+"""The hooks that users registered, and where and how often each of them ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.types import Hook
+from autogradviz.events import HookRan, HookRegistered, NodeSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.types import Module, Op
+    from autogradviz.event_log import Log
+
+
+def build_hooks(
+    log: Log, ops: Iterable[Op], modules: dict[int, Module], stacks: Stacks
+) -> tuple[Hook, ...]:
+    """Return all hooks, in the order in which they were registered or noticed."""
+    runs: dict[int, list[HookRan]] = {}
+    for run in log.of(HookRan):
+        runs.setdefault(run.hook_id, []).append(run)
+    events = log.of(HookRegistered)
+    nodes_of = _nodes_of_tensors(log, ops, {event.tensor_id for event in events})
+    hooks = []
+    for event in events:
+        ran = runs.get(event.hook_id, [])
+        node_ids = dict.fromkeys(run.node_id for run in ran if run.node_id is not None)
+        if not node_ids:
+            node_ids = dict.fromkeys(_node_at(nodes_of.get(event.tensor_id, []), event.seq))
+        module = None if event.module_id is None else modules.get(event.module_id)
+        hooks.append(
+            Hook(
+                hook_id=event.hook_id,
+                kind=ran[0].hook_kind if ran else event.hook_kind,
+                name=event.hook_name,
+                tensor_id=event.tensor_id,
+                module=module.name if module is not None else "",
+                early=event.early,
+                location=stacks.location(event.stack_id),
+                node_ids=tuple(node_ids),
+                runs=len(ran),
+                changed=sum(run.changed for run in ran),
+                failed=any(run.failed for run in ran),
+                duration_ns=sum(run.duration_ns for run in ran),
+            )
+        )
+    return tuple(hooks)
+
+
+def _nodes_of_tensors(
+    log: Log, ops: Iterable[Op], wanted: set[int | None]
+) -> dict[int | None, list[tuple[int, int]]]:
+    """Return the nodes that made each tensor, or accumulate into it, with event numbers."""
+    found: dict[int | None, list[tuple[int, int]]] = {}
+    if not wanted - {None}:
+        return found
+    for event in log.of(NodeSeen):
+        if event.tensor_id is not None:
+            found.setdefault(event.tensor_id, []).append((-1, event.node_id))
+    for op in ops:
+        if op.node_id is not None:
+            for tensor in op.outputs:
+                found.setdefault(tensor.tensor_id, []).append((op.seq, op.node_id))
+    return found
+
+
+def _node_at(made: list[tuple[int, int]], seq: int) -> list[int]:
+    """Return the last node that had made the tensor by the time of an event."""
+    return [node_id for made_seq, node_id in made if made_seq < seq][-1:]

@@ -1,0 +1,111 @@
+"""Tensors, modules, parameters and module calls, by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.fast_rows import rows_of
+from autogradviz.analysis.types import Module, Tensor
+from autogradviz.events import ModuleEntered, ModuleSeen, ParameterSeen, TensorSeen
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from autogradviz.event_log import Log
+
+_make_tensor = maker(Tensor)
+
+
+class Tensors(dict[int, Tensor]):
+    """All tensors by id; one that a torn file does not define has no shape and no bytes."""
+
+    def __missing__(self, tensor_id: int) -> Tensor:
+        return _make_tensor(
+            tensor_id=tensor_id,
+            storage_id=None,
+            shape=(),
+            dtype="",
+            device="",
+            nbytes=0,
+            storage_nbytes=0,
+        )
+
+
+def read_tensors(log: Log) -> Tensors:
+    """Return all tensors by id."""
+    return Tensors(
+        (
+            event.tensor_id,
+            _make_tensor(
+                tensor_id=event.tensor_id,
+                storage_id=event.storage_id,
+                shape=event.shape,
+                dtype=event.dtype,
+                device=event.device,
+                nbytes=event.nbytes,
+                storage_nbytes=event.storage_nbytes,
+            ),
+        )
+        for event in rows_of(log, TensorSeen)
+    )
+
+
+def read_modules(log: Log) -> dict[int, Module]:
+    """Return all modules by id."""
+    return {
+        event.module_id: Module(
+            module_id=event.module_id,
+            parent_module_id=event.parent_module_id,
+            name=event.module_name,
+            type_name=event.type_name,
+        )
+        for event in log.of(ModuleSeen)
+    }
+
+
+def read_parameter_names(log: Log) -> dict[int, tuple[str, ...]]:
+    """Return all names of each parameter and buffer by tensor id, in the order seen."""
+    names: dict[int, list[str]] = {}
+    for event in log.of(ParameterSeen):
+        known = names.setdefault(event.tensor_id, [])
+        if event.parameter_name not in known:
+            known.append(event.parameter_name)
+    return {tensor_id: tuple(known) for tensor_id, known in names.items()}
+
+
+def read_call_modules(log: Log, modules: dict[int, Module]) -> dict[int | None, str]:
+    """Return the qualified name of the module that each module call ran."""
+    return {
+        event.call_id: modules[event.module_id].name
+        for event in log.of(ModuleEntered)
+        if event.module_id in modules
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterOwners:
+    """Who owns a leaf: name and module by tensor, else by storage (a view, ``.data``)."""
+
+    by_tensor: dict[int, tuple[str, str]]
+    by_storage: dict[int, tuple[str, str]]
+
+    def of(self, tensor: Tensor) -> tuple[str, str]:
+        """Return parameter name and module name of a leaf, twice "" for an unnamed one."""
+        owner = self.by_tensor.get(tensor.tensor_id)
+        if owner is None and tensor.storage_id is not None:
+            owner = self.by_storage.get(tensor.storage_id)
+        return owner or ("", "")
+
+
+def read_owners(log: Log, tensors: Tensors, modules: dict[int, Module]) -> ParameterOwners:
+    """Return the owners of all parameters and buffers; a shared one belongs to its first."""
+    by_tensor: dict[int, tuple[str, str]] = {}
+    by_storage: dict[int, tuple[str, str]] = {}
+    for event in log.of(ParameterSeen):
+        module = modules.get(event.module_id)
+        owner = (event.parameter_name, module.name if module else "")
+        by_tensor.setdefault(event.tensor_id, owner)
+        storage_id = tensors[event.tensor_id].storage_id
+        if storage_id is not None:
+            by_storage.setdefault(storage_id, owner)
+    return ParameterOwners(by_tensor, by_storage)

@@ -1,0 +1,80 @@
+"""Which nodes ran, how often, how long, and which one failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    ErrorRaised,
+    NodeFinished,
+    NodeStarted,
+)
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from autogradviz.event_log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """One time that a node ran; without an end it was left by an exception, or the log is torn."""
+
+    backward_id: int
+    node_id: int
+    thread: int
+    started_seq: int
+    started_ns: int
+    finished_ns: int | None
+
+
+_make_run = maker(NodeRun)
+
+
+def read_runs(log: Log) -> list[NodeRun]:
+    """Return all runs of all nodes, in the order in which they started."""
+    started: list[NodeStarted] = []
+    finished_ns: list[int | None] = []
+    unfinished: dict[tuple[int, int, int], list[int]] = {}
+    for event in log.merged(NodeStarted, NodeFinished):
+        if isinstance(event, NodeStarted):
+            key = (event.thread, event.backward_id, event.node_id)
+            unfinished.setdefault(key, []).append(len(started))
+            started.append(event)
+            finished_ns.append(None)
+        elif isinstance(event, NodeFinished):
+            waiting = unfinished.get((event.thread, event.backward_id, event.node_id))
+            if waiting:
+                finished_ns[waiting.pop()] = event.time_ns
+    return [
+        _make_run(event.backward_id, event.node_id, event.thread, event.seq, event.time_ns, end_ns)
+        for event, end_ns in zip(started, finished_ns, strict=True)
+    ]
+
+
+def find_failed_nodes(log: Log, runs: list[NodeRun]) -> set[int]:
+    """Return the nodes that raised: in each failed or torn backward, the innermost unfinished one.
+
+    Backwards run inside backwards (reentrant checkpoint): their unfinished nodes are one chain
+    of calls, and the last one to start is where the exception was born.
+    """
+    outermost = _outermost_backwards(log)
+    ended_well = {event.backward_id for event in log.of(BackwardEnded) if not event.failed}
+    innermost: dict[int, int] = {}
+    for run in runs:
+        if run.finished_ns is None and run.backward_id not in ended_well:
+            innermost[outermost.get(run.backward_id, run.backward_id)] = run.node_id
+    for error in log.of(ErrorRaised):
+        if error.node_id is not None and error.backward_id is not None:
+            innermost[outermost.get(error.backward_id, error.backward_id)] = error.node_id
+    return set(innermost.values())
+
+
+def _outermost_backwards(log: Log) -> dict[int, int]:
+    outermost: dict[int, int] = {}
+    for event in log.of(BackwardStarted):
+        own, parent = event.backward_id, event.parent_backward_id
+        outermost[own] = own if parent is None else outermost.get(parent, own)
+    return outermost

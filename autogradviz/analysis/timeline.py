@@ -1,0 +1,208 @@
+"""When what ran."""
+
+from __future__ import annotations
+
+import heapq
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.timeline_marks import (
+    find_hook_runs,
+    find_modes,
+    find_pairs,
+    timeline_events,
+)
+from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
+from autogradviz.events import (
+    NO_ID,
+    BackwardEnded,
+    BackwardStarted,
+    ModuleEntered,
+    ModuleExited,
+    NodeSeen,
+    RecomputeStarted,
+    RecomputeStopped,
+)
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from autogradviz.analysis.id_tables import ParameterOwners, Tensors
+    from autogradviz.analysis.node_runs import NodeRun
+    from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.types import Module, Region
+    from autogradviz.event_log import Log
+
+_make_span = maker(Span)
+
+MAX_NAMED: Final = 2
+"""Inputs of a backward that its bar names; of more it says how many."""
+
+
+class _Bar(NamedTuple):
+    """A span before its depth is known; by its first four fields, what is around comes first."""
+
+    kind: SpanKind
+    thread: int
+    start_ns: int
+    minus_end_ns: int
+    label: str
+    ref: int | None
+    stack_id: int | None = None
+
+
+def build_timeline(
+    log: Log,
+    end_ns: int,
+    tensors: Tensors,
+    owners: ParameterOwners,
+    modules: dict[int, Module],
+    ops: Iterable[Op],
+    regions: Iterable[Region],
+    runs: Iterable[NodeRun],
+    stacks: Stacks,
+) -> Timeline:
+    """Return the bars of all that ran, of what was switched meanwhile, and moments.
+
+    What never ended (a torn log) lasts until the recording's end.
+    """
+    bars: list[_Bar] = [
+        *_forwards(log, ops, stacks),
+        *_backwards(log, tensors, owners, end_ns),
+        *_recomputations(log, regions, end_ns),
+        *_module_calls(log, modules, end_ns),
+        *_nodes(log, runs, end_ns),
+        *_marks(log, tensors, end_ns),
+    ]
+    return Timeline(spans=tuple(_nest(bars, stacks)), end_ns=end_ns)
+
+
+def _bar(
+    kind: SpanKind,
+    thread: int,
+    between: tuple[int, int],
+    label: str,
+    ref: int | None,
+    stack_id: int | None = None,
+) -> _Bar:
+    start_ns, end_ns = between
+    return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id)
+
+
+def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
+    """Give each bar its depth: how many of its kind and thread are around it."""
+    around: list[int] = []  # where the bars that are still open end
+    row: tuple[str, int] | None = None
+    for bar in sorted(bars, key=lambda bar: bar[:4]):
+        end_ns = -bar.minus_end_ns
+        if (bar.kind, bar.thread) != row:
+            row, around = (bar.kind, bar.thread), []
+        while around and (around[-1] < end_ns or around[-1] <= bar.start_ns):
+            around.pop()
+        yield _make_span(
+            kind=bar.kind,
+            label=bar.label,
+            start_ns=bar.start_ns,
+            end_ns=end_ns,
+            depth=len(around),
+            thread=bar.thread,
+            ref=bar.ref,
+            location=stacks.location(bar.stack_id),
+        )
+        around.append(end_ns)
+
+
+def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
+    """Yield one bar for each stretch of forward ops, and of an optimizer's, of a thread.
+
+    A backward ends a stretch, and so does the other kind of op.
+    """
+    stretches: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
+    in_order: Iterator[Op | BackwardStarted] = heapq.merge(
+        ops, log.of(BackwardStarted), key=attrgetter("seq")
+    )
+    for event in in_order:
+        if isinstance(event, Op):
+            if event.phase == "forward":
+                kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
+                end_ns = event.time_ns + event.duration_ns
+                was, start_ns, latest = stretches.get(event.thread, (kind, event.time_ns, end_ns))
+                if was != kind:
+                    yield _bar(was, event.thread, (start_ns, latest), was, None)
+                    start_ns, latest = event.time_ns, end_ns
+                stretches[event.thread] = (kind, start_ns, max(latest, end_ns))
+        elif event.thread in stretches:
+            kind, *stretch = stretches.pop(event.thread)
+            yield _bar(kind, event.thread, (stretch[0], stretch[1]), kind, None)
+    for thread, (kind, start_ns, latest) in stretches.items():
+        yield _bar(kind, thread, (start_ns, latest), kind, None)
+
+
+def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:
+    ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
+    for event in log.of(BackwardStarted):
+        between = event.time_ns, ends.get(event.backward_id, end_ns)
+        asked = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
+        label = backward_words(event, asked)
+        yield _bar("backward", event.thread, between, label, event.backward_id, event.stack_id)
+
+
+def backward_words(event: BackwardStarted, asked: Sequence[str]) -> str:
+    """Return what was called, and with which switches: "backward, inputs=weight, retain_graph".
+
+    Args:
+        event: the call.
+        asked: names of the inputs that gradients were asked for, "" of one without.
+    """
+    words = ["backward" if event.accumulate else "autograd.grad"]
+    if len(event.root_ids) > 1:
+        words.append(f"{len(event.root_ids)} roots")
+    count = max(len(event.input_ids), len(asked))
+    if 0 < count <= MAX_NAMED and all(asked) and len(asked) == count:
+        words.append(f"inputs={', '.join(asked)}")
+    elif count:
+        words.append(f"{count} inputs")
+    if event.create_graph:
+        words.append("create_graph")
+    elif event.retain_graph:
+        words.append("retain_graph")
+    return ", ".join(words)
+
+
+def _recomputations(log: Log, regions: Iterable[Region], end_ns: int) -> Iterator[_Bar]:
+    labels = {region.region_id: region.module or region.function for region in regions}
+    ends = {event.recompute_id: event.time_ns for event in log.of(RecomputeStopped)}
+    for event in log.of(RecomputeStarted):
+        label = "" if event.region_id is None else labels.get(event.region_id, "")
+        end = ends.get(event.recompute_id, end_ns)
+        yield _bar("recompute", event.thread, (event.time_ns, end), label, event.region_id)
+
+
+def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator[_Bar]:
+    ends = {event.call_id: event.time_ns for event in log.of(ModuleExited)}
+    for event in log.of(ModuleEntered):
+        module = modules.get(event.module_id)
+        label = "" if module is None else module.name or module.type_name
+        end = ends.get(event.call_id, end_ns)
+        yield _bar("module", event.thread, (event.time_ns, end), label, event.module_id)
+
+
+def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
+    for kind, thread, start_ns, stop_ns, label, stack_id in (
+        *find_modes(log, end_ns),
+        *find_pairs(log, end_ns),
+        *find_hook_runs(log),
+        *timeline_events(log, tensors),
+    ):
+        yield _bar(kind, thread, (start_ns, stop_ns), label, None, stack_id)
+
+
+def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:
+    names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
+    backward_ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
+    for run in runs:
+        left_ns = backward_ends.get(run.backward_id, end_ns)
+        end = left_ns if run.finished_ns is None else run.finished_ns
+        label = names.get(run.node_id, "")
+        yield _bar("node", run.thread, (run.started_ns, end), label, run.node_id)

@@ -1,0 +1,223 @@
+"""``autogradviz show``: what a trace holds, on one page of a terminal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from autogradviz.events import StepEnded
+from autogradviz.render.text import harmless, megabytes, milliseconds
+from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.panels import summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Span
+    from autogradviz.trace import Trace
+
+MOST_MODULES: Final = 8
+"""Modules that have a line of their own; the smaller ones share one."""
+
+_BAR: Final = 24  # cells of the longest bar
+_EIGHTHS: Final = "▏▎▍▌▋▊▉█"
+
+
+class _Part(NamedTuple):
+    """What some modules kept at the peak."""
+
+    name: str  # "blocks.*" for several alike
+    blocks: int
+    nbytes: int
+
+
+def overview(trace: Trace) -> RenderableType:
+    """Return steps, graph, time, memory by module, what recomputation cost, and the findings."""
+    model = trace.model
+    s = summarize(model, trace.title)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row("steps", _steps(model))
+    facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
+    facts.add_row("ops", f"{s.ops:,} in {milliseconds(_span(model))} ({plural(s.events, 'event')})")
+    for word, told in _times(model):
+        facts.add_row(word, told)
+    peak, storages = megabytes(s.peak_nbytes), plural(s.storages, "storage")
+    facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
+    if s.error_type:
+        first = s.error_message.splitlines()[0] if s.error_message else ""
+        facts.add_row("raised", Text(f"{s.error_type}: {first}", style="red"))
+    for notice in s.notices:
+        facts.add_row("note", Text(notice, style="yellow"))
+    torch = f"  torch {s.torch_version}" if s.torch_version else ""
+    parts: list[RenderableType] = [Text.assemble((s.title, "bold"), torch), facts]
+    parts += _section("saved at the peak, by module", _memory_table(_at_the_peak(model)))
+    parts += _section("recomputed, by module", _recomputation_table(model))
+    parts += _section("findings", _finding_table(trace))
+    return harmless(Group(*parts))
+
+
+def _span(model: Model) -> int:
+    """Return the time from the first operator to the end of the last, in nanoseconds."""
+    ops = model.ops
+    return ops[-1].time_ns + ops[-1].duration_ns - ops[0].time_ns if ops else 0
+
+
+def _steps(model: Model) -> str:
+    steps = [event.step for event in model.log.of(StepEnded)]
+    depths = [span.depth for span in model.timeline.spans if span.kind == "backward"]
+    backwards = plural(depths.count(0), "backward")
+    if any(depths):
+        backwards += f" ({len(depths) - depths.count(0):,} more inside)"
+    if not steps:
+        return f"none ended; {backwards}"
+    named = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    return f"{len(steps):,} ({named}), {backwards}"
+
+
+def _section(title: str, table: Table) -> list[RenderableType]:
+    inset = Padding(table, (0, 0, 0, 2))
+    return [Text(), Text(title, style="bold"), inset] if table.row_count else []
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def _times(model: Model) -> Iterator[tuple[str, str]]:
+    """Yield how long forward, backward and optimizer took, and what of it ran a second time."""
+    took: dict[str, int] = defaultdict(int)
+    for span in model.timeline.spans:
+        took[span.kind] += _own_time(span)
+    rows = [
+        f"{word} {milliseconds(took[kind])}"
+        for kind, word in (
+            ("forward", "forward"),
+            ("backward", "backward"),
+            ("optimizer", "optimizer"),
+        )
+        if took[kind]
+    ]
+    if rows:
+        yield "time", ", ".join(rows)
+    runs = [run for region in model.regions for run in region.recomputations]
+    if model.regions:
+        again = sum(run.duration_ns for run in runs)
+        part = f", {again / took['backward']:.0%} of backward" if took["backward"] else ""
+        yield (
+            "checkpoint",
+            f"{plural(len(model.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
+            f"{milliseconds(again)}{part}",
+        )
+
+
+def _own_time(span: Span) -> int:
+    """Return how long a bar is; one inside another of its kind is counted there."""
+    return span.end_ns - span.start_ns if span.depth == 0 else 0
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def _at_the_peak(model: Model) -> list[_Part]:
+    """Return what each block keeps when most is kept, the largest first; blocks alike together."""
+    curve = model.memory
+    if not curve.nbytes:
+        return []
+    peak_ns = curve.times_ns[max(range(len(curve.nbytes)), key=curve.nbytes.__getitem__)]
+    kept: dict[str, int] = defaultdict(int)
+    model_name = model.started.model_name if model.started else None
+    outside = f"{model_name} itself" if model_name else "no module"
+    for hold in curve.holds:
+        if hold.start_ns <= peak_ns and (hold.end_ns is None or hold.end_ns > peak_ns):
+            kept[block_prefix(_module_of(model, hold.saved_id)) or outside] += hold.nbytes
+    names = merge_numbered_names(kept)
+    alike: dict[str, list[int]] = defaultdict(list)
+    for block, nbytes in kept.items():
+        alike[names[block]].append(nbytes)
+    parts = [_Part(name, len(own), sum(own)) for name, own in alike.items()]
+    return sorted(parts, key=lambda part: -part.nbytes)
+
+
+def _module_of(model: Model, saved_id: int) -> str:
+    saved = model.saved[saved_id]
+    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    if saved.op is not None:
+        return saved.op.module
+    return node.module if node else ""
+
+
+def _memory_table(parts: list[_Part]) -> Table:
+    table = _table("right", "left", "left", "left")
+    most = max((part.nbytes for part in parts), default=0)
+    shown, rest = parts[:MOST_MODULES], parts[MOST_MODULES:]
+    if rest:
+        others = sum(part.blocks for part in rest)
+        shown = [*shown, _Part(f"{others:,} others", 1, sum(part.nbytes for part in rest))]
+    for part in shown:
+        each = f"{part.blocks} alike, {megabytes(part.nbytes // part.blocks)} each"
+        bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
+        told = each if part.blocks > 1 else ""
+        table.add_row(megabytes(part.nbytes), bar, Text(part.name), Text(told, style="dim"))
+    return table
+
+
+def _bar(part: float) -> str:
+    eighths = max(round(part * _BAR * 8), 1)
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8 - 1] if eighths % 8 else "")
+
+
+# --- recomputation and findings -----------------------------------------------------------------
+
+
+def _recomputation_table(model: Model) -> Table:
+    """Return for the checkpointed modules how often and how long they ran again."""
+    table = _table("left", "right", "right")
+    runs: dict[str, list[int]] = defaultdict(list)
+    names = merge_numbered_names(
+        region.module or region.function or "?" for region in model.regions
+    )
+    for region in model.regions:
+        name = names[region.module or region.function or "?"]
+        runs[name] += [run.duration_ns for run in region.recomputations]
+    ranked = sorted(runs, key=lambda name: -sum(runs[name]))
+    for name in ranked[:MOST_MODULES]:
+        times = runs[name]
+        table.add_row(Text(name), _times_over(len(times)), milliseconds(sum(times)))
+    if len(ranked) > MOST_MODULES:
+        rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
+        others = f"{len(ranked) - MOST_MODULES:,} others"
+        table.add_row(others, _times_over(len(rest)), milliseconds(sum(rest)))
+    return table
+
+
+def _times_over(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _finding_table(trace: Trace) -> Table:
+    table = _table("left", "left", "left")
+    for finding in trace.diagnose():
+        style = "bold red" if finding.confidence != "hint" else "yellow"
+        culprit = finding.culprit
+        place = f"{PurePath(culprit.filename).name}:{culprit.lineno}" if culprit else ""
+        table.add_row(
+            Text(finding.confidence, style="dim"), Text(finding.title, style=style), Text(place)
+        )
+    return table
+
+
+def _table(*sides: Literal["left", "right"]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for side in sides:
+        table.add_column(justify=side)
+    return table

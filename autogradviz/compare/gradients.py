@@ -1,0 +1,112 @@
+"""Which gradients arrived, which were finite, how large they were, and what they held."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.compare.result import Difference
+from autogradviz.events import NO_ID, NodeStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Parameter
+
+SAME_NORM: Final = 1e-3
+"""Norms of gradients that differ by a smaller part are the same."""
+
+MOST: Final = 5
+"""Gradients of one kind that have a line of their own."""
+
+
+def gradient_differences(before: Model, after: Model) -> Iterator[Difference]:
+    """Yield leaves whose gradients arrived, or were finite, in one only; and whose norms differ."""
+    first, second = _leaves(before), _leaves(after)
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in dict.fromkeys((*first, *second)):
+        words = _arrival(first.get(name)), _arrival(second.get(name))
+        if words[0] != words[1]:
+            alike[words].append(name)
+    for words, names in alike.items():
+        told = names[:MOST]
+        if len(names) > MOST:
+            told.append(f"{len(names) - MOST:,} others")
+        for name in told:
+            yield Difference(aspect="gradients", what=name, before=words[0], after=words[1])
+    yield from _norms(first, second)
+
+
+def _leaves(model: Model) -> dict[str, Parameter]:
+    """Return the named leaves; one that several nodes accumulate into counts once."""
+    found: dict[str, Parameter] = {}
+    for node in model.graph.nodes.values():
+        leaf = node.parameter
+        if leaf is not None and leaf.name and (leaf.name not in found or leaf.accumulated):
+            found[leaf.name] = leaf
+    return found
+
+
+def _arrival(leaf: Parameter | None) -> str:
+    if leaf is None or not leaf.accumulated:
+        return "none"
+    return "arrived" if leaf.finite else "NaN or infinite"
+
+
+def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Iterator[Difference]:
+    """Yield the gradients whose norms differ most, and how many others do."""
+    changes: list[tuple[float, str, float, float]] = []
+    for name, leaf in before.items():
+        first, second = leaf.norm, after[name].norm if name in after else None
+        if first is not None and second is not None:
+            change = abs(first - second) / (max(first, second) or 1.0)
+            if change > SAME_NORM:
+                changes.append((-change, name, first, second))
+    changes.sort()
+    for _, name, first, second in changes[:MOST]:
+        yield Difference(
+            aspect="gradients", what=f"norm of {name}", before=f"{first:.4g}", after=f"{second:.4g}"
+        )
+    rest = changes[MOST:]
+    if rest:
+        yield Difference(
+            aspect="gradients",
+            what=f"norms of {len(rest):,} others",
+            before="",
+            after=f"differ by up to {-rest[0][0]:.1%}",
+        )
+
+
+def hash_differences(before: Model, after: Model) -> Iterator[Difference]:
+    """Yield the leaves whose last gradients held other values."""
+    hashes = [_gradient_hashes(model) for model in (before, after)]
+    for name in hashes[0]:
+        if hashes[0][name] != hashes[1].get(name, hashes[0][name]):
+            words = [f"fingerprint {each[name]:016x}" for each in hashes]
+            yield Difference(
+                aspect="values", what=f"gradient of {name}", before=words[0], after=words[1]
+            )
+
+
+def _gradient_hashes(model: Model) -> dict[str, int]:
+    """Return the fingerprint of the last gradient that reached each named leaf."""
+    contents: dict[int, int] = {}
+    hashes: dict[str, int] = {}
+    names = {
+        node_id: node.parameter.name
+        for node_id, node in model.graph.nodes.items()
+        if node.parameter is not None and node.parameter.name
+    }
+    ops = iter(model.ops)
+    op = next(ops, None)
+    for event in model.log.of(NodeStarted):
+        while op is not None and op.seq < event.seq:
+            for tensor, content in zip(op.outputs, op.output_hashes, strict=False):
+                contents[tensor.tensor_id] = content
+            op = next(ops, None)
+        if event.node_id in names and event.inputs:
+            content = contents.get(event.inputs[0], NO_ID)
+            if content != NO_ID:
+                hashes[names[event.node_id]] = content
+    return hashes

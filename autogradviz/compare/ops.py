@@ -1,0 +1,55 @@
+"""The first operator that is another one, or gives other values."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from autogradviz.compare.result import Difference
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Op
+
+
+def first_other_op(before: Model, after: Model) -> Iterator[Difference]:
+    """Yield the first place where the two did something else."""
+    for first, second in zip(before.ops, after.ops, strict=False):
+        if _signature(first) != _signature(second):
+            yield _first("ops", first, second)
+            return
+
+
+def first_other_values(before: Model, after: Model) -> Iterator[Difference]:
+    """Yield the first op whose values differ although the ops before it agree."""
+    for first, second in zip(before.ops, after.ops, strict=False):
+        if _signature(first) != _signature(second):
+            return
+        known = _known(first.output_hashes) and _known(second.output_hashes)
+        if known and first.output_hashes != second.output_hashes:
+            yield _first("values", first, second)
+            return
+
+
+def _first(aspect: str, first: Op, second: Op) -> Difference:
+    return Difference(
+        aspect=aspect, what="first difference", before=_describe(first), after=_describe(second)
+    )
+
+
+def _signature(op: Op) -> Hashable:
+    outputs = tuple((tensor.shape, tensor.dtype) for tensor in op.outputs)
+    return op.overload, op.phase, op.module, outputs
+
+
+def _describe(op: Op) -> str:
+    shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
+    place = f" at {PurePath(str(op.location)).name}" if op.location else ""
+    return f"{op.name} → {shapes}{place}"
+
+
+def _known(hashes: tuple[int, ...]) -> bool:
+    return bool(hashes) and NO_ID not in hashes

@@ -1,0 +1,78 @@
+"""A ``context_fn`` that gives a region's forward another context than its recomputation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.cause import Cause
+from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.source import index as source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Region, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_CONTEXTS: Final = re.compile(
+    r"autocast|context|ctx|no_grad|mode|kernel|guard|policy", re.IGNORECASE
+)
+
+
+def find_one_sided(evidence: Evidence, region: Region) -> Cause | None:
+    """Return where the contexts of a region's two runs are made, where they are not the same."""
+    if any(op.policy for op in region.ops):  # selective checkpointing: two modes of one policy
+        return None
+    culprit = next(_unequal_pairs(evidence), None) if _has_context_fn(region) else None
+    if culprit is None:
+        return None
+    return Cause(
+        slug="checkpoint-context-missing",
+        title="context_fn gave its two runs other contexts",
+        culprit=culprit,
+        lines=(
+            "Nothing that was watched differs between the two runs. The region has a context_fn: "
+            "the first context is its forward's, the second its recomputation's. They are made at "
+            f"{short(culprit)}:",
+            f"        {culprit.text}",
+        ),
+        fix="# give both runs the same context:\nreturn make_context(), make_context()",
+        confidence="likely",
+        events=(),
+    )
+
+
+def _has_context_fn(region: Region) -> bool:
+    """Return whether the call of ``checkpoint`` says, or may say, ``context_fn``."""
+    place = region.location
+    return place is not None and any(
+        word.arg in {"context_fn", None}
+        for _, owner in source.functions(place.filename)
+        for node in source.own_nodes(owner)
+        if isinstance(node, ast.Call)
+        and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
+        for word in node.keywords
+    )
+
+
+def _unequal_pairs(evidence: Evidence) -> Iterator[SourceLocation]:
+    """Yield where a user's function gives two different contexts."""
+    for filename in evidence.user_files:
+        for function, owner in source.functions(filename):
+            for node in source.own_nodes(owner):
+                if isinstance(node, (ast.Return, ast.Lambda)) and _is_unequal(_given(node)):
+                    yield source.location(filename, node.lineno, function)
+
+
+def _given(node: ast.Return | ast.Lambda) -> ast.expr | None:
+    return node.body if isinstance(node, ast.Lambda) else node.value
+
+
+def _is_unequal(value: ast.expr | None) -> bool:
+    if not isinstance(value, ast.Tuple) or len(value.elts) != 2:  # noqa: PLR2004 - of a pair
+        return False
+    first, second = (ast.unparse(part) for part in value.elts)
+    calls = [ast.unparse(part.func) for part in value.elts if isinstance(part, ast.Call)]
+    return first != second and any(_CONTEXTS.search(called) for called in calls)

@@ -1,0 +1,280 @@
+"""Why a region ran differently: what changed around it, and the line that changed it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.cause import Cause
+from autogradviz.diagnose.blame.input_overwritten import find_rewritten
+from autogradviz.diagnose.blame.non_repeatable import find_unseen_cause, unrestored_random
+from autogradviz.diagnose.blame.random_call import find_draw
+from autogradviz.diagnose.blame.state_paths import with_owner, without_parts
+from autogradviz.diagnose.blame.state_write import find_culprit, find_thread_dispatch, other_thread
+from autogradviz.diagnose.blame.tensor_recreated import find_remade
+from autogradviz.diagnose.blame.window import RecomputeWindow
+from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
+from autogradviz.diagnose.formatting import attribute_name, base_name, short
+from autogradviz.diagnose.source import index as source
+from autogradviz.events import FrameSeen, StateChanged
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Op, Recomputation, Region, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+_FOR_THREADS: Final = (
+    "# set it inside the checkpointed function, or let backward run as the forward did:\n"
+    "context = contextvars.copy_context()\n"
+    "pool.submit(context.run, loss.backward)"
+)
+_ARRAY: Final = re.compile(r"\S+ \S+ [0-9a-f]{8}")  # a NumPy array, by its content
+
+
+def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return why a region drew other random numbers the second time, None where it did not."""
+    cause = unrestored_random(region, again)
+    if cause is not None:
+        return cause
+    changes = _changes(evidence, again, kinds=("random",))
+    if not changes:
+        return None
+    culprit = find_draw(evidence, region, again, changes[0])
+    if culprit is None:
+        return None
+    return replace(_cause_of(evidence, changes[0], changes[1:], culprit), victim=region.location)
+
+
+def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return the likeliest reason, None where nothing that was watched changed."""
+    changes = _changes(evidence, again)
+    if not changes:
+        return find_unseen_cause(evidence, region, again)
+    mentioned = _mentioned(evidence, region, again)
+    read = _read_inside(evidence, region, again)
+    parted = _parting_op(again)
+    line = parted.location.text if parted is not None and parted.location is not None else ""
+
+    def rank(change: StateChanged) -> tuple[int, bool, bool, bool, int]:
+        draws = change.state_kind == "random" and find_draw(evidence, region, again, change)
+        return (
+            len(mentioned) + 1 if draws else _relevance(change, mentioned, read),
+            not _moved_only(change),
+            attribute_name(change.state_name) in re.findall(r"\w+", line),
+            change.stack_id is not None,
+            -change.seq,
+        )
+
+    best = max(changes, key=rank)
+    if _counted_on(best):
+        written = find_rewritten(evidence, region, again)
+        if written is not None:
+            return written
+    if not rank(best)[0]:
+        unseen = find_unseen_cause(evidence, region, again)
+        if unseen is not None:
+            return unseen
+    same_ops = again.first_difference is None and best.stack_id is None and "#" not in best.after
+    remade = find_remade(evidence, region, again, changes) if same_ops else None
+    best, culprit = remade or (best, None)
+    others = [change for change in changes if change is not best]
+    culprit = culprit or find_culprit(evidence, region, again, with_owner(best, others))
+    culprit = culprit or _seen_beside(evidence, best, others)
+    cause = _cause_of(evidence, best, others, culprit)
+    return cause if rank(best)[0] else replace(cause, confidence="likely")
+
+
+def _seen_beside(
+    evidence: Evidence, best: StateChanged, others: list[StateChanged]
+) -> SourceLocation | None:
+    """Return the line that was seen writing something else of the same object.
+
+    A library's function writes much at once: pruning registers a hook and replaces the weight.
+    """
+    owner = base_name(best.state_name).rpartition(".")[0]
+    return next(
+        (
+            evidence.model.location(other.stack_id)
+            for other in others
+            if other.stack_id is not None
+            and base_name(other.state_name).rpartition(".")[0] == owner
+            and other.in_forward == best.in_forward
+        ),
+        None,
+    )
+
+
+def _changes(
+    evidence: Evidence,
+    again: Recomputation,
+    kinds: tuple[str, ...] = ("object", "random", "context"),
+) -> list[StateChanged]:
+    """Return what differed between a region's two runs.
+
+    Others may draw random numbers in between; a region that draws none itself is safe.
+    """
+    found = [
+        change
+        for change in evidence.model.log.of(StateChanged)
+        if change.recompute_id == again.recompute_id
+        and change.state_kind in kinds
+        and (change.state_kind != "random" or change.in_forward)
+    ]
+    return without_parts(found)
+
+
+def _cause_of(
+    evidence: Evidence,
+    best: StateChanged,
+    others: list[StateChanged],
+    culprit: SourceLocation | None,
+) -> Cause:
+    return Cause(
+        slug=_slug(best),
+        title=_title(best),
+        culprit=culprit,
+        lines=(
+            f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
+            f"forward began and {best.after} when recomputation began.",
+            _who(evidence, best, culprit),
+            *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
+            *_threads(evidence, best),
+        ),
+        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best),
+        confidence="certain" if best.stack_id is not None else "likely",
+        events=(best.seq,),
+    )
+
+
+def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
+    """Say where the recomputation ran in another thread than the forward."""
+    moved = other_thread(evidence, best)
+    if moved is None:
+        return []
+    return [
+        f"  The forward ran in thread {moved.before}, the recomputation in {moved.after}: "
+        "thread-locals and context variables are not shared."
+    ]
+
+
+def _slug(change: StateChanged) -> str:
+    kinds = {"random": "checkpoint-random-state", "context": "checkpoint-context-missing"}
+    return kinds.get(change.state_kind, "checkpoint-state-changed")
+
+
+def _shown_name(change: StateChanged) -> str:
+    named_item = change.state_name.endswith("']")  # config['mode'] says more than config
+    return change.state_name if named_item else base_name(change.state_name)
+
+
+def _title(change: StateChanged) -> str:
+    name = _shown_name(change)
+    if _ARRAY.fullmatch(change.before) and _ARRAY.fullmatch(change.after):
+        return f"{name} held other values in recomputation"
+    if change.before.startswith("state "):
+        return f"{name} was in another state in recomputation"
+    if _moved_only(change):
+        return f"{name} was another object, or written, before recomputation"
+    return f"{name} was {change.before} in forward, {change.after} in recomputation"
+
+
+def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | None) -> str:
+    when = "The region's own forward" if change.in_forward else "Something after the forward"
+    if culprit is not None and change.stack_id is None and other_thread(evidence, change):
+        if culprit == find_thread_dispatch(evidence):
+            place = f"{short(culprit)}:\n        {culprit.text}"
+            return f"Backward was handed to another thread at {place}"
+        return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
+    if culprit is None:
+        return f"{when} changed it; the line was not found."
+    return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
+
+
+def _parting_op(again: Recomputation) -> Op | None:
+    """Return the first operator at which two runs differ."""
+    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    pair = pair or first_value_mismatch(again)
+    return (pair.recompute or pair.forward) if pair is not None else None
+
+
+def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
+    """Return the names read by the functions that ran where the runs part, innermost first."""
+    op = _parting_op(again)
+    stack_id = op.stack_id if op is not None else None
+    if stack_id is None and region.ops:
+        stack_id = region.ops[0].stack_id
+    library = {
+        (event.filename, event.lineno)
+        for event in evidence.model.log.of(FrameSeen)
+        if event.library
+    }
+    return [
+        source.names_in(place.filename, place.function)
+        for place in evidence.model.stack(stack_id)
+        if (place.filename, place.lineno) not in library
+    ]
+
+
+def _read_inside(evidence: Evidence, region: Region, again: Recomputation) -> set[str]:
+    """Return the names read anywhere in the region, and in what it calls."""
+    between = RecomputeWindow(evidence, region, again)
+    return {
+        name
+        for filename in evidence.user_files
+        for function, _ in source.functions(filename)
+        if function and between.inside(filename, function)
+        for name in source.names_in(filename, function)
+    }
+
+
+def _moved_only(change: StateChanged) -> bool:
+    """Return whether only the object is another one, and looks the same."""
+    before, after = (re.sub(r"#\d+|v\d+", "", text) for text in (change.before, change.after))
+    return before == after
+
+
+def _counted_on(change: StateChanged) -> bool:
+    """Return whether the same memory is there, and was written: what wrote it may be known."""
+    numbers = [re.search(r"(#\d+) v(\d+)", text) for text in (change.before, change.after)]
+    first, second = (found.groups() if found is not None else ("", "") for found in numbers)
+    return change.stack_id is None and first != second and first[0] == second[0]
+
+
+def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
+    """Return how near to the parting line a name is used; contexts need no name to matter."""
+    nearest = len(mentioned) + 2
+    if change.state_kind == "context" or attribute_name(change.state_name) == "training":
+        return nearest
+    names = {attribute_name(change.state_name), *re.findall(r"\w+", base_name(change.state_name))}
+    names -= {"self", "state"}
+    if change.state_kind == "random":
+        names = {"random", "rng"}
+    elif attribute_name(change.state_name).endswith("_hooks"):
+        return nearest
+    for distance, used in enumerate(mentioned):
+        if names & used:
+            return nearest - 1 - distance
+    return int(bool(names & read))
+
+
+def _fix(change: StateChanged) -> str:
+    tail = _shown_name(change)
+    if change.state_kind == "random":
+        return (
+            "# draw with torch (checkpoint restores its random state), or draw before the region\n"
+            "# and pass the result in as an argument"
+        )
+    if change.state_kind == "context":
+        return (
+            "# keep the context open until backward() has run, or enter it inside the\n"
+            "# checkpointed function, so that recomputation enters it too"
+        )
+    if tail.endswith(".training"):
+        return "# call train() or eval() after backward(), or copy.deepcopy(model) to evaluate"
+    if change.in_forward:
+        return (
+            f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
+            "# argument, or write it outside the region"
+        )
+    return f"# leave {tail} as it is until backward() has run"

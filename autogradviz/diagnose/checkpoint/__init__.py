@@ -1,1 +1,0 @@
-"""Checkpointed regions that ran differently when they were recomputed, and why."""

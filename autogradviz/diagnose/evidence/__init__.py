@@ -1,0 +1,1 @@
+"""Facts that several rules derive from the analysis of a recording."""

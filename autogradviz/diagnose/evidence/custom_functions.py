@@ -1,0 +1,63 @@
+"""Custom Functions: which operators their forward and their backward ran."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Node, Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+def class_name(node: Node) -> str:
+    """Return "MyFunction" of the node "MyFunctionBackward"."""
+    return node.name.removesuffix("Backward")
+
+
+def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocation | None:
+    """Return where a method of a class of that name stood when an op was called."""
+    wanted = f"{owner}.{method}"
+    return next(
+        (
+            place
+            for place in evidence.model.stack(op.stack_id)
+            if place.function == wanted or place.function.endswith(f".{wanted}")
+        ),
+        None,
+    )
+
+
+def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
+    """Return where a custom Function was called, where its forward ran an operator."""
+    wanted = f"{class_name(node)}.forward"
+    for op in evidence.model.ops:
+        places = evidence.model.stack(op.stack_id) if op.phase != "backward" else ()
+        for inner, outer in pairwise(place for place in places if place.text):
+            if f".{inner.function}".endswith(f".{wanted}"):
+                return outer
+    return None
+
+
+def forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
+    """Return the event numbers between which a custom Function's forward ran.
+
+    Its operators make no nodes: they lie between the last older node's and the first younger's.
+    """
+    numbered = evidence.numbered.get(node.thread, [])
+    number = node.sequence_nr or 0
+    older = bisect_left(numbered, number, key=itemgetter(0))
+    younger = bisect_right(numbered, number, key=itemgetter(0))
+    return (
+        numbered[older - 1][1] if older else -1,
+        numbered[younger][1] if younger < len(numbered) else 1 << 62,
+    )
+
+
+def ops_within(evidence: Evidence, first: int, last: int) -> tuple[Op, ...]:
+    """Return the operators between two events."""
+    ops = evidence.model.ops
+    begin = bisect_right(ops, first, key=attrgetter("seq"))
+    return tuple(ops[begin : bisect_left(ops, last, lo=begin, key=attrgetter("seq"))])

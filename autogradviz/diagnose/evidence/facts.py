@@ -1,0 +1,297 @@
+"""Questions that several families ask of a model."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.source.import_graph import with_imported
+from autogradviz.diagnose.source.memory_aliases import raw_writes
+from autogradviz.diagnose.source.threads import writes_in_threads
+from autogradviz.events import (
+    BackwardStarted,
+    FrameSeen,
+    NodeFinished,
+    ParameterSeen,
+    VersionRestored,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis import (
+        Model,
+        Node,
+        Op,
+        Recomputation,
+        Region,
+        SavedTensor,
+        SourceLocation,
+        Unpack,
+    )
+    from autogradviz.diagnose.blame.window import ExecutionWindow
+
+# These write running statistics that their schemas do not mention.
+_QUIET_WRITERS: Final = {
+    "native_batch_norm": (3, 4),
+    "cudnn_batch_norm": (3, 4),
+    "miopen_batch_norm": (3, 4),
+}
+
+_ADDERS: Final = frozenset(
+    {"add_", "sub_", "mul_", "lerp_", "addcmul_", "index_add_", "scatter_add_", "logical_or_"}
+)
+"""Writes that go on from what was there."""
+
+_FILLERS: Final = frozenset({"copy_", "zero_", "fill_"})
+
+_seq: Final = attrgetter("seq")
+
+
+class Evidence:
+    """A model with the indices that findings need, each built when first asked for."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @cached_property
+    def writers(self) -> dict[int, list[Op]]:
+        """Ops that wrote a storage, oldest first, by storage id."""
+        found: dict[int, list[Op]] = defaultdict(list)
+        for op in self.model.ops:
+            for storage_id in _written_storages(op):
+                found[storage_id].append(op)
+        return found
+
+    def writes_between(self, storage_id: int | None, after: int, before: int) -> list[Op]:
+        """Return the ops that wrote a storage between two events, oldest first."""
+        writes = [] if storage_id is None else self.writers.get(storage_id, [])
+        first = bisect_right(writes, after, key=_seq)
+        return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
+
+    def lasting_writes(self, ops: Iterable[Op]) -> dict[int, Op]:
+        """Return what ops wrote that stays: storages of buffers and of what they went on from.
+
+        Each comes with the first op that wrote it.
+        """
+        found: dict[int, Op] = {}
+        for op in ops:
+            written = _written_storages(op)
+            for storage_id in written if op.name in _ADDERS else written & self.buffers:
+                found.setdefault(storage_id, op)
+        return found
+
+    def written_twice(self, region: Region, again: Recomputation) -> dict[int, tuple[Op, Op]]:
+        """Return what stays and was written by both runs of a region, made by neither."""
+        before, after = self.lasting_writes(region.ops), self.lasting_writes(again.ops)
+        return {
+            storage_id: (before[storage_id], after[storage_id])
+            for storage_id in before
+            if storage_id in after and self.made_in.get(storage_id, 0) < region.entered_seq
+        }
+
+    @cached_property
+    def written_in_both_runs(self) -> frozenset[int]:
+        """What stays and was written by both runs of any region."""
+        return frozenset(
+            storage_id
+            for region in self.model.regions
+            for again in region.recomputations[:1]
+            for storage_id in self.written_twice(region, again)
+        )
+
+    @cached_property
+    def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
+        """The first unpack that raised, the innermost of a nest."""
+        failed = [
+            (saved, unpack)
+            for saved in self.model.saved.values()
+            for unpack in saved.unpacks
+            if unpack.failed
+        ]
+        return min(failed, key=lambda pair: pair[1].seq, default=None)
+
+    @cached_property
+    def made_in(self) -> dict[int, int]:
+        """The event number of the first op that returned a storage without being given it."""
+        first: dict[int, int] = {}
+        met: set[int] = set()
+        for op in self.model.ops:
+            for tensor in op.inputs:
+                if tensor.storage_id is not None:
+                    met.add(tensor.storage_id)
+            for tensor in op.outputs:
+                if tensor.storage_id is not None and tensor.storage_id not in met:
+                    met.add(tensor.storage_id)
+                    first[tensor.storage_id] = op.seq
+        return first
+
+    @cached_property
+    def numbered(self) -> dict[int, list[tuple[int, int]]]:
+        """Sequence and event numbers of the ops of a forward that made a node, by thread."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for op in self.model.ops:
+            if op.sequence_nr is not None and op.phase != "backward":
+                found[op.thread].append((op.sequence_nr, op.seq))
+        return {thread: sorted(pairs) for thread, pairs in found.items()}
+
+    def made_inside(self, storage_id: int | None, region: Region) -> bool:
+        """Return whether a region's own forward made a storage."""
+        made = self.made_in.get(storage_id) if storage_id is not None else None
+        end = region.exited_seq
+        return made is not None and made > region.entered_seq and (end is None or made < end)
+
+    @cached_property
+    def failed_region(self) -> Region | None:
+        """The region whose saved tensor could not be taken back."""
+        if self.failed_unpack is None:
+            return None
+        wanted = self.failed_unpack[0].region_id
+        return next((r for r in self.model.regions if r.region_id == wanted), None)
+
+    def written_after(self, region: Region, until: int) -> tuple[Op, Op] | None:
+        """Return the first write to what a region reads but did not make, and its reader.
+
+        Only writes between the end of the region's forward and the event ``until`` count, and
+        none after which the version counter was set back: its author vouches for it. What the
+        region fills anew before it reads it, as a staging buffer, it may find as it likes.
+        """
+        if region.exited_seq is None:
+            return None
+        fresh: set[int | None] = set()
+        for read in region.ops:
+            for tensor in () if opens_window(read) else read.inputs:
+                storage_id = tensor.storage_id
+                if storage_id in fresh or self.made_inside(storage_id, region):
+                    continue
+                if storage_id is None or storage_id in filled(read):
+                    continue
+                for write in self.writes_between(storage_id, region.exited_seq, until):
+                    if not self.is_vouched_for(write, storage_id, until):
+                        return write, read
+            fresh |= filled(read)
+        return None
+
+    def is_vouched_for(self, write: Op, storage_id: int | None, until: int) -> bool:
+        """Return whether the version counter was set back after a write: nobody is to notice."""
+        restored = self._restored.get(storage_id, ()) if storage_id is not None else ()
+        return any(write.seq < seq < until for seq in restored)
+
+    @cached_property
+    def _restored(self) -> defaultdict[int, list[int]]:
+        """When storages had their version counter set back."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for event in self.model.log.of(VersionRestored):
+            if event.storage_id is not None:
+                found[event.storage_id].append(event.seq)
+        return found
+
+    def name_of(self, storage_id: int) -> str:
+        """Return the first parameter or buffer name of a storage, "" where it has none."""
+        return self._names.get(storage_id, "")
+
+    def leaf_name(self, tensor_id: int) -> str:
+        """Return a parameter's or buffer's first name, "a leaf" where it has none."""
+        return (self.model.parameters.get(tensor_id) or ("a leaf",))[0]
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for tensor_id, found in self.model.parameters.items():
+            storage_id = self.model.tensors[tensor_id].storage_id
+            if storage_id is not None:
+                names.setdefault(storage_id, found[0])
+        return names
+
+    def shared_name(self, write: Op, read: Op) -> str:
+        """Return the parameter's or buffer's name that two ops have in common, or ""."""
+        written = _written_storages(write)
+        for tensor in read.inputs:
+            if tensor.storage_id in written:
+                return self.name_of(tensor.storage_id)
+        return ""
+
+    @cached_property
+    def buffers(self) -> frozenset[int]:
+        """The storages of registered buffers."""
+        storages = (
+            self.model.tensors[event.tensor_id].storage_id
+            for event in self.model.log.of(ParameterSeen)
+            if event.buffer
+        )
+        return frozenset(storage_id for storage_id in storages if storage_id is not None)
+
+    def backward_that_ran(self, node: Node) -> SourceLocation | None:
+        """Return the line of the first backward in which a node ran to its end."""
+        starts = {event.backward_id: event for event in self.model.log.of(BackwardStarted)}
+        for event in self.model.log.of(NodeFinished):
+            if event.node_id == node.node_id and event.backward_id in starts:
+                return self.model.location(starts[event.backward_id].stack_id)
+        return None
+
+    @cached_property
+    def user_files(self) -> tuple[str, ...]:
+        """Files of the user's own that appear in stacks, in order, and those that they import."""
+        frames = self.model.log.of(FrameSeen)
+        return with_imported(f.filename for f in frames if not f.library)
+
+    def raw_write(self, passage: ExecutionWindow | None = None) -> SourceLocation | None:
+        """Return a line of the user's that writes memory past PyTorch, as far as source tells.
+
+        Of several the one that most surely ran in a passage, where one is given.
+        """
+        for filename in self.user_files:
+            found = raw_writes(filename)
+            if passage is not None:  # the sort is stable
+                found.sort(key=lambda place: -passage.outside(filename, place[1], place[0]))
+            if found:
+                return source.location(filename, *found[0])
+        return None
+
+    def unseen_write(self) -> SourceLocation | None:
+        """Return a line of the user's that writes in place where no operator was recorded."""
+        return self.thread_write() or self.raw_write()
+
+    def thread_write(self) -> SourceLocation | None:
+        """Return a line of the user's that writes in place in a thread: none is recorded."""
+        found = ((name, *place) for name in self.user_files for place in writes_in_threads(name))
+        place = next(found, None)
+        return source.location(*place) if place is not None else None
+
+    def in_optimizer(self, op: Op) -> bool:
+        """Return whether an optimizer called an op."""
+        return self.model.in_optimizer(op.stack_id)
+
+    def raised_at(self) -> SourceLocation | None:
+        """Return the innermost line of the user's own code in the error's traceback."""
+        return self.model.error.location if self.model.error is not None else None
+
+
+def opens_window(op: Op) -> bool:
+    """Return whether an op only gave another view of memory that it was given."""
+    given = {tensor.storage_id for tensor in op.inputs}
+    return not op.written and all(tensor.storage_id in given for tensor in op.outputs)
+
+
+def filled(op: Op) -> set[int | None]:
+    """Return the storages that an op overwrote from end to end, whatever was in them."""
+    if op.name not in _FILLERS:
+        return set()
+    return {tensor.storage_id for tensor in op.written if tensor.nbytes == tensor.storage_nbytes}
+
+
+def uses_running_statistics(op: Op) -> bool:
+    """Return whether a BatchNorm reads its running statistics: it gives none of the batch then."""
+    batch_statistics = op.outputs[1:] if op.name in _QUIET_WRITERS else ()
+    return bool(batch_statistics) and all(tensor.nbytes == 0 for tensor in batch_statistics)
+
+
+def _written_storages(op: Op) -> set[int]:
+    quiet = () if uses_running_statistics(op) else _QUIET_WRITERS.get(op.name, ())
+    places = [place for place in quiet if place < len(op.inputs)]
+    tensors = [*op.written, *[op.inputs[place] for place in places]]
+    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

@@ -1,0 +1,124 @@
+"""Which line suffers where a region gave other values when it was recomputed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import OpPair, Recomputation, Region, SavedTensor, SourceLocation
+
+_UNINITIALISED: Final = frozenset(
+    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
+)
+
+
+def first_value_mismatch(
+    again: Recomputation, besides: frozenset[int] = frozenset()
+) -> OpPair | None:
+    """Return the first operator that both runs called and that gave other values.
+
+    Those that write one of the storages ``besides`` do not count.
+
+    What only one of them called proves nothing: a selective policy recomputes less, debugging
+    and gradients inside the region add operators of their own.
+    """
+    return next(
+        (
+            pair
+            for pair in again.pairs
+            if pair.status == "same"
+            and _differ(pair)
+            and pair.forward is not None
+            and besides.isdisjoint(t.storage_id for t in pair.forward.written)
+        ),
+        None,
+    )
+
+
+def first_changed_save(region: Region, again: Recomputation) -> SavedTensor | None:
+    """Return the first saved tensor that a recomputation gave backward with other content.
+
+    The noise of a randomised ReLU is saved before it is drawn, and drawn before its node runs,
+    unless early stop ends a recomputation at that save.
+    """
+    later = (other.started_seq for other in region.recomputations)
+    until = min((seq for seq in later if seq > again.started_seq), default=None)
+    last = region.saved[-1].op if region.saved else None
+    return next(
+        (
+            saved
+            for saved in region.saved
+            for unpack in saved.unpacks
+            if again.started_seq < unpack.seq
+            and (until is None or unpack.seq < until)
+            and None not in {unpack.saved_hash, unpack.seen_hash}
+            and unpack.saved_hash != unpack.seen_hash
+            # BatchNorm's statistics are written by its own forward, and not read in training.
+            and not (saved.slot or "").startswith("running_")
+            and (saved.slot != "noise" or (again.outcome == "early_stop" and saved.op is last))
+        ),
+        None,
+    )
+
+
+def values_agree(region: Region, again: Recomputation) -> bool:
+    """Return whether contents were recorded, and show that both runs computed the same."""
+    return (
+        contents_known(region)
+        and not _any_parts(again)
+        and first_changed_save(region, again) is None
+    )
+
+
+def may_agree(region: Region, again: Recomputation) -> bool:
+    """Return whether both runs called the same, and nobody looked at what they computed."""
+    return not contents_known(region) and not _any_parts(again)
+
+
+def contents_known(region: Region) -> bool:
+    """Return whether the contents of a region's tensors were recorded."""
+    return any(op.output_hashes for op in region.ops)
+
+
+def _any_parts(again: Recomputation) -> bool:
+    return any(_parts(pair) for pair in again.pairs)
+
+
+def first_affected_line(region: Region, again: Recomputation) -> SourceLocation | None:
+    """Return the line of the first operator that autograd follows and that other values reach.
+
+    Early stop ends a recomputation before its last operators: what would have reached them is
+    followed through the forward's tensors.
+    """
+    others = {pair.forward.seq: pair for pair in again.pairs if _parts(pair) and pair.forward}
+    replaced = any(pair.status == "added" for pair in again.pairs)
+    reached: set[int] = set()
+    for op in region.ops:
+        if op.seq in others or any(t.storage_id in reached for t in op.inputs):
+            # A reentrant forward makes no nodes. An operator that was left out is another's harm.
+            left_out = op.seq in others and others[op.seq].recompute is None and not replaced
+            if op.sequence_nr is not None or (region.reentrant and not left_out):
+                return op.location
+            reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
+    changed = first_changed_save(region, again)
+    if changed is not None:
+        return changed.location
+    return next((pair.forward.location for pair in others.values() if pair.forward), None)
+
+
+def _parts(pair: OpPair) -> bool:
+    return pair.status in {"removed", "changed"} or (pair.status == "same" and _differ(pair))
+
+
+def _differ(pair: OpPair) -> bool:
+    first, second = pair.forward, pair.recompute
+    if first is None or second is None or first.name in _UNINITIALISED:
+        return False
+    # What only opens a window on memory shows what is there; who reads it next computes.
+    windows = {t.storage_id for t in first.inputs} - {t.storage_id for t in first.written}
+    made = zip(first.outputs, first.output_hashes, second.output_hashes, strict=False)
+    return any(
+        a != b for tensor, a, b in made if NO_ID not in {a, b} and tensor.storage_id not in windows
+    )

@@ -1,1 +1,0 @@
-"""The graph and its gradients: where a way ends, what is missing, what is not finite."""

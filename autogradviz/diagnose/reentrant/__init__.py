@@ -1,1 +1,0 @@
-"""Regions of the reentrant kind: one node that autograd does not look into."""

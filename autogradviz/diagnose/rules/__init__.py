@@ -1,0 +1,1 @@
+"""Rules: one finding or one family of closely related findings per module."""

@@ -1,0 +1,277 @@
+"""A checkpointed region ran differently when it was recomputed."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.cause import confidence_of
+from autogradviz.diagnose.blame.recompute_cause import find_cause
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.formatting import fit, op_words, quoted, shape, short, slot, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import (
+        Model,
+        OpPair,
+        RaisedError,
+        Recomputation,
+        Region,
+        SavedTensor,
+        SourceLocation,
+    )
+    from autogradviz.diagnose.blame.cause import Cause
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+SHOWN: Final = 4  # saved tensors listed
+
+_SHAPES: Final = re.compile(
+    r"\b(sizes?|shapes?|dtypes?|scalar type|invalid gradient)\b", re.IGNORECASE
+)
+
+_KINDS: Final = (
+    (
+        "A different number of tensors was saved",
+        "checkpoint-different-number",
+        "Recomputation saved {again} tensors, forward saved {first}",
+    ),
+    (
+        "have different metadata",
+        "checkpoint-different-metadata",
+        "Recomputation made tensors of other shapes or types",
+    ),
+    (
+        "trying to save more tensors during",
+        "checkpoint-more-saved",
+        "Recomputation saved more than the {first} tensors of the forward",
+    ),
+)
+
+
+def find_diverged(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding where checkpoint's determinism check, or recomputation itself, raised."""
+    model = evidence.model
+    error = model.error
+    if error is None:
+        return
+    region = _failed_region(evidence)
+    if region is None or not region.recomputations:
+        return
+    again = region.recomputations[-1]
+    cause = find_cause(evidence, region, again)
+    if not error.type_name.endswith("CheckpointError"):
+        if again.outcome == "error" and cause is not None:
+            yield _raised(evidence, region, again, cause)
+        elif cause is not None and _is_of_shapes(error) and _unfit(again):
+            yield _describe(model, region, again, cause, *_KINDS[1][1:])
+        return
+    kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
+    # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
+    if kind is None and "Detected non-determinism" not in error.message:
+        return
+    slug, title = (kind[1], kind[2]) if kind else _kind_by_counts(region, again)
+    yield _describe(model, region, again, cause, slug, title)
+
+
+def _is_of_shapes(error: RaisedError) -> bool:
+    """Return whether PyTorch complained of shapes or types, as a backward's formulas do."""
+    return error.type_name == "RuntimeError" and _SHAPES.search(error.message) is not None
+
+
+def _unfit(again: Recomputation) -> bool:
+    """Return whether what was not compared, and came back otherwise, does not fit the backward."""
+    return any(
+        pair.status == "changed"
+        and pair.forward is not None
+        and pair.recompute is not None
+        and [shape(t) for t in pair.forward.outputs] != [shape(t) for t in pair.recompute.outputs]
+        for pair in again.pairs
+    )
+
+
+def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cause) -> Finding:
+    """Say why a region that ran well in forward raised when it was recomputed."""
+    error = evidence.model.error
+    assert error is not None
+    failed = evidence.failed_unpack[0] if evidence.failed_unpack is not None else None
+    first_line = (error.message or error.type_name).splitlines()[0]
+    return Finding(
+        slug=cause.slug,
+        title=f"Recomputation{where(region.module)} failed: {cause.title}",
+        culprit=cause.culprit,
+        victim=failed.location if failed is not None else error.location,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} "
+                f"({short(region.location)}) ran well in forward. When backward recomputed it, "
+                f"{error.type_name} was raised ({first_line}):",
+                quoted(error.location),
+                *cause.lines,
+            ]
+        ),
+        fix=cause.fix,
+        confidence="likely",
+        events=(region.entered_seq, *cause.events, again.started_seq, error.seq),
+        nodes=(failed.node_id,) if failed is not None and failed.node_id is not None else (),
+        region_id=region.region_id,
+    )
+
+
+def _kind_by_counts(region: Region, again: Recomputation) -> tuple[str, str]:
+    if len(again.saved) == len(region.saved):
+        return _KINDS[1][1], _KINDS[1][2]
+    more = len(again.saved) > len(region.saved)
+    return (_KINDS[2][1], _KINDS[2][2]) if more else (_KINDS[0][1], _KINDS[0][2])
+
+
+def _failed_region(evidence: Evidence) -> Region | None:
+    """Return the region whose saved tensor could not be taken back, else the last one rerun."""
+    if evidence.failed_region is not None:
+        return evidence.failed_region
+    rerun = [region for region in evidence.model.regions if region.recomputations]
+    return max(rerun, key=lambda r: r.recomputations[-1].started_seq, default=None)
+
+
+def _describe(
+    model: Model,
+    region: Region,
+    again: Recomputation,
+    cause: Cause | None,
+    slug: str,
+    title: str,
+) -> Finding:
+    pair = again.pairs[again.first_difference] if again.first_difference is not None else None
+    differing = _differing(region, again)
+    parted = _divergence(pair)
+    culprit = cause.culprit if cause is not None else None
+    # What was saved too often is the recomputation's doing: its own line suffers.
+    surplus = slug == "checkpoint-more-saved"
+    victim = cause.victim if cause is not None else None
+    victim = victim or (parted if surplus else None) or _victim(region, again, differing) or parted
+    place = region.module or region.function
+    said = title.format(first=len(region.saved), again=len(again.saved)) + where(place)
+    return Finding(
+        slug=slug,
+        title=f"{said}: {cause.title}" if cause is not None else said,
+        culprit=culprit or parted or region.location,
+        victim=victim,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} "
+                f"({short(region.location)}) did not run the same way twice.",
+                *(cause.lines if cause is not None else ()),
+                *_first_difference(pair, again),
+                *_saved_lines(model, region, again, differing),
+            ]
+        ),
+        fix=cause.fix
+        if cause is not None
+        else (
+            "# make the region do the same at every call: keep caches, counters and random\n"
+            "# choices out of it, pass what changes as an argument, or stop checkpointing it"
+        ),
+        confidence=confidence_of(cause),
+        events=(*_evidence(region, again, pair), *(cause.events if cause is not None else ())),
+        nodes=tuple(
+            node_id
+            for saved in (first for first, _ in differing if first is not None)
+            if (node_id := saved.node_id) is not None
+        )[:SHOWN],
+        region_id=region.region_id,
+    )
+
+
+def _divergence(pair: OpPair | None) -> SourceLocation | None:
+    if pair is None:
+        return None
+    op = pair.recompute or pair.forward
+    return op.location if op is not None else None
+
+
+def _differing(
+    region: Region, again: Recomputation
+) -> list[tuple[SavedTensor | None, SavedTensor | None]]:
+    """Return the saves that do not match, position by position."""
+    longest = max(len(region.saved), len(again.saved))
+    rows = []
+    for position in range(longest):
+        first = region.saved[position] if position < len(region.saved) else None
+        second = again.saved[position] if position < len(again.saved) else None
+        if first is None or second is None or _metadata(first) != _metadata(second):
+            rows.append((first, second))
+    return rows
+
+
+def _metadata(saved: SavedTensor) -> tuple[tuple[int, ...], str, str]:
+    return saved.tensor.shape, saved.tensor.dtype, saved.tensor.device
+
+
+def _victim(
+    region: Region,
+    again: Recomputation,
+    differing: list[tuple[SavedTensor | None, SavedTensor | None]],
+) -> SourceLocation | None:
+    parted = set(_parted(again))
+    alone = (saved for saved in region.saved if saved.op is not None and saved.op.seq in parted)
+    listed = (first or second for first, second in differing)
+    for saved in (*alone, *listed):
+        if saved is not None and saved.location is not None:
+            return saved.location
+    last = (again.saved or region.saved)[-1:]
+    return last[0].location if last else None
+
+
+def _parted(again: Recomputation) -> Iterator[int]:
+    """Yield the forward's operators that recomputation did not call, or called otherwise.
+
+    Where others ran just before early stop ended it, those that it left out were replaced.
+    """
+    replaced = False
+    for before, pair in pairwise((None, *again.pairs)):
+        assert pair is not None
+        replaced |= pair.status == "not_rerun" and before is not None and before.status == "added"
+        if pair.forward is not None and (pair.status in {"removed", "changed"} or replaced):
+            yield pair.forward.seq
+
+
+def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
+    if pair is None:
+        return ["Both runs called the same operators; they differ in what autograd saved."]
+    number = (again.first_difference or 0) + 1
+    lines = [f"They part at operator {number}:", f"  forward:       {op_words(pair.forward)}"]
+    lines.append(f"  recomputation: {op_words(pair.recompute)}")
+    places = [op.location for op in (pair.forward, pair.recompute) if op is not None]
+    lines += list(dict.fromkeys(quoted(place) for place in places))
+    return lines
+
+
+def _saved_lines(
+    model: Model,
+    region: Region,
+    again: Recomputation,
+    differing: list[tuple[SavedTensor | None, SavedTensor | None]],
+) -> list[str]:
+    if region.reentrant:  # its forward saves nothing
+        return []
+    lines = [f"Saved tensors: {len(region.saved)} in forward, {len(again.saved)} in recomputation."]
+    for first, second in differing[:SHOWN]:
+        saved = first or second
+        assert saved is not None
+        node = model.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
+        now = shape(second.tensor) if second is not None else "never saved"
+        before = shape(first.tensor) if first is not None else "not saved"
+        name = slot(saved, node.name if node is not None else None)
+        lines.append(
+            f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}"
+        )
+    if len(differing) > SHOWN:
+        lines.append(f"  and {len(differing) - SHOWN} more")
+    return lines
+
+
+def _evidence(region: Region, again: Recomputation, pair: OpPair | None) -> tuple[int, ...]:
+    ops = [op.seq for op in (pair.forward, pair.recompute) if op is not None] if pair else []
+    return (region.entered_seq, *ops, again.started_seq)

@@ -1,0 +1,87 @@
+"""A region changes something in Python besides computing, and its recomputation did so again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.blame.counter_branch import find_decision
+from autogradviz.diagnose.blame.state_write import find_writer
+from autogradviz.diagnose.blame.window import RecomputeWindow
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.formatting import attribute_name, base_name, fit, quoted, short, where
+from autogradviz.events import EffectRepeated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Recomputation, Region
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the first container that grew twice, or number that moved on twice."""
+    if evidence.model.error is not None:
+        return
+    runs = {
+        again.recompute_id: (region, again)
+        for region in evidence.model.regions
+        for again in region.recomputations
+    }
+    for event in evidence.model.log.of(EffectRepeated):
+        found = runs.get(event.recompute_id) if event.recompute_id is not None else None
+        if found is not None and _accumulates(event):
+            yield _describe(evidence, *found, event)
+            return
+
+
+def _accumulates(event: EffectRepeated) -> bool:
+    """Return whether a container grew, or a number rose or fell: what is just set anew does not."""
+    before, after = (_number(text) for text in (event.before, event.after))
+    if before is None or after is None:
+        return False
+    return after > before if event.before.startswith("len ") else after != before
+
+
+def _number(text: str) -> float | None:
+    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(, .*)?", text)
+    return float(found[1]) if found else None
+
+
+def _describe(
+    evidence: Evidence, region: Region, again: Recomputation, event: EffectRepeated
+) -> Finding:
+    name = base_name(event.state_name)
+    culprit = (
+        evidence.model.location(event.stack_id)
+        if event.stack_id is not None
+        else find_writer(evidence, region, again, event, in_forward=True)
+    )
+    last = region.saved[-1].location if region.saved else region.location
+    numbers = _number(event.before) is not None and not event.before.startswith("len ")
+    between = RecomputeWindow(evidence, region, again)
+    decides = find_decision(between, attribute_name(name)) if numbers else None
+    return Finding(
+        slug="checkpoint-effect-repeated",
+        title=f"{name} was changed twice: in forward and again in recomputation",
+        culprit=culprit,
+        victim=last,
+        explanation=fit(
+            [
+                f"The checkpointed region {region.function}{where(region.module)} "
+                f"({short(region.location)}) changes {name}, which outlives it:",
+                quoted(culprit),
+                f"It was {event.before} when the forward began, and {event.after} after backward "
+                "had recomputed the region: a checkpointed region runs twice, and so does "
+                "everything that it does besides computing.",
+                "Gradients need not be wrong; what is counted or collected is.",
+                "What the region computes depends on it, though:" if decides is not None else "",
+                quoted(decides),
+            ]
+        ),
+        fix=f"# count and collect outside the region: return what {name} needs\n"
+        "# from it, and write it in the caller",
+        confidence="likely" if decides is not None else "hint",  # a mere report does no harm
+        events=(region.entered_seq, again.started_seq, event.seq),
+        region_id=region.region_id,
+    )

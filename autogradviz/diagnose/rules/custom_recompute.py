@@ -1,0 +1,184 @@
+"""A custom Function that runs its forward again in backward, as checkpoint does, and otherwise.
+
+What is told: an operator that both runs called with the same inputs, and that gave something else
+the second time. So it drew random numbers, or ran under another autocast.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.diagnose.blame.non_repeatable import RANDOM_OPS
+from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.source import index as source
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+    Pair: TypeAlias = tuple[Op, Op]
+
+_LEAST: Final = 2  # operators that both runs must have in common
+_BEGIN: Final = 8  # operators of a second run that are looked for in the first
+_DTYPE: Final = re.compile(r"\bdtype\b")
+
+
+def find_handmade(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the first custom Function whose second run gave something else."""
+    if evidence.model.error is not None:
+        return
+    again: dict[int, list[Op]] = {}
+    nodes = evidence.model.graph.nodes
+    for op in evidence.model.ops:
+        node_id = op.backward_node_id
+        if op.phase == "backward" and node_id in nodes and op.region_id is None:
+            again.setdefault(node_id, []).append(op)
+    forwards: dict[str, list[Op]] = {}
+    for node_id, ops in sorted(again.items(), key=lambda pair: nodes[pair[0]].order):
+        node = nodes[node_id]
+        second = _recomputation(evidence, node, ops)
+        if second:
+            name = class_name(node)
+            if name not in forwards:
+                forwards[name] = _forwards(evidence, name)
+            pair = _parting(_aligned(forwards[name], second))
+            if pair is not None:
+                yield _describe(evidence, node, *pair)
+                return
+
+
+def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
+    """Return what a node's backward ran with gradients on: operators that made nodes, and others.
+
+    Only a custom Function's backward is Python, and only one that recomputes makes nodes.
+    """
+    made = [op for op in ops if op.sequence_nr is not None]
+    if not made or not re.search(r"Backward$", node.name):
+        return []
+    name = class_name(node)
+    return [op for op in ops if frame_in(evidence, op, name, "backward") is not None]
+
+
+def _forwards(evidence: Evidence, name: str) -> list[Op]:
+    """Return the operators that were called in the forwards of a class."""
+    return [
+        op
+        for op in evidence.model.ops
+        if op.phase != "backward" and frame_in(evidence, op, name, "forward") is not None
+    ]
+
+
+def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
+    """Return the operators that both runs called, from where both were given the same.
+
+    What tells the forwards of a class apart is what they were given.
+    """
+    begun = next(
+        (
+            (i, j)
+            for j, other in enumerate(second[:_BEGIN])
+            for i, op in enumerate(first)
+            if op.name == other.name and op.inputs and _given_the_same(op, other)
+        ),
+        None,
+    )
+    if begun is None:
+        return []
+    first, second = first[begun[0] :][: 2 * len(second)], second[begun[1] :]
+    matcher = SequenceMatcher(None, [op.name for op in first], [op.name for op in second], False)
+    return [
+        (first[block.a + n], second[block.b + n])
+        for block in matcher.get_matching_blocks()
+        for n in range(block.size)
+    ]
+
+
+def _parting(pairs: list[Pair]) -> Pair | None:
+    """Return the first pair that gave something else, where all before it agree."""
+    if len(pairs) < _LEAST:
+        return None
+    for pair in pairs:
+        if not _given_the_same(*pair):
+            return None
+        if _gave_other(*pair):
+            return pair
+    return None
+
+
+def _given_the_same(first: Op, second: Op) -> bool:
+    """Return whether two calls read the same; what they only write does not count."""
+    if len(first.inputs) != len(second.inputs):
+        return False
+    read = [n for n, tensor in enumerate(first.inputs) if tensor not in first.written]
+    if first.input_hashes and second.input_hashes:
+        pairs = [(first.input_hashes[n], second.input_hashes[n]) for n in read]
+        return all(a == b != NO_ID for a, b in pairs)
+    return all(first.inputs[n].tensor_id == second.inputs[n].tensor_id for n in read)
+
+
+def _gave_other(first: Op, second: Op) -> bool:
+    dtypes = [[t.dtype for t in op.outputs] for op in (first, second)]
+    if dtypes[0] != dtypes[1]:
+        return True
+    hashes = zip(first.output_hashes, second.output_hashes, strict=False)
+    return first.name in RANDOM_OPS and any(a != b and NO_ID not in {a, b} for a, b in hashes)
+
+
+def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
+    name = class_name(node)
+    random = first.name in RANDOM_OPS
+    called = frame_in(evidence, second, name, "backward")
+    culprit = called if random else _autocast(called) or called
+    return Finding(
+        slug="handmade-checkpoint-differs",
+        title=f"{name}.backward runs the forward again, and "
+        + ("draws other random numbers" if random else "computes in another type"),
+        culprit=culprit,
+        victim=first.location,
+        explanation=fit(
+            [
+                f"{name}{where(node.module)} keeps its inputs and runs its forward again in "
+                "backward, as a checkpoint does:",
+                quoted(called),
+                f"There {first.name} was given what it was given in forward, and gave something "
+                "else:",
+                f"  forward:  {op_words(first)}",
+                f"  backward: {op_words(second)}",
+                quoted(first.location),
+                "The random state of the forward was not put back."
+                if random
+                else "Autocast was set otherwise than in forward"
+                + (f", at {short(culprit)}:" if culprit != called else "."),
+                quoted(culprit) if culprit != called else "",
+                "The gradients belong to values that the loss was not computed from.",
+            ]
+        ),
+        fix="y = torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False)\n"
+        + (
+            "# or save torch.get_rng_state() in forward, and set it before the second run"
+            if random
+            else "# or enter torch.autocast(device, dtype=..., enabled=...) as it was in forward"
+        ),
+        confidence="likely",
+        events=(first.seq, second.seq),
+        nodes=(node.node_id,),
+    )
+
+
+def _autocast(called: SourceLocation | None) -> SourceLocation | None:
+    """Return the line of a backward that enters autocast, rather one that names no dtype."""
+    if called is None:
+        return None
+    found = [
+        (bool(_DTYPE.search(text)), line, function)
+        for line, function, text in source.mentions(called.filename, ("autocast",))
+        if function == called.function and "autocast(" in text
+    ]
+    return source.location(called.filename, *min(found)[1:]) if found else None

@@ -1,0 +1,130 @@
+"""What lives on after backward: tensors on a ``ctx``, and hooks that nobody removes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.formatting import fit, quoted, shape
+from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.source.writes import writes
+from autogradviz.events import ContextTensorKept, HookRan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Hook, Node, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_LARGE: Final = 1_000_000  # bytes: less is not worth a word
+_PILE: Final = 3  # hooks of one line that ran in one backward
+
+
+def find_kept_alive(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for tensors that a custom Function keeps, and for hooks that pile up."""
+    if evidence.model.error is not None:
+        return
+    yield from _on_context(evidence)
+    yield from _piled_up(evidence)
+
+
+def _on_context(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for each attribute of a ``ctx`` that keeps a tensor; one a line."""
+    model = evidence.model
+    told = set()
+    for event in model.log.of(ContextTensorKept):
+        node = model.graph.nodes.get(event.node_id)
+        large = model.tensors[event.tensor_id].nbytes >= _LARGE
+        if node is None or not node.runs or not (event.own_output or large):
+            continue
+        key = (node.name, event.slot)
+        if key not in told:
+            told.add(key)
+            yield _kept(evidence, event, node)
+
+
+def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
+    name = event.slot.removeprefix("ctx.")
+    # The log has a line where save_for_backward was called, which stands near.
+    near = evidence.model.location(event.stack_id) or node.location
+    culprit = assignment(near, name) or near
+    cycle = event.own_output
+    return Finding(
+        slug="context-keeps-tensor",
+        title=f"{node.name} keeps {event.slot}, and backward does not free it",
+        culprit=culprit,
+        victim=node.location,
+        explanation=fit(
+            [
+                f"{shape(evidence.model.tensors[event.tensor_id])} hangs on the ctx of a custom "
+                "Function:",
+                quoted(culprit),
+                "What save_for_backward keeps is freed when backward has run, and its version is "
+                "checked. An attribute is neither freed nor checked: it lives as long as the node.",
+                "This one is the Function's own result, so that it keeps its node alive and the "
+                "node keeps it: both stay until Python's garbage collector happens to run."
+                if cycle
+                else "",
+            ]
+        ),
+        fix=f"ctx.save_for_backward(..., {name})  # and in backward: ctx.saved_tensors",
+        confidence="likely" if cycle else "hint",
+        events=(event.seq,),
+        nodes=(node.node_id,),
+    )
+
+
+def assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
+    """Return the line of the function around a place that sets an attribute of that name."""
+    if near is None:
+        return None
+    for write in writes(near.filename, name):
+        found = source.location(near.filename, write.lineno, write.function)
+        if write.function == near.function and f".{name}" in found.text:
+            return found
+    return None
+
+
+def _piled_up(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a hint where one line's hooks on one tensor all ran in one backward."""
+    of_line: dict[tuple[int, str, SourceLocation], list[Hook]] = defaultdict(list)
+    for hook in evidence.model.hooks:
+        owner = hook.tensor_id if hook.tensor_id is not None else -1
+        if hook.location is not None and (owner >= 0 or hook.module):
+            of_line[owner, hook.module, hook.location].append(hook)
+    for (owner, module, line), hooks in of_line.items():
+        ids = {hook.hook_id for hook in hooks}
+        runs: dict[int | None, set[int]] = defaultdict(set)
+        for event in evidence.model.log.of(HookRan):
+            if event.hook_id in ids:
+                runs[event.backward_id].add(event.hook_id)
+        most = max((len(found) for found in runs.values()), default=0)
+        if most >= _PILE:
+            names = evidence.model.parameters.get(owner, (module or "a tensor",))
+            yield _pile(line, names[0], hooks, Counter({len(f): 1 for f in runs.values()}), most)
+
+
+def _pile(
+    line: SourceLocation, name: str, hooks: list[Hook], sizes: Counter[int], most: int
+) -> Finding:
+    growing = len(sizes) > 1
+    return Finding(
+        slug="hooks-pile-up",
+        title=f"{name} has {most} hooks from one line, and all of them run",
+        culprit=line,
+        victim=None,
+        explanation=fit(
+            [
+                f"{len(hooks)} times a hook was registered on {name} here:",
+                quoted(line),
+                "Each backward ran more of them than the one before: a hook stays until its handle "
+                "is removed, and so does all that its function refers to."
+                if growing
+                else f"One backward ran {most} of them, one after the other.",
+            ]
+        ),
+        fix="handle = tensor.register_hook(hook)\n...\nhandle.remove()  # or register it once",
+        confidence="hint",
+        events=(),
+    )

@@ -1,0 +1,65 @@
+"""A tensor that a selective policy kept was written before the recomputation took it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.formatting import fit, quoted, short, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, Region
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
+
+
+def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
+    """Yield a finding for the write to what a policy had kept."""
+    error = evidence.model.error
+    if error is None or _MESSAGE not in error.message:
+        return
+    for region in evidence.model.regions:
+        for op in region.ops:
+            if op.policy.endswith("save"):
+                write = _written(evidence, op, error.seq)
+                if write is not None:
+                    yield _describe(region, op, write, error.seq)
+                    return
+    kept = [(r, op) for r in evidence.model.regions for op in r.ops if op.policy.endswith("save")]
+    if kept:
+        yield _describe(*kept[-1], None, error.seq)
+
+
+def _written(evidence: Evidence, op: Op, until: int) -> Op | None:
+    storages = [t.storage_id for t in op.outputs if t.storage_id is not None]
+    writes = (w for storage_id in storages for w in evidence.writers.get(storage_id, ()))
+    return next((write for write in writes if op.seq < write.seq < until), None)
+
+
+def _describe(region: Region, op: Op, write: Op | None, error_seq: int) -> Finding:
+    culprit = write.location if write is not None else None
+    by = write.name if write is not None else "something that was not recorded"
+    return Finding(
+        slug="selective-cache-mutated",
+        title=f"What the policy kept of {op.name} was written in place",
+        culprit=culprit,
+        victim=op.location,
+        explanation=fit(
+            [
+                f"The policy of the region {region.function}{where(region.module)} "
+                f"({short(region.location)}) keeps what {op.name} gave:",
+                quoted(op.location),
+                f"Then {by} wrote it:",
+                quoted(culprit),
+                "Recomputation would have gone on from the written tensor, so PyTorch stopped.",
+            ]
+        ),
+        fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
+        f"# instead of: {culprit.text if culprit is not None else 'the write in place'}",
+        confidence="certain" if culprit is not None else "likely",
+        events=(op.seq, *([write.seq] if write is not None else []), error_seq),
+        region_id=region.region_id,
+    )

@@ -1,1 +1,0 @@
-"""Saved tensors that changed, left, or stayed, before backward needed them."""

@@ -1,0 +1,74 @@
+"""Which files of the user's a file imports: what runs no operator appears in no stack."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source.index import functions, own_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_FILES: Final = 100
+"""A user's project may be large: what is imported first is nearest."""
+
+_INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
+
+
+def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
+    """Return files, and behind them those that they import from beside themselves.
+
+    What an installed package imports of its own is not read, unless there is nothing else: the
+    packages under a training have thousands of files.
+    """
+    known = dict.fromkeys(filenames)
+    waiting = [name for name in known if not _INSTALLED.search(name)] or list(known)
+    while waiting and len(known) < MAX_FILES:
+        fresh = [found for found in _imported_by(waiting.pop(0)) if found not in known]
+        known.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return tuple(known)
+
+
+def _imported_by(filename: str) -> tuple[str, ...]:
+    """Return the files that a file imports, as far as they lie in its folder or its package's."""
+    folder = Path(filename).parent
+    names = [name for _, owner in functions(filename) for node in own_nodes(owner)
+             for name in _names(node)]  # fmt: skip
+    if not names or not folder.is_absolute():
+        return ()
+    found = (_file(root, name.lstrip(".")) for name in names for root in _roots(folder, name))
+    return tuple(dict.fromkeys(str(path) for path in found if path is not None))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that an import may mean, with the dots of a relative one."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        yield module
+        yield from (f"{module.rstrip('.')}.{alias.name}" if node.module else module + alias.name
+                    for alias in node.names)  # fmt: skip
+
+
+def _roots(folder: Path, name: str) -> list[Path]:
+    """Return where a name is looked for: a folder, and that of its outermost package."""
+    up = len(name) - len(name.lstrip("."))
+    if up:
+        return [folder if up == 1 else folder.parents[min(up, len(folder.parents)) - 2]]
+    outermost = folder
+    while (outermost / "__init__.py").is_file():
+        outermost = outermost.parent
+    return [folder, outermost] if outermost != folder else [folder]
+
+
+def _file(root: Path, name: str) -> Path | None:
+    path = root.joinpath(*name.split(".")) if name else root
+    for found in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+        if found.is_file():
+            return found
+    return None

@@ -1,0 +1,282 @@
+"""Which line writes an attribute, opens a context, draws a random number: read from the source.
+
+The source is read from disk where it still is, and only files that the recording saw as the
+user's own. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis import SourceLocation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@cache
+def _tree(filename: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(filename)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def location(filename: str, lineno: int, function: str) -> SourceLocation:
+    """Return a place in a file, with its text."""
+    text = linecache.getline(filename, lineno).strip()
+    return SourceLocation(filename=filename, lineno=lineno, function=function, text=text)
+
+
+@cache
+def functions(filename: str) -> tuple[tuple[str, ast.AST], ...]:
+    """Return every function of a file with its qualified name, and the module itself as ""."""
+    tree = _tree(filename)
+    found = []
+    stack: list[tuple[str, ast.AST]] = [] if tree is None else [("", tree)]
+    while stack:
+        name, owner = stack.pop()
+        if not isinstance(owner, ast.ClassDef):
+            found.append((name, owner))
+        for child in _below(owner):
+            inner = child.name  # type: ignore[attr-defined]
+            local = ".<locals>" if isinstance(owner, _FUNCTIONS) else ""
+            stack.append((f"{name}{local}.{inner}".lstrip("."), child))
+    return tuple(found)
+
+
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES: Final = (*_FUNCTIONS, ast.ClassDef)
+
+
+def _below(owner: ast.AST) -> Iterator[ast.AST]:
+    """Yield the functions and classes directly inside a scope."""
+    queue = list(ast.iter_child_nodes(owner))
+    while queue:
+        node = queue.pop()
+        if isinstance(node, _SCOPES):
+            yield node
+        else:
+            queue.extend(ast.iter_child_nodes(node))
+
+
+@cache
+def own_nodes(owner: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes of one scope, not of the functions inside it, in no order."""
+    found = []
+    queue = list(ast.iter_child_nodes(owner))
+    while queue:
+        node = queue.pop()
+        if not isinstance(node, _SCOPES):
+            found.append(node)
+            queue.extend(ast.iter_child_nodes(node))
+    return tuple(found)
+
+
+@cache
+def names_in(filename: str, function: str) -> set[str]:
+    """Return every name and attribute that a function reads."""
+    found: set[str] = set()
+    for name, owner in functions(filename):
+        if name == function or name.rpartition(".")[2] == function:
+            for node in own_nodes(owner):
+                if isinstance(node, ast.AugAssign):
+                    found |= _target_names(node.target)
+                elif isinstance(getattr(node, "ctx", None), ast.Load):
+                    found |= _target_names(node)
+    return found
+
+
+def _target_names(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id}
+    return {node.attr} if isinstance(node, ast.Attribute) else set()
+
+
+@cache
+def called_names(filename: str, function: str, first: int, last: int) -> frozenset[str]:
+    """Return the last names of what a function calls on the lines between two of its lines.
+
+    What a ``with`` enters, a decorator or an argument that is a function counts as called;
+    ``F.apply`` calls "F.forward".
+    """
+    found: set[str] = set()
+    for name, owner in functions(filename):
+        if name != function:
+            continue
+        for node in own_nodes(owner):
+            if first < getattr(node, "lineno", first) < last:
+                if isinstance(node, ast.Call):
+                    for part in (node.func, *node.args, *[word.value for word in node.keywords]):
+                        found |= _target_names(part)
+                    if isinstance(node.func, ast.Attribute) and node.func.attr == "apply":
+                        found |= {f"{name}.forward" for name in _target_names(node.func.value)}
+                elif isinstance(node, ast.Attribute):
+                    found.add(node.attr)  # a property
+    return frozenset(found)
+
+
+def is_context_manager(filename: str, function: str) -> bool:
+    """Return whether a function is a generator that ``contextlib.contextmanager`` decorates."""
+    return any(
+        "contextmanager" in ast.unparse(decorator)
+        for name, owner in functions(filename)
+        if name == function
+        for decorator in getattr(owner, "decorator_list", ())
+    )
+
+
+def is_named(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is a variable or attribute of that name, or an item of it."""
+    if isinstance(node, ast.Subscript):  # self.cache[layer].append(x)
+        return is_named(node.value, name)
+    return (isinstance(node, ast.Attribute) and node.attr == name) or (
+        isinstance(node, ast.Name) and node.id == name
+    )
+
+
+def says(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is that very text."""
+    return isinstance(node, ast.Constant) and node.value == name
+
+
+def last_name(node: ast.AST) -> str:
+    """Return "lengths" of ``batch.lengths``, "" of what is no name."""
+    found = getattr(node, "attr", getattr(node, "id", ""))
+    return found if isinstance(found, str) else ""
+
+
+def container(node: ast.AST) -> ast.AST:
+    """Return the container that an item is of, or the node itself."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+@cache
+def uses(filename: str, name: str) -> list[tuple[int, str]]:
+    """Return line and function of calls on a variable or attribute, or that are given it."""
+    found = set()
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, ast.Call):
+                given = [*node.args, *[word.value for word in node.keywords]]
+                called = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+                if any(is_named(part, name) for part in (called, *given)):
+                    found.add((node.lineno, function))
+    return sorted(found)
+
+
+@cache
+def imported(filename: str, module: str) -> frozenset[str]:
+    """Return the names under which a file knows a module's functions."""
+    return frozenset(
+        alias.asname or alias.name
+        for _, owner in functions(filename)
+        for node in own_nodes(owner)
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
+    )
+
+
+@cache
+def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Return line, function and text of calls whose dotted name holds one of some words."""
+    found = []
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if any(word in called for word in words):
+                    found.append((node.lineno, function, called))
+    return sorted(found)
+
+
+@cache
+def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Return line, function and text of calls and assignments whose target holds a word."""
+    found = []
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, ast.Call):
+                target, text = ast.unparse(node.func), ast.unparse(node)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                target, text = ast.unparse(node.targets[0]), ast.unparse(node)
+            elif isinstance(node, ast.withitem) and last_name(node.context_expr):
+                node = node.context_expr  # noqa: PLW2901 - ``with self.scope:`` enters it
+                target = text = ast.unparse(node)
+            else:
+                continue
+            if not target.endswith("Mode") and any(word in target for word in words):
+                found.append((getattr(node, "lineno", 0), function, text))
+    return sorted(found)
+
+
+@cache
+def asks(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Return line and function of the tests of ``if`` that mention one of some names."""
+    found = set()
+    for function, owner in functions(filename):
+        for node in own_nodes(owner):
+            if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                inner = set().union(*map(_target_names, ast.walk(node.test)))
+                if inner & set(names):
+                    found.add((node.test.lineno, function))
+    return sorted(found)
+
+
+@cache
+def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
+    """Return line and text of the ``with`` items around a line, the innermost first."""
+    tree = _tree(filename)
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            first, last = node.body[0].lineno, node.end_lineno or node.lineno
+            if first <= lineno <= last or node.lineno == lineno:
+                found += [(item.context_expr.lineno, ast.unparse(item.context_expr))
+                          for item in node.items]  # fmt: skip
+    return sorted(found, reverse=True)
+
+
+@cache
+def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of class and name: what the objects of a class are given as names."""
+    return tuple(
+        (last_name(value.func), last_name(target))
+        for _, owner in functions(filename)
+        for node in own_nodes(owner)
+        if isinstance(node, ast.Assign)
+        for value in ((node.value.body, node.value.orelse)
+                      if isinstance(node.value, ast.IfExp) else (node.value,))
+        if isinstance(value, ast.Call) and last_name(value.func)
+        for target in node.targets
+        if last_name(target)
+    )  # fmt: skip
+
+
+@cache
+def decorators(filename: str, function: str) -> frozenset[str]:
+    """Return the last names of what decorates a function: its wrapper runs in its place."""
+    found = (getattr(owner, "decorator_list", ()) for name, owner in functions(filename)
+             if name == function)  # fmt: skip
+    return frozenset(
+        last_name(part.func if isinstance(part, ast.Call) else part)
+        for each in found
+        for part in each
+    )
+
+
+_CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))
+
+
+def forget() -> None:
+    """Read files anew from here on: in a notebook they change between two recordings."""
+    linecache.checkcache()
+    for function in _CACHED:
+        function.cache_clear()

@@ -1,0 +1,204 @@
+"""Which statements write a name, or made what it stands for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.source.aliases import aliases
+from autogradviz.diagnose.source.index import (
+    container,
+    functions,
+    is_named,
+    last_name,
+    names_in,
+    own_nodes,
+    says,
+)
+from autogradviz.diagnose.source.mutating_calls import CONSUMERS, METHODS, Direction, called_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One statement that writes a name."""
+
+    lineno: int
+    function: str  # qualified
+    direction: Direction
+    key: str | None = None  # of an item, as source: "'flag'"
+    attribute: bool | None = False  # of an object, not a variable; None: it does not say
+    alias: bool = False  # through another name
+    unnamed: bool = False  # the statement does not say what it writes
+    rebinds: bool = False  # gives the name to something else: ``name = ...``
+    value: str = ""  # what it is given, as source, where that is a constant or a name
+    declared: bool = False  # a variable of somewhere else: ``global``, ``nonlocal``
+    drains: bool = False  # goes through it, which writes an iterator and nothing else
+
+
+def writes(filename: str, name: str) -> list[Write]:
+    """Return the statements of a file that write a variable or an attribute of that name."""
+    found = []
+    for function, owner in functions(filename):
+        declared = any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names
+                       for node in own_nodes(owner))  # fmt: skip
+        for node in own_nodes(owner):
+            for target, direction in _targets(node, name):
+                attribute = _is_attribute(container(target))
+                line = getattr(node, "lineno", 0)
+                assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
+                rebinds = assigned and not isinstance(target, ast.Subscript)
+                key, value = _key(target), _given(node, target)
+                drains = isinstance(node, (ast.For, ast.AsyncFor)) and target in ast.walk(node.iter)
+                write = Write(
+                    line, function, direction, key, attribute,
+                    rebinds=rebinds, value=value, declared=declared, drains=drains,
+                )  # fmt: skip
+                found.append(write)
+                break
+    found += _through_aliases(filename, name)
+    found += _through_methods(filename, name)
+    return sorted(found, key=lambda write: write.lineno)
+
+
+def _given(node: ast.AST, target: ast.AST) -> str:
+    """Return the constant or the name that a statement assigns to a target, as source."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return ""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    plain = isinstance(node.value, (ast.Constant, ast.Name, ast.Attribute))
+    return ast.unparse(node.value) if plain and node.value is not None and target in targets else ""
+
+
+def gives(write: Write, found: str) -> int:
+    """Return 1 where a statement gives what was found afterwards, -1 where another constant.
+
+    Constants are those of Python, and names in capitals, as enumerations have.
+    """
+    last = write.value.rpartition(".")[2]
+    if not write.value or not (last.isupper() or _is_constant(write.value)):
+        return 0
+    return 1 if found in {write.value, last} or found.endswith(f".{last}") else -1
+
+
+def _is_constant(text: str) -> bool:
+    return isinstance(ast.parse(text, mode="eval").body, ast.Constant)
+
+
+def _through_aliases(filename: str, name: str) -> Iterator[Write]:
+    """Yield the statements that change what a name stands for through another name of it."""
+    known = set(aliases(filename, name))
+    for function, owner in functions(filename):
+        for alias in [each for scope, each in known if scope == function]:
+            for node in own_nodes(owner):
+                for target, direction in _targets(node, alias):
+                    # ``table = ...`` gives the name to something else; ``table[n] = ...`` writes.
+                    own = alias != name or isinstance(container(target), ast.Name)
+                    if own and _writes_what_it_stands_for(node, target):
+                        line = getattr(node, "lineno", 0)
+                        yield Write(line, function, direction, _key(target), alias=True)
+
+
+def _writes_what_it_stands_for(node: ast.AST, target: ast.AST) -> bool:
+    """Return whether a statement writes an object, and does not only name another one."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return not isinstance(node.value, ast.Constant)  # items += [x]; a number is not written
+    return isinstance(node, ast.Call) or isinstance(target, ast.Subscript)
+
+
+def _through_methods(filename: str, name: str) -> Iterator[Write]:
+    """Yield the calls of a method that was given a name: ``push = cache.append``, ``push(x)``."""
+    nodes = [
+        (function, node) for function, owner in functions(filename) for node in own_nodes(owner)
+    ]
+    bound = {
+        last_name(target): METHODS[node.value.attr]
+        for _, node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+        if node.value.attr in METHODS and is_named(node.value.value, name)
+        for target in node.targets
+    }
+    for function, node in nodes if bound else ():
+        direction = bound.get(last_name(node.func)) if isinstance(node, ast.Call) else None
+        if direction is not None:
+            yield Write(getattr(node, "lineno", 0), function, direction, alias=True)
+
+
+def _is_attribute(target: ast.AST) -> bool | None:
+    return None if isinstance(target, ast.Constant) else not isinstance(target, ast.Name)
+
+
+def _key(target: ast.AST) -> str | None:
+    return ast.unparse(target.slice) if isinstance(target, ast.Subscript) else None
+
+
+def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
+    """Yield what a statement writes of a name, and how."""
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in (part for each in targets for part in _flat(each)):
+            if is_named(target, name):
+                yield target, "grew" if isinstance(target, ast.Subscript) else "changed"
+            elif isinstance(target, ast.Subscript) and says(target.slice, name):
+                yield ast.Constant(name), "changed"  # vars(config)["name"] = ...
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        through = isinstance(node.iter, ast.Call) and last_name(node.iter.func) in CONSUMERS
+        moved = node.iter.args if through else [node.iter]  # type: ignore[attr-defined]
+        yield from (
+            (part, "changed") for part in (*_flat(node.target), *moved) if is_named(part, name)
+        )
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        given = [item.optional_vars for item in node.items if item.optional_vars is not None]
+        yield from ((part, "changed") for each in given for part in _flat(each)
+                    if is_named(part, name))  # fmt: skip
+    elif isinstance(node, ast.Delete):
+        yield from ((target, "shrank") for target in node.targets if is_named(target, name))
+    elif isinstance(node, ast.Call):
+        yield from called_on(node, name)
+
+
+def _flat(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for part in target.elts:
+            yield from _flat(part)
+    elif isinstance(target, ast.Starred):
+        yield from _flat(target.value)
+    else:
+        yield target
+
+
+def makers(filename: str, name: str) -> list[tuple[int, str]]:
+    """Return line and function of the decorator, or of the call, that made a name."""
+    found = []
+    for function, owner in functions(filename):
+        found += [
+            (node.lineno, function)
+            for node in own_nodes(owner)
+            if isinstance(node, ast.Assign)
+            and any(is_named(target, name) for target in node.targets)
+            and any(isinstance(part, ast.Call) for part in ast.walk(node.value))
+        ]
+        decorators = getattr(owner, "decorator_list", ())
+        if decorators and function.rpartition(".")[2] == name:
+            found.append((decorators[0].lineno, function))
+    return sorted(found)
+
+
+def closures(filename: str, enclosing: str, name: str) -> list[int]:
+    """Return the lines where functions inside another are made that read one of its variables."""
+    found = []
+    for function, owner in functions(filename):
+        inner = function.removeprefix(f"{enclosing}.<locals>.")
+        if inner != function and "." not in inner and name in names_in(filename, function):
+            found.append(getattr(owner, "lineno", 0))
+        if function == enclosing:
+            found += [
+                node.lineno
+                for node in own_nodes(owner)
+                if isinstance(node, ast.Lambda)
+                and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.body))
+            ]
+    return sorted(found)

@@ -1,0 +1,37 @@
+"""Keep events: append, read, save and load."""
+
+from autogradviz.event_log.arrow_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.atomic_write import (
+    PathLike,
+    beside,
+    check_not_exists,
+    check_overwrites_own_file,
+    write_over_own,
+)
+from autogradviz.event_log.file import batches, columns_of, load, save, save_new
+from autogradviz.event_log.filter_modules import within
+from autogradviz.event_log.log import Log
+from autogradviz.event_log.redact import redact
+from autogradviz.event_log.rows import Row
+from autogradviz.event_log.streaming_writer import Stream
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Log",
+    "PathLike",
+    "Row",
+    "Stream",
+    "batches",
+    "beside",
+    "check_not_exists",
+    "check_overwrites_own_file",
+    "columns_of",
+    "described_schema",
+    "load",
+    "redact",
+    "save",
+    "save_new",
+    "within",
+    "write_options",
+    "write_over_own",
+]

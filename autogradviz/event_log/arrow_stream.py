@@ -1,0 +1,125 @@
+"""Rows of events as the messages of an Arrow stream: what a file holds, and long recordings too.
+
+Each message is one batch of columns, zstd-compressed, and stands alone: behind any head it reads
+the same. Events are cut into batches in the order of their numbers, so that what can be read of a
+torn stream is a recording that stops early.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+
+from autogradviz._version import __version__
+from autogradviz.event_log.arrow_schema import schema, to_batch
+from autogradviz.event_log.flatbuffer_limits import read_messages
+from autogradviz.events import EVENT_TYPES, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from autogradviz.event_log.rows import Columns, Rows
+
+    Pieces: TypeAlias = list[tuple[type[Event], Columns]]
+
+FORMAT: Final = b"autogradviz-trace"
+
+FORMAT_VERSION: Final = 2
+"""What a file's columns mean.
+
+1: the first.
+2: steps; a reader takes columns that are not there for columns of nulls.
+"""
+
+CHUNK: Final = 16_384
+"""Events a batch: a batch costs about 10 kB however few it holds, and a torn file loses one."""
+
+
+def described_schema() -> pa.Schema:
+    """Return the columns of a file, with what tells that it is a trace."""
+    metadata = {
+        b"format": FORMAT,
+        b"format_version": str(FORMAT_VERSION).encode(),
+        b"autogradviz_version": __version__.encode(),
+    }
+    return schema().with_metadata(metadata)
+
+
+def write_options() -> pa.ipc.IpcWriteOptions:
+    """Return how batches are written."""
+    return pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class Encoder:
+    """Turns batches into messages, one after the other."""
+
+    def __init__(self) -> None:
+        self._sink = _Sink()
+        self._writer = pa.ipc.new_stream(
+            pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
+        )
+        # Arrow writes the head when it must: with the first batch, which is thrown away here.
+        self._writer.write_batch(to_batch([]))
+        begun = self._sink.take()
+        self.head = begun[: next(read_messages(begun)).end]
+        """The message that describes the columns: a stream begins with it."""
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """Return the message of one batch."""
+        self._writer.write_batch(batch)
+        return self._sink.take()
+
+    def end(self) -> bytes:
+        """Return the mark that ends a stream; nothing can be encoded after it."""
+        self._writer.close()
+        return self._sink.take()
+
+
+class _Sink:
+    """A file in memory that is emptied after each message."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, part: bytes) -> int:
+        self._parts.append(bytes(part))
+        return len(part)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        content = b"".join(self._parts)
+        self._parts.clear()
+        return content
+
+
+def cut(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[Pieces]:
+    """Yield the rows of about ``CHUNK`` successive events at a time, by kind."""
+    rows = [rows_by_kind[kind] for kind in EVENT_TYPES]
+    seqs = sorted(chain.from_iterable(each.column(0) for each in rows))
+    starts = [0] * len(rows)
+    for first in range(0, len(seqs), CHUNK):
+        is_last = first + CHUNK >= len(seqs)
+        stops = [
+            len(each) if is_last else each.find(seqs[first + CHUNK], start)
+            for each, start in zip(rows, starts, strict=True)
+        ]
+        pieces = [
+            (kind, each.columns(start, stop))
+            for kind, each, start, stop in zip(EVENT_TYPES, rows, starts, stops, strict=True)
+            if start < stop
+        ]
+        starts = stops
+        if pieces:
+            yield pieces
+
+
+def to_batches(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as batches of columns, in the order of their numbers."""
+    return map(to_batch, cut(rows_by_kind))

@@ -1,0 +1,105 @@
+"""Where files are put: each appears whole, and none takes another's place by mistake."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.errors import FileExistsAlreadyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_BEGINNING: Final = 4_096
+_END: Final = 16_384
+"""Bytes in which a file says what it is."""
+
+
+def check_not_exists(path: PathLike) -> None:
+    """Check that nothing would be lost if a file were written.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    target = Path(path)
+    if target.exists() and not (target.is_file() and target.stat().st_size == 0):
+        message = f"{target} exists already; remove it, or name another file."
+        raise FileExistsAlreadyError(message)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Yield a name in a file's folder, to write there what is then given the file's own name.
+
+    What goes wrong is told of the file that was asked for.
+    """
+    partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
+    try:
+        yield partial
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = str(target)
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def link_if_absent(partial: Path, target: Path) -> None:
+    """Give a file its name, unless another process has put something there meanwhile.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    try:
+        os.link(partial, target)
+    except OSError:  # an empty file is there, or the file system has no links
+        check_not_exists(target)
+        partial.replace(target)
+
+
+def check_overwrites_own_file(target: Path, mark: bytes, *, at_end: bool = False) -> None:
+    """Check that nothing but a file of ours would be replaced.
+
+    Args:
+        target: where a file is to be written.
+        mark: what a file of ours of that kind holds near its beginning.
+        at_end: it stands near the end, as in Parquet.
+
+    Raises:
+        FileExistsAlreadyError: if something else stands there that is not an empty file.
+    """
+    if target.is_file():
+        with target.open("rb") as file:
+            if at_end:
+                file.seek(max(target.stat().st_size - _END, 0))
+            if mark in file.read(_END if at_end else _BEGINNING):
+                return
+    check_not_exists(target)
+
+
+def write_over_own(path: PathLike, text: str, mark: str) -> None:
+    """Write text to a file, which appears whole or not at all.
+
+    Args:
+        path: where to write; a device or a pipe is written to as it is.
+        text: what to write.
+        mark: what a file has in its beginning that may be replaced.
+
+    Raises:
+        FileExistsAlreadyError: if something else stands there.
+    """
+    target = Path(path)
+    if target.is_symlink():  # which stays, and may lead to another file system
+        target = target.resolve()
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    check_overwrites_own_file(target, mark.encode())
+    with beside(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)

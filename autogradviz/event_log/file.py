@@ -1,0 +1,211 @@
+"""Traces on disk: an Arrow IPC stream, zstd-compressed, that pandas and polars read as it is.
+
+What was read of a file is written as it is. Nothing in a file is ever run.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from autogradviz._version import __version__
+from autogradviz.errors import FileExistsAlreadyError, NotATraceError
+from autogradviz.event_log.arrow_arrays import take_time
+from autogradviz.event_log.arrow_schema import schema
+from autogradviz.event_log.arrow_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
+from autogradviz.event_log.atomic_write import PathLike, beside, check_not_exists, link_if_absent
+from autogradviz.event_log.file_check import check
+from autogradviz.event_log.log import Log
+from autogradviz.event_log.segments import Parts
+from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.event_log.rows import Rows
+
+COMMON: Final = ("kind", *field_names(Event))
+"""What every event has, and so every file."""
+
+_MARK: Final = b"\xff\xff\xff\xff"
+"""What each message of an Arrow stream begins with."""
+
+MANY: Final = 500_000
+"""Events that take longer to save without pandas than pandas takes to be imported."""
+
+
+def save(log: Log, path: PathLike) -> None:
+    """Write a log to a file, which appears whole or not at all.
+
+    Lone surrogates in text, which no file format for text can hold, are spelled out.
+
+    Raises:
+        FileExistsAlreadyError: if something other than a trace stands there.
+    """
+    target = Path(path)
+    _require_replaceable(target)
+    with beside(target) as partial:
+        _write(log, partial)
+        partial.replace(target)
+
+
+def save_new(log: Log, path: PathLike) -> None:
+    """Write a log to a file where nothing stands, not even a trace of another process.
+
+    Raises:
+        FileExistsAlreadyError: if something stands there that is not an empty file.
+    """
+    target = Path(path)
+    check_not_exists(target)
+    with beside(target) as partial:
+        _write(log, partial)
+        link_if_absent(partial, target)
+
+
+def _write(log: Log, path: Path) -> None:
+    with path.open("xb") as file:
+        file.writelines(_stream(log))
+
+
+def _stream(log: Log) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a file."""
+    encoder = Encoder()
+    yield encoder.head
+    if len(log) > MANY:
+        take_time()
+    for part in log.sealed:
+        yield from part.messages(encoder)
+    yield from map(encoder.encode, to_batches(_recent(log)))
+    yield encoder.end()
+
+
+def batches(log: Log) -> Iterator[pa.RecordBatch]:
+    """Yield all events as batches of columns, in the order of their numbers."""
+    sealed = chain.from_iterable(part.whole() for part in log.sealed)
+    return chain(sealed, to_batches(_recent(log)))
+
+
+def _recent(log: Log) -> dict[type[Event], Rows]:
+    return {kind: log.recent(kind) for kind in EVENT_TYPES}
+
+
+def _require_replaceable(target: Path) -> None:
+    """Check that a trace or nothing stands there: only those may be replaced by a trace."""
+    try:
+        check_not_exists(target)
+    except FileExistsAlreadyError as error:
+        if target.is_dir() or not (target.is_file() and _is_trace(target)):
+            message = f"{target} exists and is not a trace; name another file."
+            raise FileExistsAlreadyError(message) from error
+
+
+def _is_trace(path: Path) -> bool:
+    with suppress(NotATraceError, OSError):
+        _read(path)
+        return True
+    return False
+
+
+def load(path: PathLike) -> Log:
+    """Read a log from a file.
+
+    Returns:
+        The log. Of a torn or damaged file it holds what could be read, and ``log.problem``
+        says what is missing. Everything is checked now; each kind of event is made into rows
+        when it is first asked for.
+
+    Raises:
+        NotATraceError: if the file is no trace, or one from a newer autogradviz.
+        FileNotFoundError: if there is no file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        message = f"{path} is a folder, not a trace."
+        raise NotATraceError(message)
+    stored, problem = check(_read(path))
+    log = Log(Parts(stored))
+    log.problem = problem or _find_missing(log)
+    return log
+
+
+def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
+    """Return the columns of one kind of event as an Arrow table, without a Python object an event.
+
+    Raises:
+        NotATraceError: if the file is no trace, or one from a newer autogradviz.
+        FileNotFoundError: if there is no file.
+    """
+    stored, _ = check(_read(Path(path)))
+    wanted = pa.schema([schema().field(name) for name in field_names(kind)])
+    return pa.Table.from_batches(
+        [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
+    )
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that is a trace of ours, or one older."""
+    content = _content(path)
+    try:
+        stream = pa.ipc.open_stream(pa.py_buffer(content))
+        metadata = stream.schema.metadata or {}
+    except (pa.ArrowException, OSError, ValueError):
+        metadata = {}
+    if metadata.get(b"format") != FORMAT:
+        what = "is empty" if not content else "is not an autogradviz trace"
+        message = f"{path} {what}. Traces are written by trace.save()."
+        raise NotATraceError(message)
+    version = metadata.get(b"format_version", b"")
+    if not version.isdigit() or int(version) > FORMAT_VERSION:
+        writer = metadata.get(b"autogradviz_version", b"?").decode("utf-8", "replace")
+        message = (
+            f"{path} was written by autogradviz {writer}, in a newer format than this "
+            f"autogradviz ({__version__}) reads. Upgrade autogradviz."
+        )
+        raise NotATraceError(message)
+    try:
+        readable = _is_readable(stream.schema)
+    except ValueError:  # a name that is no text
+        readable = False
+    if not readable:
+        message = f"{path} is damaged: its columns are not those of a trace."
+        raise NotATraceError(message)
+    return content
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds; of one that cannot be a trace, however large, the beginning.
+
+    A pipe or a device, which may never end, is not read at all.
+    """
+    if path.exists() and not path.is_file():
+        message = f"{path} is not a file."
+        raise NotATraceError(message)
+    with path.open("rb") as file:
+        begun = file.read(len(_MARK))
+        if begun != _MARK:
+            return begun
+        file.seek(0)  # one read, so that the content is in memory once
+        return file.read()
+
+
+def _is_readable(found: pa.Schema) -> bool:
+    """Return whether all columns are known; an older file may lack those that came later."""
+    ours = schema()
+    names = found.names
+    known = all(ours.get_field_index(name) >= 0 for name in names) and len(set(names)) == len(names)
+    return known and set(COMMON) <= set(names) and all(f.equals(ours.field(f.name)) for f in found)
+
+
+def _find_missing(log: Log) -> str | None:
+    """Return what a file that reads well still lacks, in one line."""
+    ends = log.rows(RecordingEnded)
+    if not ends:
+        return f"the recording has no end: it stops after {len(log):,} events"
+    expected = ends[-1][field_names(RecordingEnded).index("event_count")] + 1
+    if expected != len(log):
+        return f"{len(log):,} of {expected:,} events could be read"
+    return None

@@ -1,0 +1,129 @@
+"""The autograd graph for other viewers: Graphviz, GraphML, Model Explorer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+
+from autogradviz.export.encoding import encodable
+from autogradviz.render.dot import to_dot
+from autogradviz.scene import build_scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autogradviz.analysis import Model
+    from autogradviz.analysis.types import Node
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML cannot hold, however it is written."""
+
+_GRAPHML: Final = "http://graphml.graphdrawing.org/xmlns"
+
+
+def write_dot(model: Model, path: Path) -> None:
+    """Write the picture that opens, in Graphviz's language."""
+    path.write_text(encodable(to_dot(build_scene(model, ()))), encoding="utf-8")
+
+
+def _facts(node: Node) -> dict[str, str | int]:
+    """Return what is told of a node; what is not known is left out."""
+    known: dict[str, str | int | None] = {
+        "name": node.name,
+        "op": node.op.overload if node.op else None,
+        "module": node.module,
+        "parameter": node.parameter.name if node.parameter else None,
+        "state": node.state,
+        "runs": node.runs,
+        "duration_ns": node.duration_ns,
+        "saved_nbytes": sum(saved.tensor.nbytes for saved in node.saved),
+        "saved_slots": ", ".join(saved.slot or "?" for saved in node.saved),
+        "region_id": node.region_id,
+        "order": node.order,
+        "location": str(node.location) if node.location else None,
+    }
+    return {key: value for key, value in known.items() if value not in {None, ""}}
+
+
+# --- GraphML ----------------------------------------------------------------------------------
+
+
+def write_graphml(model: Model, path: Path) -> None:
+    """Write every node and edge; gradients flow from an edge's source to its target."""
+    graph = model.graph
+    facts = {node_id: _facts(node) for node_id, node in graph.nodes.items()}
+    root = ET.Element("graphml", xmlns=_GRAPHML)
+    kinds = {name: type(value) for each in facts.values() for name, value in each.items()}
+    for name, kind in kinds.items():
+        _declare(root, "node", name, kind)
+    for name in ("output", "input"):
+        _declare(root, "edge", name, int)
+    drawn = ET.SubElement(root, "graph", id="autograd", edgedefault="directed")
+    for node_id, each in facts.items():
+        element = ET.SubElement(drawn, "node", id=f"n{node_id}")
+        for name, value in each.items():
+            _emit(element, "node", name, value)
+    for edge in graph.edges:
+        element = ET.SubElement(drawn, "edge", source=f"n{edge.source}", target=f"n{edge.target}")
+        _emit(element, "edge", "output", edge.output)
+        _emit(element, "edge", "input", edge.input)
+    ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _declare(root: ET.Element, of: str, name: str, kind: type) -> None:
+    options = {"for": of, "attr.name": name, "attr.type": "long" if kind is int else "string"}
+    ET.SubElement(root, "key", {"id": f"{of}_{name}", **options})
+
+
+def _emit(element: ET.Element, of: str, name: str, value: object) -> None:
+    data = ET.SubElement(element, "data", key=f"{of}_{name}")
+    data.text = _NOT_XML.sub("\ufffd", str(value))
+
+
+# --- Model Explorer ---------------------------------------------------------------------------
+
+
+def write_model_explorer(model: Model, path: Path) -> None:
+    """Write a graph collection for Model Explorer; modules are its namespaces.
+
+    Its arrows follow the forward pass, from inputs to the loss: gradients flow against them.
+    """
+    incoming: dict[int, list[dict[str, str]]] = {}
+    for edge in model.graph.edges:
+        incoming.setdefault(edge.source, []).append(
+            {
+                "sourceNodeId": str(edge.target),
+                "sourceNodeOutputId": str(edge.input),
+                "targetNodeInputId": str(edge.output),
+            }
+        )
+    started = model.started
+    label = (started.model_name if started else None) or "autograd"
+    nodes = [
+        {
+            "id": str(node.node_id),
+            "label": node.op.name if node.op else node.name,
+            "namespace": node.module.replace(".", "/"),
+            "attrs": [{"key": key, "value": str(value)} for key, value in _facts(node).items()],
+            "incomingEdges": incoming.get(node.node_id, []),
+            "outputsMetadata": _outputs(node),
+        }
+        for node in model.graph.nodes.values()
+    ]
+    collection = {"label": label, "graphs": [{"id": label, "nodes": nodes}]}
+    path.write_text(json.dumps(collection), encoding="utf-8")
+
+
+def _outputs(node: Node) -> list[dict[str, Any]]:
+    outputs = node.op.outputs if node.op else ()
+    return [
+        {
+            "id": str(index),
+            "attrs": [
+                {"key": "shape", "value": f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"}
+            ],
+        }
+        for index, tensor in enumerate(outputs)
+    ]

@@ -1,0 +1,242 @@
+"""Looking at autograd nodes without disturbing them.
+
+NOTE [ Touching a node ]
+From torch 2.13 on, a node whose Python object was made once keeps it, and a chain of some
+50,000 such nodes overflows the C stack when the graph is freed. Listing ``next_functions``
+makes those objects. So the walk counts the longest chain that it has touched, from above while
+it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
+from autogradviz.recorder.engine.custom_functions import look_at_context
+from autogradviz.recorder.engine.node_tag import NodeTag
+from autogradviz.recorder.ids.tensors import PLAIN_TENSORS
+from autogradviz.recorder.saved_tensors.node_slots import Slots, slots_of
+from autogradviz.recorder.torch_internals.mode_sensitive_nodes import MODE_SENSITIVE, Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.recorder.recorder import Recorder
+
+SAFE_DEPTH: Final = 15_000
+_NONE: Final[tuple[int, ...]] = ()
+NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
+_Tensor: Final = torch.Tensor
+_Leaf: Final = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+class _Kind(NamedTuple):
+    """What nodes of one type share."""
+
+    shared: bool  # classes of C++ that have no type of their own show themselves as this one
+    full: str  # "torch::autograd::AccumulateGrad"
+    name: str  # "AccumulateGrad"
+    sensitive: Condition | None  # whether the mode steps aside while a node runs
+    slots: Slots
+    custom: bool  # a Function's, in Python
+
+
+def _kind_of(node: Any) -> _Kind:
+    full, kind = node.name(), type(node)
+    name = full.rpartition("::")[2]
+    custom = issubclass(kind, FunctionCtx)
+    shared = kind.__name__ != name
+    return _Kind(shared, full, name, MODE_SENSITIVE.get(name), slots_of(kind), custom)
+
+
+class NodeTable:
+    """Walks graphs and numbers their nodes."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._next_id = itertools.count().__next__
+        self._walk = 0
+        self._tell_seen = recorder.emitter(NodeSeen)
+        self._kinds: dict[type, _Kind] = {}
+        self._too_deep = False
+        self.oldest = 0
+        """Nodes told of before this event are told of anew: the log has let them go."""
+
+    def tag(self, node: Any) -> NodeTag:
+        """Return a node's tag, a new one at the first meeting."""
+        gate = self._recorder.gate  # one a recording, so that no other one's tags are ours
+        metadata = node.metadata
+        tag = metadata.get(gate)
+        if tag is None:
+            tag = metadata[gate] = NodeTag(self._next_id(), gate)
+        return tag  # type: ignore[no-any-return]
+
+    def is_new(self, node: Any) -> bool:
+        """Return whether no walk has come to a node yet, nor to what lies below it."""
+        tag = node.metadata.get(self._recorder.gate)
+        return tag is None or tag.seen < 0
+
+    def untag(self, roots: Iterable[Any]) -> None:
+        """Take our tags off the nodes that ``roots`` reach."""
+        gate = self._recorder.gate
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            tag = node.metadata.pop(gate, None)
+            if tag is not None and tag.seen >= 0:
+                stack.extend([child for child, _ in node.next_functions if child is not None])
+
+    def walk(self, roots: Iterable[Any]) -> list[tuple[Any, NodeTag]]:
+        """Look at every node that gradients of ``roots`` reach, once; return them with their tags.
+
+        Nodes come in descending order of creation, which is a topological order, and leaves behind
+        them all, so the depth of a node is known when its turn comes. How high it stands above what
+        was touched below matters only where many were touched.
+        """
+        self._walk += 1
+        deepest = 0 if self._too_deep else SAFE_DEPTH
+        wide = self._recorder.saves.wide
+        thread = self._recorder.threads.local.state.number
+        heap: list[tuple[int, int, Any, NodeTag]] = []
+        leaves: deque[tuple[Any, NodeTag]] = deque()  # the last ones; the heap stays small
+        # The numbers of each node's next nodes stand apart; lists in a list would keep the garbage
+        # collector busy.
+        trail: list[tuple[Any, NodeTag]] = []
+        below: list[tuple[int, ...]] = []
+        heights: dict[int, int] = {NO_ID: 0}
+        self._follow(heap, leaves, [(root, 0) for root in roots], 1)
+        while heap or leaves:
+            if heap:
+                order, _, node, tag = heappop(heap)
+                sequence_nr = -order
+            else:
+                node, tag = leaves.popleft()
+                sequence_nr = None
+            if tag.depth > deepest or (wide and sequence_nr in wide):
+                self._stop_below(tag)
+                heights[tag.node_id] = tag.height
+                continue
+            if sequence_nr is None and type(node) is _Leaf:
+                next_ids = next_inputs = _NONE
+            else:
+                following = node.next_functions
+                next_ids, next_inputs = self._follow(heap, leaves, following, tag.depth + 1)
+            if tag.seen < self.oldest:
+                self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
+            trail.append((node, tag))
+            below.append(next_ids)
+        if len(trail) < SAFE_DEPTH and len(heights) == 1:
+            return trail
+        for (_, tag), next_ids in zip(reversed(trail), reversed(below), strict=True):
+            height = max([heights.get(child, 1) for child in next_ids], default=0)
+            tag.height = heights[tag.node_id] = height + 1
+            if height >= SAFE_DEPTH and not self._too_deep:
+                self._stop_below(tag)
+                self._too_deep = True
+        return trail
+
+    def _follow(
+        self, heap: list[Any], leaves: deque[Any], following: Any, depth: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Queue a node's next nodes, which stand at a depth.
+
+        Returns:
+            Their numbers, and which input of each the gradient feeds.
+        """
+        gate, walk = self._recorder.gate, self._walk
+        ids, inputs = [], []
+        for child, place in following:
+            inputs.append(place)
+            if child is None:
+                ids.append(NO_ID)
+                continue
+            metadata = child.metadata
+            tag = metadata.get(gate)
+            if tag is None:
+                tag = metadata[gate] = NodeTag(self._next_id(), gate)
+            node_id = tag.node_id
+            ids.append(node_id)
+            if tag.walk == walk:
+                tag.depth = max(tag.depth, depth)
+                continue
+            tag.walk, tag.depth = walk, depth
+            number = child._sequence_nr()  # noqa: SLF001 - has no public name
+            if number == NO_SEQUENCE:
+                leaves.append((child, tag))
+            else:
+                heappush(heap, (-number, node_id, child, tag))
+        return tuple(ids), tuple(inputs)
+
+    def _stop_below(self, tag: NodeTag) -> None:
+        if not self._recorder.limited:
+            self._recorder.limited = True
+            message = (
+                f"the graph is deeper than {SAFE_DEPTH:,} nodes; what lies below node "
+                f"{tag.node_id} was not looked at, because touching more could crash the process "
+                "when the graph is freed"
+            )
+            self._recorder.emit(RecorderLimited, "nodes", message)
+
+    def _look(
+        self,
+        node: Any,
+        tag: NodeTag,
+        sequence_nr: int | None,
+        next_ids: tuple[int, ...],
+        next_inputs: tuple[int, ...],
+        thread: int,
+    ) -> None:
+        recorder = self._recorder
+        kind = type(node)
+        known = self._kinds.get(kind)
+        if known is None or (known[0] and known[1] != node.name()):
+            known = self._kinds[kind] = _kind_of(node)
+        _, _, name, sensitive, slots, custom = known
+        if sensitive is not None:
+            tag.mode_sensitive = sensitive(node, recorder)
+        leaf_id = stack_id = None
+        if sequence_nr is None:
+            leaf: Any = getattr(node, "variable", None)
+            if type(leaf) in PLAIN_TENSORS or isinstance(leaf, _Tensor):
+                leaf_id = tag.leaf = recorder.tensors.number(leaf)
+                recorder.leaves.met(leaf_id, leaf)
+        else:
+            customs = recorder.saves.custom
+            stack_id = customs.get(sequence_nr) if customs else None
+        again = tag.seen >= 0
+        tag.seen = self._tell_seen(
+            thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
+        )
+        if again:
+            return
+        if slots:
+            recorder.slots.look(node, tag, slots, sequence_nr, thread, stack_id)
+        if custom:
+            look_at_context(recorder, node, tag.node_id)
+
+
+def graph_roots(output: Any) -> list[Any]:
+    """Return the nodes behind a tensor, a gradient edge, or lists, tuples and dicts of them.
+
+    A leaf has no node; a view whose base was written in a way that autograd cannot follow has
+    none either.
+    """
+    if isinstance(output, torch.autograd.graph.GradientEdge):
+        return [output.node]
+    if isinstance(output, torch.Tensor):
+        try:
+            node = output.grad_fn
+        except RuntimeError:
+            return []
+        return [] if node is None else [node]
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        return [node for part in output for node in graph_roots(part)]
+    return []

@@ -1,0 +1,283 @@
+"""Tensors and storages, numbered without holding them.
+
+NOTE [ Which storage is this? ]
+PyTorch keeps a storage's Python object as long as the storage, so its address tells which storage
+it is. That is used anew as soon as the storage is freed, and would alone make two tensors one; a
+weak reference beside it says whether it is still the same. What is dead stays known until its
+address is used anew, or until there is as much again of it. The weak references that PyTorch
+itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small
+holes between the user's tensors, which cost a backward a tenth of its memory.
+
+A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the
+object that autograd saved are the same window, and the same tensor here.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from array import array
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+
+from autogradviz.events import NO_ID, TensorSeen
+from autogradviz.recorder.ids.int_map import IntMap, grow
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from autogradviz.recorder.recorder import Recorder
+
+shape_of: Any = torch._C.TensorBase.__dict__["shape"].__get__  # noqa: SLF001
+"""A tensor's shape; a class may have put one of its own over it, as lazy parameters' has."""
+
+MAX_WINDOWS: Final = 50_000
+"""More windows on living storages than this are not all remembered in a long recording."""
+
+_Tensor: Final = torch.Tensor
+_reference: Final = weakref.ref
+PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+"""PyTorch's own classes: asking such a tensor runs nobody's Python code."""
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return a tensor's version counter, NO_ID for one that has none (inference mode)."""
+    try:
+        return tensor._version  # noqa: SLF001 - has no public name
+    except RuntimeError:
+        return NO_ID
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+Window: TypeAlias = tuple[Any, tuple[int, ...], torch.dtype]
+"""Offset, shape and type."""
+
+Description: TypeAlias = tuple[Window, tuple[int, ...], str, int]
+"""What tensors of one window share, as there are few of them: window, shape, type, bytes."""
+
+
+Storage: TypeAlias = tuple[
+    Window, int, int, weakref.ref[torch.UntypedStorage], dict[Window, int] | None
+]
+"""What is known of a storage: window and number of its first tensor, its own number, itself.
+
+Last the numbers of its other tensors, if it has any.
+"""
+
+_SWEEP: Final = 1_000
+"""So many more storages than lived at the last look: time to look which have died."""
+
+
+class TensorTable:
+    """Gives every distinct tensor a number and describes it once in the log."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._threads = recorder.threads
+        self._tally = recorder.tally
+        self._emit = recorder.emitter(TensorSeen)
+        self._append = recorder.log.appender(TensorSeen)
+        self._lock = threading.RLock()  # a finaliser may run ops while we hold it
+        self._bare_ids: dict[Any, int] = {}  # of what has no storage
+        self._storages: dict[int, Storage] = {}  # by address, dead ones among them
+        self._sweep_at = _SWEEP
+        self._count = 0
+        self._storage_count = 0
+        self._described: dict[Window, Description] = {}
+        self.storage_of: array[int] | IntMap = array("q")
+        """Storages by tensor number, NO_ID where a tensor has none."""
+
+    def number(
+        self, tensor: torch.Tensor, thread: int | None = None, now_ns: int | None = None
+    ) -> int:
+        """Return a tensor's number.
+
+        Call it with PyTorch's function overrides switched off: reading ``shape`` of a tensor
+        subclass is a function call that the subclass would see. Who has the calling thread's number
+        or the time at hand, and gives a new tensor, saves asking for them.
+        """
+        kind = type(tensor)
+        try:
+            if kind is _Tensor or kind in PLAIN_TENSORS:
+                window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
+            elif kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+                return self._opaque(kind)
+            else:
+                window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
+            storage = tensor.untyped_storage()
+        except RuntimeError:  # sparse, functorch's wrappers, nested tensors of no one shape
+            return self._without_storage(tensor)
+        known = self._storages.get(id(storage))
+        if known is not None and known[3]() is storage:
+            if known[0] == window:
+                return known[1]
+            others = known[4]
+            if others is not None and window in others:
+                return others[window]
+        return self._define(storage, window, tensor, thread, now_ns)
+
+    def intern_by_shape(self, tensor: torch.Tensor) -> int:
+        """Return the number of all tensors of one shape and type, for those that nobody follows.
+
+        It costs a fifth of ``number``, and is called as that is.
+        """
+        if type(tensor) is not _Tensor:
+            return self.number(tensor)
+        try:
+            key = (tensor.get_device(), tensor.shape, tensor.dtype)
+        except RuntimeError:  # as in number
+            return self.number(tensor)
+        found = self._bare_ids.get(key)
+        if found is None:
+            nbytes = tensor.numel() * tensor.element_size()
+            word, device = _word(tensor.dtype), str(tensor.device)
+            found = self._bare(key, tuple(tensor.shape), word, device, nbytes)
+        return found
+
+    def storage_id(self, tensor_id: int) -> int | None:
+        """Return the number of a tensor's storage, None where it has none."""
+        storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
+        return None if storage_id == NO_ID else storage_id
+
+    def _define(
+        self,
+        storage: torch.UntypedStorage,
+        window: Window,
+        tensor: torch.Tensor,
+        thread: int | None,
+        now_ns: int | None,
+    ) -> int:
+        try:
+            # The tuple is equal to the size, and no load on the garbage collector.
+            window, shape, word, nbytes = self._described[window]
+        except KeyError:
+            window, shape, word, nbytes = self._describe(window, tensor)
+        address = id(storage)
+        lock = self._lock
+        lock.acquire()  # which costs half of what a with block does
+        try:
+            storages = self._storages
+            tensor_id = self._count
+            self._count = tensor_id + 1
+            known = storages.get(address)
+            if known is not None and known[3]() is not storage:
+                known = None  # dead: its address is used anew
+            storage_id = self._storage_count if known is None else known[2]
+            try:
+                self.storage_of[tensor_id] = storage_id
+            except IndexError:
+                grow(self.storage_of, tensor_id)
+                self.storage_of[tensor_id] = storage_id
+            # Complete when they can be found: other threads look without the lock.
+            if known is None:
+                self._storage_count = storage_id + 1
+                storages[address] = (window, tensor_id, storage_id, _reference(storage), None)
+                if len(storages) > self._sweep_at:
+                    self._sweep()
+            elif known[4] is None:
+                storages[address] = (*known[:4], {window: tensor_id})
+            else:
+                known[4][window] = tensor_id
+        finally:
+            lock.release()
+        # As a teller would: it is told of as often as operators are.
+        tally, append = self._tally, self._append
+        next_number = tally.number
+        tally.newest = seq = next_number()
+        if seq >= tally.due:
+            tally.filled(seq)
+        append((
+            seq, (now_ns or perf_counter_ns()) - tally.began_ns,
+            self._threads.local.state.number if thread is None else thread,
+            None, tensor_id, storage_id, shape, word,
+            "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
+        ))  # fmt: skip
+        return tensor_id
+
+    def _describe(self, window: Window, tensor: torch.Tensor) -> Description:
+        offset, size, dtype = window
+        shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
+        nbytes = int(tensor.numel() * tensor.element_size())
+        window = (offset, shape, dtype)
+        found = self._described[window] = (window, shape, _word(dtype), nbytes)
+        return found
+
+    def _without_storage(self, tensor: torch.Tensor) -> int:
+        size = torch.Size() if tensor.is_nested else shape_of(tensor)
+        key = (type(tensor), tuple(size), tensor.dtype, str(tensor.layout))
+        shape = tuple([int(length) for length in size])
+        return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
+
+    def _opaque(self, kind: type) -> int:
+        # A subclass with its own dispatch may answer ``shape`` with Python code of its own:
+        # looking would run the user's code, so only its type is told.
+        return self._bare(kind, (), kind.__name__, "")
+
+    def _bare(
+        self, key: Any, shape: tuple[int, ...], dtype: str, device: str, nbytes: int = 0
+    ) -> int:
+        found = self._bare_ids.get(key)
+        if found is None:
+            with self._lock:
+                found = self._count
+                self._count = found + 1
+                grow(self.storage_of, found)
+                self._bare_ids[key] = found
+            thread = self._threads.local.state.number
+            self._emit(thread, None, found, None, shape, dtype, device, nbytes, 0)
+        return found
+
+    def forget(self, used: AbstractSet[int]) -> None:
+        """Let go of what is dead, and of the windows on living storages if those are too many.
+
+        Args:
+            used: tensors that must keep their numbers while they live.
+        """
+        with self._lock:
+            self._sweep()
+            others = [storage[4] or () for storage in self._storages.copy().values()]
+            if len(self._bare_ids) + sum(map(len, others)) > MAX_WINDOWS:
+                self._forget_windows(used)
+            if len(self._described) > MAX_WINDOWS:
+                self._described.clear()
+            self.storage_of = IntMap((each, self.storage_of[each]) for each in self.living)
+
+    def _forget_windows(self, used: AbstractSet[int]) -> None:
+        bare = self._bare_ids.copy().items()
+        self._bare_ids = {key: each for key, each in bare if each in used}
+        for address, storage in self._storages.copy().items():
+            if storage[4] is not None:
+                kept = {window: each for window, each in storage[4].items() if each in used}
+                self._storages[address] = (*storage[:4], kept or None)
+
+    @property
+    def living(self) -> AbstractSet[int]:
+        """The numbers that may be used again."""
+        found = set(self._bare_ids.values())
+        for _, first, _, reference, others in self._storages.copy().values():
+            if reference() is not None:
+                found.add(first)
+                found.update(others.values() if others else ())
+        return found
+
+    @property
+    def storages(self) -> AbstractSet[int]:
+        """The numbers of the storages that may be used again."""
+        found = self._storages.copy().values()
+        return {storage_id for _, _, storage_id, reference, _ in found if reference() is not None}
+
+    def _sweep(self) -> None:
+        """Forget the storages that have died."""
+        for address, storage in self._storages.copy().items():  # a finaliser may add to them
+            if storage[3]() is None and self._storages.get(address) is storage:
+                del self._storages[address]
+        self._sweep_at = 2 * len(self._storages) + _SWEEP
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._storages.clear()
+        self._bare_ids.clear()

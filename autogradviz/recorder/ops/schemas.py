@@ -1,0 +1,133 @@
+"""What operators' schemas say of their tensor arguments."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from torch._C import DispatchKey, DispatchKeySet
+
+from autogradviz.recorder.ops.random_ops import Draw, read_draw
+
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+_COMPOSITE: Final = "CompositeImplicitAutograd"
+_VIEW: Final = "ADInplaceOrView"
+_BUMPING_KEYS: Final = (_VIEW, _COMPOSITE)
+_OWN_GRADIENT_KEYS: Final = (
+    _COMPOSITE, "Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMPS", "AutogradXPU",
+    "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
+)  # fmt: skip
+_SIMPLE: Final = {torch.Tag.core, torch.Tag.pointwise, torch.Tag.reduction}
+AUTOCASTS: Final = {
+    name: DispatchKeySet(key)
+    for name, key in DispatchKey.__members__.items()
+    if name.startswith("Autocast")
+}
+_RULED_AS: Final = {
+    "aten::_euclidean_dist": "aten::cdist",
+    "aten::_linalg_eigh": "aten::linalg_eigh",
+    "aten::_linalg_solve_ex": "aten::linalg_solve",
+    "aten::_linalg_svd": "aten::linalg_svd",
+    "aten::_trilinear": "aten::bilinear",
+}
+"""Operators that only others call, and the one of those that has a rule for autocast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What an operator's schema says of its tensor arguments."""
+
+    run: Any  # what the operator's own ``__call__``, which is Python, calls
+    name: str
+    places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
+    alone: bool  # the first argument is the only one with tensors, and is not written
+    bumps_later: bool  # a kernel above us bumps the counters of what is written
+    foreach: bool
+    clone: bool
+    special: Literal["", "composite", "bare"]  # see handed.py
+    casts: DispatchKeySet | None  # autocast rules of its own, if its kernel may call operators
+    draw: Draw | None = None  # it may draw random numbers
+
+
+SIGNATURES: Final[dict[Any, Signature]] = {}
+"""Of the operators that any recording met, by what they run: hashing an operator is Python code."""
+
+
+def signature_of(func: Any) -> Signature:
+    """Return the signature of an operator, or of a higher-order operator; read once a process."""
+    key = getattr(func, "_op", func)
+    signature = SIGNATURES.get(key)
+    if signature is None:
+        signature = SIGNATURES[key] = _read_schema(func)
+    return signature
+
+
+def _read_schema(func: Any) -> Signature:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # a higher-order operator
+        name = getattr(func, "name", None)
+        return Signature(
+            func,
+            str(name() if callable(name) else func),
+            (),
+            alone=False,
+            bumps_later=True,
+            foreach=False,
+            clone=False,
+            special="",
+            casts=None,
+        )
+    places = []
+    aliases = False
+    for position, argument in enumerate(schema.arguments):
+        if "Tensor" in str(argument.type):
+            aliases = aliases or argument.alias_info is not None
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            places.append((position, argument.name, written))
+    special: Literal["", "composite", "bare"] = ""
+    qualified = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    if aliases and _is_composite(qualified):
+        special = "composite"
+    elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
+        special = "bare"
+    return Signature(
+        func._op if type(func) is torch._ops.OpOverload else func,  # noqa: SLF001
+        str(func),
+        tuple(places),
+        alone=[(position, written) for position, _, written in places] == [(0, False)],
+        bumps_later=_has_any_kernel(qualified, _BUMPING_KEYS, unknown=True),
+        foreach=qualified.startswith("aten::_foreach_"),
+        clone=qualified == "aten::clone",
+        special=special,
+        casts=_casts(qualified) if _calls_others(func, schema) else None,
+        draw=read_draw(func, schema),
+    )
+
+
+def _is_composite(qualified: str) -> bool:
+    """Return whether an operator is only its parts; ``chunk`` and ``narrow`` are views as well."""
+    return _has_any_kernel(qualified, (_COMPOSITE,)) and not _has_any_kernel(qualified, (_VIEW,))
+
+
+def _calls_others(func: Any, schema: Any) -> bool:
+    """Return whether an operator's kernel may call operators: no view's and no basic one's does."""
+    if schema.name.startswith("aten::") and not _SIMPLE.isdisjoint(func.tags):
+        return False
+    aliases = [argument.alias_info for argument in schema.arguments]
+    return not any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def _casts(qualified: str) -> DispatchKeySet:
+    ruled = _RULED_AS.get(qualified, qualified)
+    rules = [keys for name, keys in AUTOCASTS.items() if _has_any_kernel(ruled, (name,))]
+    return functools.reduce(operator.or_, rules, DispatchKeySet.from_raw_repr(0))
+
+
+def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = False) -> bool:
+    try:
+        return any(_has_kernel(qualified, key) for key in keys)
+    except RuntimeError:  # an operator of Python alone, without a registered schema
+        return unknown

@@ -1,0 +1,1 @@
+"""The scene as one SVG file."""

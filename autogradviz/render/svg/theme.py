@@ -1,0 +1,71 @@
+"""Colors of pictures, light and dark, as literal values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal, TypeAlias
+
+ThemeName: TypeAlias = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Theme:
+    """One color a meaning; a word and a shape always stand beside it."""
+
+    text: str
+    text2: str
+    edge: str
+    backward: str
+    saved: str
+    mutation: str
+    recompute: str
+    leaf: str
+    path: str
+    page: str
+    surface: str  # behind pills
+    line: str  # quiet borders
+    tint: float  # of chips and pennants
+    tint2: float  # of nodes that ran
+
+
+LIGHT: Final = Theme(
+    text="#1f2328",
+    text2="#57606a",
+    edge="#6e7781",
+    backward="#1f5fbf",
+    saved="#0b6e4f",
+    mutation="#b3261e",
+    recompute="#6f3fb5",
+    leaf="#7a5c00",
+    path="#a85000",
+    page="#ffffff",
+    surface="#f4f5f7",
+    line="#c8cdd4",
+    tint=0.09,
+    tint2=0.18,
+)
+DARK: Final = Theme(
+    text="#e6e6e6",
+    text2="#aab2bc",
+    edge="#7d8590",
+    backward="#82b1ff",
+    saved="#4cc9a0",
+    mutation="#ff8a80",
+    recompute="#c6a5ff",
+    leaf="#e3c15a",
+    path="#ffb454",
+    page="#16181b",
+    surface="#1e2125",
+    line="#434a53",
+    tint=0.13,
+    tint2=0.24,
+)
+THEMES: Final[dict[str, Theme]] = {"light": LIGHT, "dark": DARK}
+
+
+@cache
+def mix(color: str, share: float, other: str) -> str:
+    """Return ``share`` of one color in another, as ``color-mix(in srgb, …)`` would."""
+    pairs = [(int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in pairs)

@@ -1,0 +1,1 @@
+"""Layered graph layout; mirrored in JavaScript by ``assets/viewer/layout/``."""

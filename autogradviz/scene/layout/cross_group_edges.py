@@ -1,0 +1,186 @@
+"""Edges between nodes into links between the cells of each group.
+
+An edge crosses groups. In the smallest group around both ends it is part of a link from cell to
+cell; in every group between there and its source it runs from a cell to a port on the group's
+top, and on the target's side from a port on the bottom to a cell. A group has one port for each
+cell of its parent at which its lines go on, so whatever is open, no line is drawn twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.fast_dataclass import maker
+from autogradviz.scene.layout.ranking import Arrangement, arrange
+from autogradviz.scene.schema import Cell, Link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_make_link = maker(Link)
+_make_cell = maker(Cell)
+
+MAX_PORTS: Final = 8
+"""Ports on one side of a group; where there would be more, there is one."""
+
+
+@dataclass(slots=True)
+class GroupEdges:
+    """One group: what it holds, and later how that is linked."""
+
+    parent: int
+    nodes: list[int]
+    groups: list[int]
+    depth: int = 0
+    node_cell: dict[int, int] = field(default_factory=dict)
+    group_cell: dict[int, int] = field(default_factory=dict)
+    inside: list[int] = field(default_factory=list)  # edges between its cells
+    leaving: list[tuple[int, int]] = field(default_factory=list)  # edge, parent's cell
+    entering: list[tuple[int, int]] = field(default_factory=list)
+    top: dict[int, int] = field(default_factory=dict)  # parent's cell -> port
+    bottom: dict[int, int] = field(default_factory=dict)
+    links: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # edges by ends
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Cells, rows and links of one group."""
+
+    cells: tuple[Cell, ...]
+    rows: tuple[tuple[int, ...], ...]
+    links: tuple[Link, ...]
+
+
+class EdgeRouter:
+    """Links of all groups; groups are given parents first."""
+
+    def __init__(
+        self,
+        groups: Sequence[GroupEdges],
+        edges: Sequence[tuple[int, int, int]],
+        orders: Sequence[int],
+    ) -> None:
+        """Take groups, edges (source, target, folded views) and the creation order of nodes."""
+        self._groups = groups
+        self._edges = edges
+        self._orders = orders
+        self._home = [0] * len(orders)
+        for index, group in enumerate(groups):
+            group.depth = groups[group.parent].depth + 1 if index else 0
+            for node in group.nodes:
+                self._home[node] = index
+
+    def layouts(self) -> list[Layout]:
+        """Return the layout of every group."""
+        for number, (source, target, _) in enumerate(self._edges):
+            self._groups[self._common(source, target)].inside.append(number)
+        for index in range(len(self._groups)):
+            self._wire(index)
+        oldest = self._oldest()
+        return [self._lay_out(index, oldest) for index in range(len(self._groups))]
+
+    def _common(self, source: int, target: int) -> int:
+        """Return the smallest group around two nodes."""
+        a, b = self._home[source], self._home[target]
+        while a != b:
+            if self._groups[a].depth >= self._groups[b].depth:
+                a = self._groups[a].parent
+            else:
+                b = self._groups[b].parent
+        return a
+
+    def _cell(self, index: int, node: int) -> int:
+        """Return the cell of a group that holds a node."""
+        group, home = self._groups[index], self._home[node]
+        if home == index:
+            return group.node_cell[node]
+        while self._groups[home].parent != index:
+            home = self._groups[home].parent
+        return group.group_cell[home]
+
+    def _wire(self, index: int) -> None:
+        """Link one group's cells, and tell the groups in it which edges cross their borders."""
+        group = self._groups[index]
+        group.node_cell = {node: i for i, node in enumerate(group.nodes)}
+        group.group_cell = {child: len(group.nodes) + i for i, child in enumerate(group.groups)}
+        count = len(group.nodes) + len(group.groups)
+        group.top = _ports(group.leaving, count)
+        count += len(set(group.top.values()))
+        group.bottom = _ports(group.entering, count)
+        for edge in group.inside:
+            source, target, _ = self._edges[edge]
+            self._link(index, edge, self._cell(index, source), self._cell(index, target))
+        for edge, key in group.leaving:
+            self._link(index, edge, self._cell(index, self._edges[edge][0]), group.top[key])
+        for edge, key in group.entering:
+            self._link(index, edge, group.bottom[key], self._cell(index, self._edges[edge][1]))
+
+    def _link(self, index: int, edge: int, source: int, target: int) -> None:
+        group = self._groups[index]
+        group.links.setdefault((source, target), []).append(edge)
+        first = len(group.nodes)
+        if first <= source < first + len(group.groups):
+            self._groups[group.groups[source - first]].leaving.append((edge, target))
+        if first <= target < first + len(group.groups):
+            self._groups[group.groups[target - first]].entering.append((edge, source))
+
+    def _oldest(self) -> list[int]:
+        """Return the creation order of every group: that of its oldest node."""
+        oldest = [len(self._orders)] * len(self._groups)
+        for index in range(len(self._groups) - 1, -1, -1):
+            group = self._groups[index]
+            inner = [self._orders[node] for node in group.nodes]
+            inner += [oldest[child] for child in group.groups]
+            oldest[index] = min(inner, default=oldest[index])
+        return oldest
+
+    def _lay_out(self, index: int, oldest: list[int]) -> Layout:
+        group = self._groups[index]
+        tops = sorted(set(group.top.values()))
+        bottoms = sorted(set(group.bottom.values()))
+        orders = [self._orders[node] for node in group.nodes]
+        orders += [oldest[child] for child in group.groups]
+        orders += range(len(tops) + len(bottoms))
+        cells = [_make_cell(kind="node", ref=node) for node in group.nodes]
+        cells += [_make_cell(kind="group", ref=child) for child in group.groups]
+        cells += [_make_cell(kind="top", ref=-1)] * len(tops)
+        cells += [_make_cell(kind="bottom", ref=-1)] * len(bottoms)
+        groups = set(group.group_cell.values())
+        arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
+        cells += [_make_cell(kind="bend", ref=-1)] * arrangement.bends
+        return Layout(
+            tuple(cells),
+            tuple(map(tuple, arrangement.rows)),
+            tuple(self._links(group, arrangement)),
+        )
+
+    def _links(self, group: GroupEdges, arrangement: Arrangement) -> list[Link]:
+        first = len(group.nodes)
+        links = []
+        inside = set(group.inside)
+        for i, ((source, target), edges) in enumerate(group.links.items()):
+            source_port = target_port = -1
+            if first <= source < first + len(group.groups):
+                source_port = self._groups[group.groups[source - first]].top[target]
+            if first <= target < first + len(group.groups):
+                target_port = self._groups[group.groups[target - first]].bottom[source]
+            links.append(
+                _make_link(
+                    path=arrangement.paths[i],
+                    edges=tuple(edges),
+                    source_port=source_port,
+                    target_port=target_port,
+                    reversed=arrangement.reversed[i],
+                    views=sum(self._edges[edge][2] for edge in edges if edge in inside),
+                )
+            )
+        return links
+
+
+def _ports(crossing: list[tuple[int, int]], first: int) -> dict[int, int]:
+    """Return the port cell for each of the parent's cells at which lines go on."""
+    keys = list(dict.fromkeys(key for _, key in crossing))
+    if len(keys) > MAX_PORTS:
+        return dict.fromkeys(keys, first)
+    return {key: first + i for i, key in enumerate(keys)}

@@ -1,0 +1,158 @@
+"""What a million events and ten million cost: ``python tests/bench/large_logs.py [EVENTS]``.
+
+All are really recorded: a training of small steps, a million events of it with old ones sealed and
+without, ten times as many in memory and in a file that is written meanwhile, and a million of one
+step. Writes ``assets/bench_log.md``; each run is a process of its own.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from flight_recorder_memory import Net, resident
+from training_steps import RNN
+
+import autogradviz
+from autogradviz.event_log import columns_of, load, save
+from autogradviz.events import OpCalled
+from autogradviz.recorder.retention import compaction
+
+TARGET = Path(__file__).parents[2] / "assets" / "bench_log.md"
+WARM = 20  # steps
+
+
+def train():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        loss = model(torch.randn(8, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield
+
+
+def plain(steps):
+    """Return the CPU time of a step that nobody records."""
+    training = train()
+    for _ in range(WARM):
+        next(training)
+    began = time.process_time()
+    for _ in range(steps):
+        next(training)
+    return (time.process_time() - began) / steps
+
+
+def record(events, path):
+    """Record a training; return its log, and for each event memory and CPU time."""
+    plain_s = plain(1_000)
+    with autogradviz.record(path=path) as trace:
+        recorder = trace._held.__self__
+        training = train()
+        for _ in range(WARM):
+            next(training)
+        before, first, steps = resident(), recorder.event_count, 0
+        began = time.process_time()
+        while recorder.event_count < events:
+            next(training)
+            steps += 1
+        seconds = time.process_time() - began - steps * plain_s
+        told = recorder.event_count - first
+        nbytes = resident() - before
+    return trace, nbytes / told, seconds / told
+
+
+def record_step(events):
+    """Record one step of an RNN; return the same, less what the step takes unrecorded."""
+    torch.set_num_threads(1)
+    model = RNN()
+    inputs = torch.rand(200, 1, 16)
+
+    def step(count):
+        began, before = time.process_time(), resident()
+        sum(model(inputs) for _ in range(count)).backward()
+        return time.process_time() - began, resident() - before
+
+    with autogradviz.record() as trace:
+        step(1)
+    count = max(events // len(trace.log), 1)
+    step(count)
+    plain_s, plain_nbytes = step(count)
+    with autogradviz.record() as trace:
+        seconds, nbytes = step(count)
+    told = len(trace.log)
+    return trace, (nbytes - plain_nbytes) / told, (seconds - plain_s) / told
+
+
+def measure(what, events):
+    """Return the figures of one run."""
+    if what == "rows":
+        compaction.SEAL = compaction.SEAL_AFTER_STEP = sys.maxsize
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.agv"
+        if what == "step":
+            trace, nbytes, seconds = record_step(events)
+        else:
+            trace, nbytes, seconds = record(events, path if what == "file" else None)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        save_s = None if what == "file" else _timed(save, trace.log, path)
+        del trace
+        load_s = _timed(load, path)
+        columns_s = _timed(columns_of, path, OpCalled)
+        return [nbytes, peak, seconds, save_s, load_s, columns_s, path.stat().st_size / events]
+
+
+def _timed(work, *arguments):
+    began = time.process_time()
+    work(*arguments)
+    return time.process_time() - began
+
+
+HEADS = (
+    "", "events", "memory an event", "peak, PyTorch included", "recording an event", "save", "load",
+    "columns of the operators", "file, an event",
+)  # fmt: skip
+NAMES = {
+    "rows": "in memory, never sealed",
+    "sealed": "in memory",
+    "step": "in memory, of one step",
+    "file": "in a file, written meanwhile",
+}
+
+
+def main(events):
+    lines = [
+        "What many events of a training cost to record and to read: CPU time, one thread"
+        " (`python tests/bench/large_logs.py`).",
+        "",
+        f"| {' | '.join(HEADS)} |",
+        "|" + "---|" * len(HEADS),
+    ]
+    runs = ("rows", "sealed", "step", "sealed", "file")
+    for what, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
+        command = [sys.executable, __file__, what, str(count)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
+        saved = "–" if save_s is None else f"{save_s:.2f} s"
+        lines.append(
+            f"| {NAMES[what]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB "
+            f"| {seconds * 1e6:.1f} µs | {saved} | {load_s:.2f} s | {columns_s:.2f} s "
+            f"| {size:.1f} B |"
+        )
+    text = "\n".join(lines) + "\n"
+    TARGET.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        sys.stdout.write(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)

@@ -1,0 +1,170 @@
+"""What watching a training step costs, ours and others'. ``make bench`` writes the table.
+
+Every step is watched in every way in a process of its own. There the plain and the watched step
+take turns, one thread, and their CPU times are compared: the median of the turns' ratios, with
+half the distance between their quartiles beside it as the machine's noise. The first turn warms
+up. What is missing is said in a word. ``tests/bench.py NAME...`` measures only the tables that
+begin with a name, and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+TABLE = Path(__file__).parents[2] / "assets" / "bench.md"
+TURNS = (5, 41)  # at least, at most
+SECONDS = float(os.environ.get("BENCH_SECONDS", "15"))  # a cell, about
+LIMIT_S = 180  # a cell, however slow the peer
+MIB = 2**20
+FLOOR = "floor: empty mode, empty hooks"
+HEAD = "| | CPU time | per event | peak memory | drawing | file |\n|---|---|---|---|---|---|\n"
+
+
+def measure(step: str, way: str) -> dict:
+    """Measure one cell of the table, in this process."""
+    import torch
+    from recorders import WAYS, Missing, drawn, plain
+    from training_steps import STEPS
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, inputs = STEPS[step]()
+    watch = WAYS[way]
+    pairs, began, watched = [], time.monotonic(), None
+    try:
+        while len(pairs) <= TURNS[0] or (
+            len(pairs) <= TURNS[1] and time.monotonic() - began < SECONDS
+        ):
+            watched = None
+            pair = [_seconds(plain, model, inputs)[0]]
+            seconds, watched = _seconds(watch, model, inputs)
+            pairs.append((*pair, seconds))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        with tempfile.TemporaryDirectory() as folder:
+            events, file_bytes, drawing_s = drawn(watched, Path(folder))
+    except Missing as missing:
+        return {"missing": str(missing)}
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}"}
+    return {
+        "pairs": pairs[1:],
+        "peak": peak,
+        "events": events,
+        "file_bytes": file_bytes,
+        "drawing_s": drawing_s,
+    }
+
+
+def _seconds(work, *args):
+    gc.collect()
+    began = time.process_time()
+    result = work(*args)
+    return time.process_time() - began, result
+
+
+def row(way: str, cell: dict, plain: dict) -> str:
+    """Return one row of a step's table."""
+    if "missing" in cell:
+        return f"| {way} | {cell['missing']} | | | | |"
+    ratios = [seconds / base for base, seconds in cell["pairs"]]
+    lower, ratio, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    noise = (upper - lower) / 2
+    base = statistics.median(base for base, _ in cell["pairs"])
+    events = cell["events"]
+    each = f"{_added(cell) / events * 1e6:.1f} µs × {events:,}" if events else ""
+    took = f"{base * 1e3:,.1f} ms" if way == "plain" else f"{ratio:.2f}×"
+    more = (cell["peak"] - plain["peak"]) / MIB
+    peak = f"{cell['peak'] / MIB:,.0f} MiB" if way == "plain" else f"{more:+,.0f} MiB"
+    drawing = "" if cell["drawing_s"] is None else f"{cell['drawing_s']:.2f} s"
+    size = "" if cell["file_bytes"] is None else f"{cell['file_bytes'] / 1024:,.0f} KiB"
+    return f"| {way} | {took} ± {noise:.2f} | {each} | {peak} | {drawing} | {size} |"
+
+
+def _added(cell: dict) -> float:
+    """Return by how many seconds the watched step is longer."""
+    return statistics.median(seconds - base for base, seconds in cell["pairs"])
+
+
+def where(cells: dict[str, dict]) -> str:
+    """Say what the time of a full recording goes to: what is saved by leaving parts of it out."""
+    names = ("record()", "record(ops=False)", "record(stacks=False)", FLOOR)
+    if any("missing" in cells[name] for name in names):
+        return ""
+    full, graph, bare, floor = (_added(cells[name]) * 1e3 for name in names)
+    return (
+        f"\nOf the {_ms(full)} that record() adds, graph, saves and modules take {_ms(graph)}, "
+        f"operators {_ms(full - graph)}, {_ms(full - bare)} of it their stacks. An empty mode and "
+        f"empty hooks take {_ms(floor)}.\n"
+    )
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.1f} ms" if milliseconds > 0 else "nothing above the noise"
+
+
+def child(step: str, way: str) -> dict:
+    """Measure one cell in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        ran = subprocess.run(
+            [sys.executable, __file__, "--cell", step, way],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+            env=environment,
+        )
+        return json.loads(ran.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"missing": f"over {LIMIT_S} s"}
+    except subprocess.CalledProcessError as error:
+        return {"missing": f"ended with {error.returncode}"}
+
+
+def table(step: str) -> str:
+    """Measure a step in every way and return its table."""
+    from recorders import WAYS
+
+    cells: dict[str, dict] = {}
+    for way in WAYS:
+        cells[way] = child(step, way)
+        sys.stdout.write(f"{step}: {row(way, cells[way], cells['plain'])}\n")
+        sys.stdout.flush()
+    rows = [row(way, cell, cells["plain"]) for way, cell in cells.items()]
+    return f"### {step}\n\n{HEAD}" + "\n".join(rows) + "\n" + where(cells)
+
+
+def main(names: tuple[str, ...]) -> None:
+    """Measure the tables whose titles begin with a name, all when none is given."""
+    import cost_per_event
+    import readme_table
+    from training_steps import STEPS
+
+    tables = {step: partial(table, step) for step in STEPS}
+    tables[cost_per_event.TITLE] = cost_per_event.table
+    for title, measured in tables.items():
+        if not names or title.startswith(names):
+            found = measured()
+            written = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
+            parts = {part.splitlines()[0]: part for part in written.split("### ") if part}
+            parts[title] = found.removeprefix("### ")
+            kept = [f"### {parts[each].rstrip()}\n" for each in tables if each in parts]
+            TABLE.write_text("\n".join(kept), encoding="utf-8")
+            readme_table.main()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--cell"]:
+        sys.stdout.write(json.dumps(measure(*sys.argv[2:])) + "\n")
+    else:
+        main(tuple(sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""For everybody: contrast, zoom, narrow columns, less motion, keys, and odd recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import recordings
+from viewer_page import Stage
+
+VIEWS = ("graph", "timeline", "tensors", "checkpoint", "findings", "source")
+STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
+INKS = ("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3")
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    dark, light = sorted([luminance(a), luminance(b)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def mixed(a, b, share):
+    parts = [(int(a[i : i + 2], 16), int(b[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(x * share + y * (1 - share)):02x}" for x, y in parts)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_inks_can_be_read_on_every_ground(theme):
+    blocks = STYLE.read_text(encoding="utf-8").split('.agv[data-theme="dark"]')
+    named = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme == "dark"].split(".agv-shell")[0]))
+    grounds = [named[name] for name in ("surface", "canvas", "raised")]
+    for ink in INKS:
+        worst = min(contrast(named[ink], ground) for ground in grounds)
+        assert worst >= 4.1, (ink, worst)
+    for hue in ("saved", "path", "leaf", "backward"):  # the strongest fill of a coloured node
+        strong = mixed(named[hue], named["surface"], 0.5)
+        assert contrast(named["text"], strong) >= 4.1, hue
+
+
+def overflowing(page):
+    """Return what is wider than the viewer, apart from what scrolls in itself."""
+    return page.evaluate(
+        """() => {
+          const root = document.querySelector(".agv").getBoundingClientRect();
+          const scrolls = (element) => {
+            for (let at = element; at && !at.matches(".agv"); at = at.parentElement) {
+              const { overflowX } = getComputedStyle(at);
+              if (overflowX !== "visible") return true;
+            }
+          };
+          return [...document.querySelectorAll(".agv *")]
+            .filter((e) => e.checkVisibility() && !scrolls(e.parentElement))
+            .filter((e) => e.getBoundingClientRect().right > root.right + 1)
+            .map((e) => e.className);
+        }"""
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(400, 800), (944, 576)], ids=["400 px", "125 %"])
+def test_every_view_fits_a_narrow_column_and_a_zoomed_page(open_page, picture, width, height):
+    scene = recordings.failing()
+    page = open_page(viewport={"width": width, "height": height})
+    stage = Stage(page, scene)
+    for view in VIEWS:
+        stage.show(view)
+        stage.settle()
+        assert overflowing(page) == [], view
+        page.screenshot(path=picture(f"{view}-{width}-light"))
+    small = page.evaluate(
+        """() => [...document.querySelectorAll(".agv *")]
+          .filter((e) => e.checkVisibility() && [...e.childNodes].some((n) => n.nodeType === 3))
+          .map((e) => parseFloat(getComputedStyle(e).fontSize)).filter((size) => size < 9.5)"""
+    )
+    assert small == []
+
+
+def test_nothing_slides_where_less_motion_is_asked_for(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(reduced_motion="reduce"), scene)
+    group = stage.page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first
+    group.click()
+    stage.settle()
+    first = stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
+    stage.page.wait_for_timeout(250)
+    assert stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()") == first
+
+
+def test_every_control_can_be_reached_and_named(open_page):
+    stage = Stage(open_page(), recordings.failing())
+    for view in VIEWS:
+        stage.show(view)
+        nameless = stage.page.evaluate(
+            """() => [...document.querySelectorAll("button, select, input, summary, [tabindex]")]
+              .filter((e) => e.checkVisibility())
+              .filter((e) => e.tabIndex < 0 || !(e.ariaLabel || e.textContent.trim()))
+              .map((e) => e.outerHTML.slice(0, 80))"""
+        )
+        assert nameless == [], view
+    assert stage.page.get_attribute(".agv-tree", "role") == "tree"
+    closed = stage.page.locator("[role=treeitem][aria-expanded=false]").count()
+    opened = stage.page.locator("[role=treeitem][aria-expanded=true]").count()
+    assert closed + opened > 1
+
+
+def test_a_torn_trace_says_so_and_shows_the_rest(open_page, picture):
+    scene = recordings.plain()
+    torn = "the file ends in the middle; 214 events could be read"
+    summary = dataclasses.replace(scene.summary, notices=(torn,))
+    stage = Stage(open_page(), dataclasses.replace(scene, summary=summary))
+    assert stage.page.text_content(".agv-notices") == torn
+    assert stage.page.is_visible(".agv-canvas")
+    stage.page.screenshot(path=picture("torn-light"))
+
+
+def test_a_scene_of_another_version_is_one_clear_line(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    stage.page.evaluate("""change("payload", { schema: 99 })""")
+    stage.page.wait_for_selector(".agv-empty")
+    words = stage.page.text_content(".agv-empty")
+    assert "schema 99, this viewer reads 1" in words
+
+
+def test_a_group_of_thousands_opens_page_by_page(open_page, picture):
+    stage = Stage(open_page(), recordings.long_chain())
+    labels = [label for label in stage.tree() if "of" in label]
+    assert labels[0].startswith("1–1,000 of ")
+    stage.page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first.click()
+    stage.settle()
+    assert stage.page.locator("[role=treeitem]").count() > 10
+    stage.page.screenshot(path=picture("pages-light"))
+
+
+@pytest.mark.parametrize("width", [400, 900, 1280])
+def test_what_stands_beside_a_regions_runs_covers_nothing(open_page, picture, width):
+    stage = Stage(
+        open_page(viewport={"width": width, "height": 900}, color_scheme="dark"),
+        recordings.diverging(),
+    )
+    stage.show("checkpoint")
+    stage.settle()
+    main, beside = (
+        stage.page.locator(f".agv-split-three > .agv-{name}").bounding_box()
+        for name in ("main", "beside")
+    )
+    below = main["y"] + main["height"] <= beside["y"] + 1
+    right = main["x"] + main["width"] <= beside["x"] + 1
+    assert below or right
+    assert right == (width == 1280)
+    raised = stage.page.locator(".agv-beside section", has_text="What PyTorch raised")
+    assert "CheckpointError" in raised.inner_text()
+    stage.page.screenshot(path=picture(f"checkpoint-{width}-dark"))

@@ -1,0 +1,276 @@
+"""What a reader may ask of the graph: colours, paths, halves, search, copies, exports."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import itertools
+from xml.etree import ElementTree as ET
+
+import pytest
+import recordings
+from test_viewer import HOSTILE, hostile_scene, node_named
+from viewer_page import Stage, serve_sources
+
+from autogradviz.render.widget import pack
+
+LOAD = """
+  const { decodePayload } = await import("http://viewer.test/decode.js");
+  const { makeAtlas } = await import("http://viewer.test/atlas.js");
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const atlas = makeAtlas(await decodePayload(new DataView(bytes.buffer)));
+"""
+
+
+@pytest.fixture
+def ask(open_page):
+    """Run JavaScript with the viewer's modules and a scene's atlas."""
+
+    def run(scene, body, argument=None):
+        page = open_page()
+        serve_sources(page)
+        packed = base64.b64encode(pack(scene)).decode()
+        return page.evaluate(
+            f"async ([packed, argument]) => {{ {LOAD} {body} }}", [packed, argument]
+        )
+
+    return run
+
+
+def pixels(stage):
+    stage.settle()
+    return stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
+
+
+@pytest.mark.parametrize("colour", ["module", "bytes", "time", "gradient"])
+def test_nodes_can_be_coloured_by_what_they_have(open_page, picture, colour):
+    for theme in ("light", "dark"):
+        stage = Stage(open_page(color_scheme=theme), recordings.plain())
+        plain = pixels(stage)
+        stage.page.select_option(".agv-menu select", colour)
+        assert pixels(stage) != plain
+        assert stage.page.is_visible(".agv-colour-key")
+        assert stage.page.text_content(".agv-colour-key b") == colour
+        stage.page.screenshot(path=picture(f"colour-{colour}-{theme}"))
+        stage.page.select_option(".agv-menu select", "kind")
+        assert pixels(stage) == plain
+        assert stage.page.is_hidden(".agv-colour-key")
+
+
+def test_bytes_are_told_by_the_strength_of_one_hue(ask):
+    scene = recordings.plain()
+    tints = ask(
+        scene,
+        """const { tintsOf } = await import("http://viewer.test/colours.js");
+        const tints = tintsOf(atlas, "bytes");
+        return atlas.scene.nodes.map((node) => tints.node(node.index));""",
+    )
+    sizes = [sum(c.nbytes for c in scene.chips if c.node == node.index) for node in scene.nodes]
+    assert {tint["hue"] for tint in tints} == {"saved"}
+    by_size = sorted(zip(sizes, [tint["share"] for tint in tints], strict=True))
+    assert [share for _, share in by_size] == sorted(share for _, share in by_size)
+    assert by_size[0][1] == 0
+    assert by_size[-1][1] == pytest.approx(0.5)
+
+
+def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
+    scene = recordings.plain()
+    first, second = scene.pennants[0], scene.pennants[1]
+    changed = dataclasses.replace(
+        scene,
+        pennants=(
+            dataclasses.replace(first, grad="nan"),
+            dataclasses.replace(second, grad="ok", norm=2.0),
+            *(dataclasses.replace(p, grad="ok", norm=1.0) for p in scene.pennants[2:]),
+        ),
+    )
+    tints = ask(
+        changed,
+        """const { tintsOf } = await import("http://viewer.test/colours.js");
+        const tints = tintsOf(atlas, "gradient");
+        return argument.map((node) => tints.node(node));""",
+        [first.node, scene.pennants[-1].node, node_named(scene, "SumBackward0")],
+    )
+    assert [tint["hue"] for tint in tints] == ["mutation", "leaf", "leaf"]
+    assert tints[1]["share"] > tints[2]["share"] == 0
+
+
+def test_p_lights_the_way_from_the_loss(open_page, picture):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene)
+    before = pixels(stage)
+    stage.page.focus(".agv-canvas")
+    stage.page.keyboard.press("/")
+    stage.page.keyboard.type("blocks.0.up.weight")
+    stage.page.keyboard.press("Enter")
+    assert stage.selected()["module"] == "blocks.0.up"
+    stage.page.focus(".agv-canvas")
+    stage.page.keyboard.press("p")
+    words = stage.page.text_content(".agv-route")
+    assert words.startswith("Path from loss")
+    assert int(words.split("loss")[1].split()[0]) > 5
+    assert pixels(stage) != before
+    stage.page.screenshot(path=picture("path-light"))
+    stage.page.keyboard.press("Escape")  # the search
+    assert stage.page.is_visible(".agv-route")
+    stage.page.keyboard.press("Escape")
+    assert stage.page.is_hidden(".agv-route")
+    assert stage.selected()["module"] == "blocks.0.up"
+
+
+def test_the_way_is_the_shortest_and_whole(ask):
+    scene = recordings.plain()
+    target = node_named(scene, "ReluBackward0")
+    nodes, edges = ask(
+        scene,
+        """const { routeTo } = await import("http://viewer.test/route.js");
+        const { nodes, edges } = routeTo(atlas, { kind: "node", index: argument });
+        return [nodes, [...edges]];""",
+        target,
+    )
+    sources = {edge.source for edge in scene.edges}
+    root = next(iter(sources - {edge.target for edge in scene.edges}))
+    assert (nodes[0], nodes[-1]) == (root, target)
+    pairs = {(scene.edges[e].source, scene.edges[e].target) for e in edges}
+    assert pairs == set(itertools.pairwise(nodes))
+
+
+def test_either_half_of_the_nodes_can_be_hidden(open_page, picture):
+    stage = Stage(open_page(), recordings.plain())
+    both = pixels(stage)
+    shown = {}
+    for half in ("forward", "backward"):
+        stage.page.click(f".agv-tools .agv-choice >> text='{half}'")
+        shown[half] = pixels(stage)
+        stage.page.screenshot(path=picture(f"half-{half}-light"))
+    assert len({both, *shown.values()}) == 3
+    stage.page.click(".agv-tools .agv-choice >> text='both'")
+    assert pixels(stage) == both
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("relu", "op"),
+        ("blocks.1", "module"),
+        ("head.weight", "parameter"),
+        ("recordings.py:2", "line"),
+        ("SoftmaxBackward0", "node"),
+        ("softmax out", "tensor"),
+    ],
+)
+def test_search_knows_ops_modules_parameters_lines_and_tensors(open_page, words, kind):
+    stage = Stage(open_page(), recordings.plain())
+    stage.page.focus(".agv-search input")
+    stage.page.keyboard.type(words)
+    first = stage.page.locator(".agv-result").first
+    assert first.locator(".agv-result-kind").text_content() == kind
+    stage.page.keyboard.press("Enter")
+    assert stage.selected()["kind"] == {"module": "group", "tensor": "tensor"}.get(kind, "node")
+
+
+def test_a_tensor_is_found_by_its_number_and_tab_completes(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene)
+    storage = scene.storages[3]
+    stage.page.focus(".agv-search input")
+    stage.page.keyboard.type(f"s{storage.storage_id} ")
+    stage.page.keyboard.press("Enter")
+    assert stage.selected()["id"] == storage.storage_id
+    assert stage.page.is_visible(".agv-lives")
+    stage.page.fill(".agv-search input", "softm")
+    stage.page.keyboard.press("Tab")
+    assert stage.page.input_value(".agv-search input") in {"softmax out", "SoftmaxBackward0"}
+
+
+def test_name_path_and_line_can_be_copied(open_page):
+    scene = recordings.plain()
+    page = open_page()
+    page.add_init_script(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => "
+        "{ window.copied = text; }}})"
+    )
+    page.goto("data:text/html,<!doctype html>")
+    stage = Stage(page, scene)
+    stage.page.focus(".agv-search input")
+    stage.page.keyboard.type("SoftmaxBackward0")
+    stage.page.keyboard.press("Enter")
+    node = scene.nodes[node_named(scene, "SoftmaxBackward0")]
+    copied = []
+    for what in ("name", "line"):
+        stage.page.click(f"[aria-label='Copy {what}']")
+        copied.append(stage.page.evaluate("window.copied"))
+    assert copied == [node.name, f"{node.filename}:{node.lineno}"]
+
+
+def test_a_saved_tensor_leads_to_why_it_is_kept(open_page):
+    scene = recordings.failing()
+    stage = Stage(open_page(), scene)
+    stage.page.click(".agv-details [aria-label^='Why is result kept']")
+    assert stage.page.is_visible(".agv-lives")
+    assert "SoftmaxBackward0.result" in stage.page.text_content(".agv-panel-memory .agv-story")
+
+
+def export(stage, kind, tmp_path):
+    stage.page.click("summary[aria-label='Export this view']")
+    with stage.page.expect_download() as download:
+        stage.page.click(f".agv-export >> text={kind.upper()}")
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+@pytest.mark.parametrize("view", ["graph", "timeline", "tensors"])
+def test_each_view_can_be_saved_as_a_picture(open_page, tmp_path, view):
+    scene = recordings.failing()
+    stage = Stage(open_page(), scene)
+    stage.show(view)
+    stage.settle()
+    svg = export(stage, "svg", tmp_path)
+    assert svg.name == f"{scene.summary.title}-{view}.svg"
+    tree = ET.parse(svg)
+    words = " ".join(tree.getroot().itertext())
+    assert {"graph": "SoftmaxBackward0", "timeline": "forward", "tensors": "v0"}[view] in words
+    png = export(stage, "png", tmp_path)
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    width = int.from_bytes(data[16:20])
+    assert width == 2 * round(float(tree.getroot().get("width")))
+
+
+def test_hostile_names_stay_text_in_an_exported_picture(open_page, tmp_path):
+    stage = Stage(open_page(), hostile_scene())
+    path = export(stage, "svg", tmp_path)
+    tree = ET.parse(path)
+    kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert kinds <= {"svg", "path", "text", "clipPath"}
+    assert any(text[:6] in HOSTILE for text in tree.getroot().itertext() if text[:2] == "</")
+
+
+def test_where_a_header_is_out_of_view_the_groups_around_are_named(open_page, picture):
+    scene = recordings.plain()
+    blocks = next(group for group in scene.groups if group.path == "blocks")
+    repeat = next(group for group in scene.groups if group.repeat == 3)
+    stage = Stage(open_page(), scene)
+    crumbs = stage.page.locator(".agv-crumbs")
+    assert crumbs.is_hidden()
+    stage.page.evaluate("(group) => change('focused', { group })", repeat.index)
+    stage.settle()
+    zoom = stage.page.locator("button[aria-label='Zoom in']")
+    for _ in range(6):
+        zoom.click()
+    stage.settle()
+    crumbs.wait_for()
+    assert crumbs.inner_text().split()[0] == blocks.label
+    stage.page.screenshot(path=picture("crumbs-light"))
+    crumbs.get_by_text(blocks.label, exact=True).click()
+    stage.settle()
+    assert crumbs.is_hidden()
+    assert stage.selected()["id"] == blocks.index
+
+
+def test_a_fix_that_is_no_code_reads_as_words(open_page):
+    scene = recordings.diverging()
+    stage = Stage(open_page(), scene)
+    fix = stage.page.locator(".agv-banner .agv-fix-words, .agv-banner .agv-fix")
+    assert "#" not in fix.first.inner_text()

@@ -1,0 +1,233 @@
+"""Time: the scrubber that replays, and the timeline that adds up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import recordings
+from viewer_page import Stage, serve_sources
+
+
+def strip_point(stage, share):
+    box = stage.page.locator(".agv-strip").bounding_box()
+    return box["x"] + 12 + share * (box["width"] - 24), box["y"] + box["height"] / 2
+
+
+def scrub(stage, share):
+    stage.page.mouse.click(*strip_point(stage, share))
+    stage.settle()
+
+
+def words(stage):
+    return stage.page.get_attribute(".agv-strip", "aria-valuetext")
+
+
+def pixels(stage, selector=".agv-canvas"):
+    return stage.page.evaluate(f"document.querySelector('{selector}').toDataURL()")
+
+
+def test_scrubbing_shows_how_everything_stood(open_page, picture):
+    scene = recordings.checkpointed()
+    stage = Stage(open_page(), scene)
+    ended = pixels(stage)
+    again = next(span for span in scene.spans if span.kind == "recompute")
+    scrub(stage, (again.start_ns + again.end_ns) / 2 / scene.summary.end_ns)
+    assert "recompute" in words(stage)
+    assert pixels(stage) != ended
+    stage.page.screenshot(path=picture("replay-light"))
+    stage.page.click("button[aria-label='To the end']")
+    stage.settle()
+    assert "everything ran" in words(stage)
+    assert pixels(stage) == ended
+
+
+def test_keys_go_from_event_to_event(open_page):
+    scene = recordings.plain()
+    stage = Stage(open_page(), scene)
+    stage.page.focus(".agv-strip")
+    stage.page.keyboard.press("Home")
+    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == "0"
+    stage.page.keyboard.press("ArrowRight")
+    first = min(node.born_ns for node in scene.nodes if node.born_ns >= 0)
+    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == str(round(first / 1e3))
+    stage.page.keyboard.press("ArrowLeft")
+    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == "0"
+    stage.page.keyboard.press("End")
+    assert "everything ran" in words(stage)
+
+
+def test_playing_moves_on_and_can_be_stopped(open_page):
+    stage = Stage(open_page(), recordings.plain())
+    stage.page.click("button[aria-label=Play]")
+    stage.page.wait_for_function(
+        "document.querySelector('.agv-strip').getAttribute('aria-valuetext').includes(' of ')"
+    )
+    stage.page.click("button[aria-label=Pause]")
+    stopped = words(stage)
+    stage.settle()
+    assert words(stage) == stopped
+
+
+def test_a_node_is_faint_before_it_is_made_and_plain_before_it_ran(open_page):
+    scene = recordings.plain()
+    page = open_page()
+    serve_sources(page)
+    node = next(node for node in scene.nodes if node.op == "softmax")
+    start, end = node.runs_ns
+    times = [node.born_ns - 1, node.born_ns, start, end]
+    phases = page.evaluate(
+        """async ([born_ns, runs_ns, times]) => {
+          const { phaseOf } = await import("http://viewer.test/replay.js");
+          return times.map((time) => phaseOf({ born_ns, runs_ns }, time));
+        }""",
+        [node.born_ns, list(node.runs_ns), times],
+    )
+    assert phases == ["later", "made", "running", "ran"]
+
+
+@pytest.fixture
+def timeline(open_page):
+    def show(scene, **options):
+        stage = Stage(open_page(**options), scene)
+        stage.show("timeline")
+        stage.settle()
+        return stage
+
+    return show
+
+
+def sum_rows(stage):
+    rows = stage.page.locator(".agv-panel-sums tbody tr")
+    return [[cell.text_content() for cell in row.locator("td").all()] for row in rows.all()]
+
+
+def test_the_timeline_adds_up_the_whole_and_an_area(timeline, picture):
+    scene = recordings.checkpointed()
+    for theme in ("light", "dark"):
+        stage = timeline(scene, color_scheme=theme)
+        phases = {row[1] for row in sum_rows(stage)}
+        assert phases == {"forward", "backward", "recompute", "accumulate"}
+        counts = {row[0]: int(row[3]) for row in sum_rows(stage) if row[1] == "accumulate"}
+        accumulated = [s for s in scene.spans if s.label == "AccumulateGrad"]
+        assert sum(counts.values()) == len(accumulated) > 0
+        box = stage.page.locator(".agv-tracks canvas").bounding_box()
+        stage.page.mouse.move(box["x"] + 200, box["y"] + 40)
+        stage.page.mouse.down()
+        stage.page.mouse.move(box["x"] + 520, box["y"] + 60, steps=4)
+        stage.page.mouse.up()
+        stage.settle()
+        length = (320 / (box["width"] - 168)) * scene.summary.end_ns
+        assert "–" in stage.page.text_content(".agv-panel-sums .agv-view-head")
+        wall = stage.page.text_content(".agv-panel-facts dd >> nth=0")
+        number, unit = wall.split()
+        nanoseconds = {"µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+        assert float(number) * nanoseconds == pytest.approx(length, rel=0.02)
+        stage.page.screenshot(path=picture(f"timeline-{theme}"))
+        stage.page.focus(".agv-tracks-scroll")
+        stage.page.keyboard.press("Escape")
+        assert "whole recording" in stage.page.text_content(".agv-panel-sums .agv-view-head")
+
+
+def test_the_sum_groups_by_module_and_line(timeline):
+    stage = timeline(recordings.plain())
+    stage.page.click(".agv-panel-sums .agv-choice >> text='module'")
+    assert "blocks.0.up" in {row[0] for row in sum_rows(stage)}
+    stage.page.click(".agv-panel-sums .agv-choice >> text='line'")
+    assert any(row[0].startswith("recordings.py:") for row in sum_rows(stage))
+
+
+def zoom_pan_and_return(stage):
+    whole = pixels(stage, ".agv-tracks canvas")
+    stage.page.focus(".agv-tracks-scroll")
+    stage.page.keyboard.press("w")
+    stage.settle()
+    near = pixels(stage, ".agv-tracks canvas")
+    assert near != whole
+    stage.page.keyboard.press("d")
+    stage.settle()
+    assert pixels(stage, ".agv-tracks canvas") != near
+    stage.page.keyboard.press("f")
+    stage.settle()
+    assert pixels(stage, ".agv-tracks canvas") == whole
+
+
+def test_wasd_zooms_and_pans(timeline):
+    stage = timeline(recordings.plain())
+    zoom_pan_and_return(stage)
+
+
+def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
+    stage = timeline(recordings.reentrant())
+    label = stage.page.evaluate(
+        "[...document.querySelectorAll('.agv-panel-sums td')].map((e) => e.textContent)"
+    )
+    assert "recompute" in label
+    assert any(span.kind == "backward" and span.depth for span in stage.scene.spans)
+    stage.page.screenshot(path=picture("nested-light"))
+
+
+COUNTING = """async ({ times, asked }) => {
+  const { countingClock } = await import("http://viewer.test/clock.js");
+  const clock = countingClock(times);
+  return asked.map((time) => [clock.at(time), clock.timeAt(clock.at(time))]);
+}"""
+
+
+def test_an_axis_that_counts_puts_all_that_happened_at_even_distances(open_page):
+    page = open_page()
+    serve_sources(page)
+    asked = [0, 10, 15, 20, 520, 1020, 5000]
+    places = page.evaluate(COUNTING, {"times": [0, 10, 20, 1020], "asked": asked})
+    assert [place for place, _ in places] == [0, 1, 1.5, 2, 2.5, 3, 3]
+    assert [time for _, time in places] == [0, 10, 15, 20, 520, 1020, 1020]
+
+
+@pytest.mark.parametrize("view", ["timeline", "tensors"])
+def test_time_and_events_are_two_axes_of_one_view(open_page, picture, view):
+    stage = Stage(open_page(), recordings.checkpointed())
+    stage.show(view)
+    canvas = f".agv-pane-{view} canvas"
+    by_time = pixels(stage, canvas)
+    stage.page.click(f".agv-pane-{view} .agv-choice button[aria-label=events]")
+    stage.settle()
+    assert pixels(stage, canvas) != by_time
+    stage.page.screenshot(path=picture(f"{view}-events-light"))
+    other = {"timeline": "tensors", "tensors": "timeline"}[view]
+    stage.show(other)
+    pressed = stage.page.locator(f".agv-pane-{other} button[aria-label=events]")
+    assert pressed.get_attribute("aria-pressed") == "true"
+    stage.show(view)
+    stage.page.click(f".agv-pane-{view} .agv-choice button[aria-label=time]")
+    stage.settle()
+    assert pixels(stage, canvas) == by_time
+
+
+def test_zooming_an_axis_that_counts_shows_fewer_events(open_page):
+    stage = Stage(open_page(), recordings.checkpointed())
+    stage.show("timeline")
+    stage.page.click(".agv-pane-timeline button[aria-label=events]")
+    stage.settle()
+    zoom_pan_and_return(stage)
+
+
+def test_behind_a_torn_end_time_is_hatched(open_page, picture):
+    scene = recordings.checkpointed()
+    whole = Stage(open_page(), scene)
+    assert "everything ran" in words(whole)
+    notice = "the file is cut off or damaged after 60 events"
+    summary = replace(scene.summary, torn=True, notices=(notice,))
+    torn = Stage(open_page(), replace(scene, summary=summary))
+    assert "torn after event" in words(torn)
+    assert torn.page.text_content(".agv-notices") == notice
+    box = torn.page.locator(".agv-strip").bounding_box()
+    strip = {**box, "x": box["x"] + box["width"] - 40, "width": 36}
+    hatched, plain = (stage.page.screenshot(clip=strip) for stage in (torn, whole))
+    assert hatched != plain
+    torn.page.mouse.click(strip["x"] + 10, strip["y"] + 20)  # nothing was recorded there
+    torn.settle()
+    assert "torn after event" in words(torn)
+    for view in ("timeline", "tensors"):
+        torn.show(view)
+        torn.settle()
+        torn.page.screenshot(path=picture(f"torn-{view}-light"))

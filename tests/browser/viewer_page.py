@@ -1,0 +1,110 @@
+"""Mounts the viewer in a blank page, on a model that only remembers."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autogradviz.render.assets import read_global_script, read_style
+from autogradviz.render.widget import pack
+from autogradviz.scene.layout.coordinates import place
+
+if TYPE_CHECKING:
+    from autogradviz.scene.schema import Scene
+
+SOURCES = Path(__file__).parents[2] / "assets" / "viewer"
+
+MOUNT = """
+(packed) => {
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const listeners = {};
+  const traits = { payload: new DataView(bytes.buffer), height: innerHeight - 20 };
+  window.traits = traits;
+  window.saves = 0;
+  window.model = {
+    get: (name) => traits[name],
+    set: (name, value) => { traits[name] = value; },
+    save_changes: () => { saves += 1; },
+    on: (name, callback) => { (listeners[name] ??= new Set()).add(callback); },
+    off: (name, callback) => { listeners[name].delete(callback); },
+  };
+  window.listeners = listeners;
+  window.change = (name, value) => {
+    traits[name] = value;
+    (listeners[`change:${name}`] ?? []).forEach((callback) => callback());
+  };
+  window.unmount = autogradviz.default.render({ model, el: document.body });
+}
+"""
+
+
+class Stage:
+    """One mounted viewer."""
+
+    def __init__(self, page, scene: Scene):
+        self.page = page
+        self.scene = scene
+        page.set_content("<!doctype html><body style='margin:8px'></body>")
+        page.add_style_tag(content=read_style())
+        page.add_script_tag(content=read_global_script())
+        page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
+        page.wait_for_selector(".agv-shell")
+        if scene.nodes:
+            page.wait_for_selector(".agv-canvas[data-camera]")
+
+    def point_of(self, kind, ref, opened):
+        """Say where on the page a group's chevron or a node's middle is."""
+        return point_of(self.page, self.scene, kind, ref, opened)
+
+    def click(self, kind, ref, opened):
+        self.page.mouse.click(*self.point_of(kind, ref, opened))
+        self.settle()
+
+    def settle(self):
+        """Wait for two frames: whatever was asked for is drawn."""
+        self.page.evaluate(
+            "new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))"
+        )
+
+    def selected(self):
+        return self.page.evaluate("traits.selected ?? null")
+
+    def tree(self):
+        labels = self.page.query_selector_all("[role=treeitem] .agv-row-label")
+        return [label.text_content() for label in labels]
+
+    def show(self, view):
+        self.page.click(f".agv-rail [data-view={view}]")
+
+
+def point_of(page, scene, kind, ref, opened):
+    """Say where on a page a group's chevron or a node's middle is."""
+    box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)
+    canvas = page.locator(".agv-canvas").first
+    x, y, scale = map(float, canvas.get_attribute("data-camera").split())
+    corner = canvas.bounding_box()
+    inside_x = box.width / 2 if kind == "node" else 16
+    inside_y = 15 if kind == "frame" else box.height / 2
+    return (
+        corner["x"] + (box.x + inside_x - x) * scale,
+        corner["y"] + (box.y + inside_y - y) * scale,
+    )
+
+
+def serve_sources(page):
+    """Let a page import the viewer's modules from ``http://viewer.test/``."""
+
+    def answer(route):
+        path = SOURCES / route.request.url.rpartition("/")[2]
+        if not path.is_file():
+            route.fulfill(
+                content_type="text/html", body="<!doctype html><link rel=icon href=data:,>"
+            )
+            return
+        kind = mimetypes.guess_type(path.name)[0] or "text/javascript"
+        route.fulfill(content_type=kind, body=path.read_text(encoding="utf-8"))
+
+    page.route("http://viewer.test/**", answer)
+    page.goto("http://viewer.test/")

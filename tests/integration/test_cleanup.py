@@ -1,0 +1,420 @@
+"""Nothing is left installed, nothing is kept alive, and misuse is one clear error."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import programs
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+import autogradviz
+from autogradviz.errors import AlreadyRecordingError, RecordingStateError, UnsupportedTorchError
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    ErrorRaised,
+    NodeFinished,
+    RecorderFailed,
+    RecorderLimited,
+    RecordingEnded,
+)
+
+
+def seams():
+    """Return everything that a recording replaces in PyTorch."""
+    checkpoint = torch.utils.checkpoint
+    return (
+        torch.autograd._engine_run_backward,
+        torch.autograd.graph._engine_run_backward,
+        saved_tensors_hooks.__enter__,
+        saved_tensors_hooks.__exit__,
+        checkpoint._checkpoint_hook.__init__,
+        checkpoint._recomputation_hook.__init__,
+        checkpoint.CheckpointFunction.forward,
+        checkpoint.CheckpointFunction.backward,
+        nn.Module.__call__,
+        nn.Module.register_full_backward_hook,
+        nn.Module.register_full_backward_pre_hook,
+        torch.utils.hooks.BackwardHook.__init__,
+        torch.Tensor.register_hook,
+        torch.Tensor.register_post_accumulate_grad_hook,
+        torch.Tensor.__dict__.get("retain_grad"),
+        torch.Tensor.__dict__.get("requires_grad_"),
+        torch.set_grad_enabled.__init__,
+        torch.set_grad_enabled.__call__,
+        torch.enable_grad.__enter__,
+        torch.inference_mode.__exit__,
+        torch.autocast.__enter__,
+        torch.autograd.Function.__dict__.get("_register_hook"),
+        torch.autograd.graph.register_multi_grad_hook,
+        programs.register_multi_grad_hook,
+        torch._C._increment_version,
+        torch._C._autograd._saved_tensors_hooks_disable,
+        checkpoint._CachingTorchDispatchMode.__init__,
+        checkpoint._CachedTorchDispatchMode.__torch_dispatch__,
+        torch.autograd.function.FunctionCtx.save_for_backward,
+        torch.autograd.function.FunctionCtx.mark_dirty,
+        torch.autograd.function.FunctionCtx.mark_non_differentiable,
+        _len_torch_dispatch_stack(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_installed():
+    before = seams()
+    yield
+    assert seams() == before
+
+
+@pytest.mark.parametrize("name", programs.PROGRAMS)
+def test_nothing_stays_installed_or_alive(name):
+    before = seams()
+    watched = []
+    _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills PyTorch's own caches
+    gc.collect()
+    gc.disable()
+    try:
+        plain = _survivors(programs.PROGRAMS[name], watched, recorded=False)
+        recorded = _survivors(programs.PROGRAMS[name], watched, recorded=True)
+    finally:
+        gc.enable()
+    assert seams() == before
+    assert recorded == plain
+
+
+def _survivors(work, watched, *, recorded):
+    """Return how many of a program's results live on once nobody holds them."""
+    torch.manual_seed(0)
+    result = None
+    try:
+        if recorded:
+            with autogradviz.record() as trace:
+                result = work()
+        else:
+            result = work()
+    except BaseException as error:
+        # A traceback holds frames, ours among them, and they hold the user's tensors.
+        error.__traceback__ = None
+        del error
+    references = [weakref.ref(tensor) for tensor in _tensors(result)]
+    if recorded:
+        watched.append(trace)  # the trace itself keeps nothing alive
+    result = None
+    return sum(reference() is not None for reference in references)
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+
+
+def test_the_graph_dies_when_its_tensors_do():
+    class Witness(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, witness):
+            ctx.witness = witness
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2, None
+
+    class Object:
+        pass
+
+    witness = Object()
+    alive = weakref.ref(witness)
+    gc.collect()
+    gc.disable()
+    try:
+        with autogradviz.record() as trace:
+            loss = Witness.apply(torch.rand(3, requires_grad=True), witness).sum()
+            loss.backward()
+        del witness, loss
+        assert alive() is None
+        assert len(trace.log.of(BackwardStarted)) == 1
+    finally:
+        gc.enable()
+
+
+def test_saves_of_a_graph_that_never_ran_are_released():
+    with autogradviz.record() as trace:
+        kept = torch.rand(3, requires_grad=True).exp()
+        torch.autograd.grad(kept.sum(), kept)  # looks at the graph, runs none of exp
+        del kept
+    saved = trace.saved_tensors()
+    assert [(s.slot, s.released_seq is not None) for s in saved] == [("result", True)]
+
+
+def test_a_recording_inside_a_recording_is_refused():
+    with autogradviz.record() as trace:
+        with pytest.raises(AlreadyRecordingError, match="open already"), autogradviz.record():
+            pass
+        torch.rand(3, requires_grad=True).exp().sum().backward()
+    assert len(trace.log.of(BackwardEnded)) == 1
+
+
+def test_a_recording_is_used_once():
+    recording = autogradviz.record()
+    with recording:
+        pass
+    with pytest.raises(RecordingStateError, match="used before"):
+        recording.__enter__()
+    with pytest.raises(RecordingStateError, match="closed"):
+        recording.__exit__(None, None, None)
+
+
+def test_a_trace_is_not_read_while_it_records():
+    with autogradviz.record() as trace, pytest.raises(RecordingStateError, match="leave the with"):
+        _ = trace.log
+    assert trace.log.of(RecordingEnded)
+
+
+def test_a_model_must_be_a_module():
+    with pytest.raises(TypeError, match="takes an nn.Module, not function"):
+        autogradviz.record(lambda x: x)
+
+
+def test_a_missing_seam_is_named(monkeypatch):
+    monkeypatch.delattr(torch.autograd.graph, "_swap_with_cloned")
+    with pytest.raises(UnsupportedTorchError, match=r"lacks autograd.graph._swap_with_cloned"):
+        autogradviz.record().__enter__()
+
+
+def test_a_failed_start_leaves_nothing(monkeypatch):
+    def refuse(self):
+        raise MemoryError
+
+    before = seams()
+    monkeypatch.setattr("autogradviz.recorder.ops.dispatch_mode.OpMode.__enter__", refuse)
+    with pytest.raises(MemoryError):
+        autogradviz.record().__enter__()
+    assert seams() == before
+    monkeypatch.undo()
+    with autogradviz.record():
+        pass
+
+
+def test_the_users_error_leaves_with_its_own_type_and_is_told():
+    class Mine(Exception):
+        pass
+
+    with pytest.raises(Mine, match="^x$"), autogradviz.record() as trace:
+        raise Mine("x")
+    (error,) = trace.log.of(ErrorRaised)
+    assert error.type_name.endswith("Mine")
+    assert error.message == "x"
+
+
+def test_a_second_threads_backward_is_recorded_whole():
+    losses = [torch.rand(64, requires_grad=True).exp().sin().sum() for _ in range(8)]
+    with autogradviz.record() as trace:
+        threads = [threading.Thread(target=loss.backward) for loss in losses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    log = trace.log
+    assert len(log.of(BackwardStarted)) == len(log.of(BackwardEnded)) == 8
+    assert len(log.of(NodeFinished)) == 8 * 4
+    assert [event.seq for event in log] == list(range(len(log)))
+    assert log.of(RecorderFailed) == ()
+
+
+def run_python(code):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize("chain", ["loop", "stacked"])
+def test_a_very_deep_graph_does_not_crash_the_process(chain):
+    code = f"""
+        import torch, autogradviz
+        x = torch.ones(1, requires_grad=True)
+        with autogradviz.record(stacks=False) as trace:
+            hidden, seen = x * 1, []
+            for _ in range(150_000):
+                hidden = hidden + 1
+                if {chain == "stacked"}:
+                    seen.append(hidden)
+            loss = torch.stack(seen).sum() if seen else hidden
+            seen = None
+            loss.backward()
+        del hidden
+        del loss
+        (limited,) = trace.log.of(autogradviz.events.RecorderLimited)
+        print(limited.message, float(x.grad))
+    """
+    ran = run_python(code)
+    if chain == "stacked" and ran.returncode != 0:
+        plain = run_python(_without_recording(code))
+        assert ran.returncode == plain.returncode, ran.stderr
+        return
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "could crash the process" in ran.stdout
+
+
+def _without_recording(code):
+    code = code.replace("with autogradviz.record(stacks=False) as trace:", "if True:")
+    lines = [line for line in code.splitlines() if "limited" not in line]
+    return "\n".join(lines)
+
+
+def test_growing_chains_of_several_backwards_do_not_crash():
+    ran = run_python("""
+        import torch, autogradviz
+        x = torch.ones(1, requires_grad=True)
+        with autogradviz.record(stacks=False) as trace:
+            loss = x * 1
+            for step in range(8):
+                for _ in range(9_000):
+                    loss = loss + 1
+                loss.backward(retain_graph=True)
+        del loss
+        print(len(trace.log.of(autogradviz.events.RecorderLimited)), float(x.grad))
+    """)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.split() == ["1", "8.0"]
+
+
+def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
+    with autogradviz.record(stacks=False) as trace:
+        loss = torch.ones(1, requires_grad=True)
+        for _ in range(16_000):
+            loss = loss + 1
+        loss.backward()
+    assert len(trace.log.of(RecorderLimited)) == 1
+    assert len(trace.model.graph.nodes) == 15_000
+
+
+def test_writes_to_modules_are_watched_from_the_first_region_on():
+    original = torch.nn.Module.__setattr__
+    layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
+    with autogradviz.record(layer):
+        layer(x).sum().backward()
+        assert torch.nn.Module.__setattr__ is original
+        torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+        assert torch.nn.Module.__setattr__ is not original
+    assert torch.nn.Module.__setattr__ is original
+
+
+def test_what_a_user_puts_over_a_watched_method_stays():
+    original = torch.nn.Module.__setattr__
+    layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
+
+    def mine(module, name, value):
+        original(module, name, value)
+
+    try:
+        with autogradviz.record(layer):
+            torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+            torch.nn.Module.__setattr__ = mine
+        assert torch.nn.Module.__setattr__ is mine
+    finally:
+        torch.nn.Module.__setattr__ = original
+
+
+def test_with_a_lazy_backend_operators_run_as_they_do_unwatched():
+    program = """
+        import contextlib, torch, torch._lazy.ts_backend, autogradviz
+        torch._lazy.ts_backend.init()
+        with RECORDING:
+            x = torch.ones(3, 3).to("lazy").requires_grad_()
+            y = x * 2
+            rows = torch.tensor([0, 2], device="lazy")
+            y[rows, rows] = 0
+            y[1].add_(1)
+            y.sum().backward()
+        print(x.grad.cpu().tolist(), y.detach().cpu().tolist())
+    """
+    plain, recorded = (
+        run_python(program.replace("RECORDING", recording))
+        for recording in ("contextlib.nullcontext()", "autogradviz.record()")
+    )
+    assert plain.returncode == recorded.returncode == 0, recorded.stderr[-2000:]
+    assert plain.stdout == recorded.stdout
+
+
+REPLACED = (
+    (nn.Module, "__call__"),
+    (nn.Module, "register_full_backward_hook"),
+    (saved_tensors_hooks, "__enter__"),
+    (saved_tensors_hooks, "__exit__"),
+    (torch.utils.checkpoint._checkpoint_hook, "__init__"),
+    (torch.utils.checkpoint.CheckpointFunction, "forward"),
+    (torch.utils.checkpoint._CachedTorchDispatchMode, "__torch_dispatch__"),
+    (torch.autograd.function.FunctionCtx, "save_for_backward"),
+    (torch.autograd.grad_mode._unsafe_preserve_version_counter, "__exit__"),
+    (torch.utils.hooks.BackwardHook, "__init__"),
+    (torch.Tensor, "register_hook"),
+    (torch.set_grad_enabled, "__init__"),
+    (torch.autocast, "__enter__"),
+    (torch._C, "_increment_version"),
+    (torch._C._autograd, "_saved_tensors_hooks_disable"),
+    (torch.autograd.graph, "_engine_run_backward"),
+)
+
+
+def put_around(owner, name):
+    """Do what libraries do that put a function of their own around one of PyTorch's."""
+    held = getattr(owner, name)
+
+    def around(*args, **kwargs):
+        return held(*args, **kwargs)
+
+    is_static = isinstance(vars(owner)[name], staticmethod)
+    setattr(owner, name, staticmethod(around) if is_static else around)
+    return vars(owner)[name]
+
+
+@pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
+def test_what_others_put_in_place_meanwhile_stays(place):
+    owner, name = place
+    plain = vars(owner)[name]
+    try:
+        with autogradviz.record() as trace:
+            others = put_around(*place)
+            programs.PROGRAMS["checkpoint_blocks"]()
+        assert vars(owner)[name] is others
+        events = len(trace.log)
+        for each in ("checkpoint_blocks", "checkpoint_reentrant", "tensor_hooks"):
+            programs.PROGRAMS[each]()  # below theirs ours is still there, and only hands on
+        assert len(trace.log) == events
+    finally:
+        setattr(owner, name, plain)
+
+
+@pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
+def test_what_others_take_away_meanwhile_stays_away(place):
+    owner, name = place
+    plain = vars(owner)[name]
+    put_around(*place)
+    try:
+        with autogradviz.record():
+            setattr(owner, name, plain)
+            programs.PROGRAMS["checkpoint_blocks"]()
+        assert vars(owner)[name] is plain
+    finally:
+        setattr(owner, name, plain)

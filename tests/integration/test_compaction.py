@@ -1,0 +1,221 @@
+"""Recordings so long that their old events become columns while they go on."""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from itertools import chain
+
+import programs
+import pytest
+import torch
+from small_net import Net
+
+import autogradviz
+from autogradviz.errors import AutogradvizWarning
+from autogradviz.event_log import Log, compressed
+from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded, TensorSaved
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Seal early and often."""
+    for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60)):
+        monkeypatch.setattr(f"autogradviz.recorder.retention.compaction.{name}", value)
+
+
+def train(steps, *, fail_at=None):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(steps):
+        hidden = model(torch.randn(3, 4, requires_grad=True)).exp()
+        loss = hidden.square().mean()
+        if step == fail_at:
+            hidden.add_(1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def record(work, *args, **kwargs):
+    with autogradviz.record() as trace:
+        recorder = trace._held.__self__
+        result = work(*args, **kwargs)
+        rows = recorder.log.recent_count
+    return trace, result, rows
+
+
+def facts(trace):
+    """Return what a recording says, without times and addresses."""
+    model = trace.model
+    return [
+        [(op.name, op.phase, op.module, [t.tensor_id for t in op.outputs]) for op in model.ops],
+        [
+            (each.saved_id, each.version, each.slot, each.packed_by)
+            for each in trace.saved_tensors()
+        ],
+        [node.name for node in model.graph.nodes.values()],
+        [(region.region_id, len(region.recomputations)) for region in trace.checkpoints()],
+        [finding.slug for finding in trace.diagnose()],
+    ]
+
+
+def test_a_sealed_recording_says_what_one_that_is_not_sealed_says(early, tmp_path):
+    plain = train(40)
+    trace, seen, rows = record(train, 40)
+    assert all(map(torch.equal, plain, seen))
+    assert len(trace.log.sealed) > 0.9 * len(trace.log)
+    assert rows < 700
+    assert [event.step for event in trace.log.of(StepEnded)] == list(range(40))
+    trace.save(tmp_path / "run.agv")
+    assert autogradviz.load(tmp_path / "run.agv") == trace
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autogradviz.recorder.retention.compaction.SEAL", 10**9)
+        patch.setattr("autogradviz.recorder.retention.compaction.SEAL_AFTER_STEP", 10**9)
+        expected, _, _ = record(train, 40)
+    assert len(expected.log.sealed) == 0
+    assert facts(trace) == facts(expected)
+
+
+def test_an_error_after_much_was_sealed_is_explained(early):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
+        with autogradviz.record():
+            train(30, fail_at=25)
+    assert "hidden.add_(1)" in caught.value.__notes__[0]
+
+
+def test_a_write_is_found_although_the_save_was_sealed_before_anybody_looked(early):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        with autogradviz.record() as trace:
+            x = torch.ones(2, requires_grad=True)
+            y = x.exp()
+            loss = y.sum()
+            for _ in range(500):
+                torch.ones(2).add(1)
+            y.add_(1)
+            loss.backward()
+    assert len(trace.log.sealed) > 500
+    assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
+    (save,) = (each for each in trace.log.of(TensorSaved) if each.slot == "result")
+    assert save.version == 0
+
+
+def test_a_snapshot_holds_what_is_sealed_too(early):
+    with autogradviz.record() as trace:
+        train(20)
+        held = trace.snapshot()
+        train(3)
+    assert [event.step for event in held.log.of(StepEnded)] == list(range(20))
+    assert len(trace.log) > len(held.log)
+
+
+def test_where_sealing_fails_the_rows_stay(early, monkeypatch):
+    def fail(self, seq):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Log, "seal", fail)
+    plain = train(12)
+    with pytest.warns(AutogradvizWarning, match="could not record everything .sealing: "):
+        trace, seen, _ = record(train, 12)
+    assert all(map(torch.equal, plain, seen))
+    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["sealing"]
+    assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
+
+
+def test_one_endless_step_is_sealed_while_it_goes_on(early):
+    def step(chains):
+        most = 0
+        weight = torch.ones(3, requires_grad=True)
+        loss = torch.zeros(())
+        for _ in range(chains):
+            loss = loss + (weight.exp() * weight).sum()
+            most = max(most, log.recent_count)
+        weight.register_hook(lambda _: heights.append(log.recent_count))
+        loss.backward()
+        return most, weight.grad
+
+    with autogradviz.record() as trace:
+        log, heights = trace._held.__self__.log, []
+        most, gradient = step(300)
+    assert len(trace.log) > 5_000
+    assert max(most, *heights) < 500  # SEAL, and what one op tells
+    assert len(trace.log.of(StepEnded)) == 0
+    assert torch.allclose(gradient, torch.full((3,), 600 * torch.e))
+    assert {node.state for node in trace.model.graph.nodes.values()} == {"ran"}
+
+
+def test_backwards_of_several_threads_are_sealed_whole(early):
+    def work():
+        for _ in range(60):
+            x = torch.ones(3, requires_grad=True)
+            x.exp().sum().backward()
+
+    with autogradviz.record() as trace:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(60):
+            torch.ones(2).exp()
+        for thread in threads:
+            thread.join()
+    assert len(trace.log.sealed) > 0
+    assert [event.seq for event in trace.log] == list(range(len(trace.log)))
+    assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]) >= 60
+
+
+def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
+    def sizes(recorder):
+        return {
+            "ops": len(recorder.saves.ops),
+            "packed": len(recorder.saves._packed),
+            "regions": len(recorder.state._before),
+            "writes": sum(map(len, recorder.versions._reached.values())),
+            "rows": recorder.log.recent_count,
+        }
+
+    with autogradviz.record() as trace:
+        recorder = trace._held.__self__
+        train(40)
+        before = sizes(recorder)
+        train(160)
+        after = sizes(recorder)
+    assert len(trace.log.of(StepEnded)) == 200
+    assert {name for name, size in after.items() if size > 1.2 * before[name] + 100} == set()
+
+
+def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
+    sent = []
+
+    def seal_and_interrupt(kind, rows):
+        if len(sent) < 3:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+        return seal(kind, rows)
+
+    seal = compressed._seal
+    monkeypatch.setattr(compressed, "_seal", seal_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        with autogradviz.record() as trace:
+            train(20)
+    assert len(sent) == 3
+    assert len(trace.log.sealed) > 0
+    seqs = [event.seq for event in trace.log]
+    assert seqs == sorted(set(seqs))
+    assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being told when it came
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
+def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeypatch):
+    monkeypatch.delattr(compressed, "_through_arrow")
+    with suppress(Exception, KeyboardInterrupt), autogradviz.record(values=True) as trace:
+        work()
+    log = trace.log.copy()
+    log.seal(sys.maxsize)
+    values = [value for kind in EVENT_TYPES for row in trace.log.rows(kind) for value in row]
+    inner = chain.from_iterable(value for value in values if type(value) is tuple)
+    assert {type(value) for value in values} <= {int, float, bool, str, tuple, type(None)}
+    assert {type(value) for value in inner} <= {int, str}
+    assert (log.recent_count, list(log)) == (0, list(trace.log))

@@ -1,0 +1,116 @@
+"""Guilty lines in files that ran no operator, and so appear in no stack."""
+
+import sys
+import textwrap
+
+import pytest
+
+import autogradviz
+from autogradviz.diagnose.source.import_graph import with_imported
+
+PROGRAM = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from {package}.schedules import Schedule
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.schedule = nn.Linear(4, 4), Schedule()
+
+    def forward(self, x):
+        return torch.tanh(self.fc(x) * (1.0 + self.schedule.steps))
+
+def run(early):
+    net = Net()
+    loss = checkpoint(net, torch.ones(2, 4), use_reentrant=False).sum()
+    if early:
+        net.schedule.step()
+    loss.backward()
+"""
+SCHEDULES = """
+class Schedule:
+    def __init__(self):
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Return the module of a program and the file that its schedule comes from."""
+    package = tmp_path / "steps_of_two_files"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "schedules.py").write_text(SCHEDULES)
+    (tmp_path / "trains_with_a_schedule.py").write_text(PROGRAM.format(package=package.name))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__("trains_with_a_schedule")
+    yield module, package / "schedules.py"
+    for name in ("trains_with_a_schedule", package.name, f"{package.name}.schedules"):
+        sys.modules.pop(name, None)
+
+
+def test_a_line_in_an_imported_file_that_ran_no_operator_is_named(program):
+    module, schedules = program
+    with autogradviz.record(values=True) as trace:
+        module.run(early=True)
+    culprit = trace.diagnose()[0].culprit
+    assert (culprit.filename, culprit.text) == (str(schedules), "self.steps += 1")
+
+
+def test_the_same_files_without_the_early_step_give_no_finding(program):
+    module, _ = program
+    with autogradviz.record(values=True) as trace:
+        module.run(early=False)
+    assert not trace.diagnose()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import near", ["near.py"]),
+        ("import pack.inner", ["pack/inner.py"]),
+        ("from pack import inner", ["pack/__init__.py", "pack/inner.py"]),
+        ("def late():\n    from .near import thing", ["near.py"]),
+        ("from . import near", ["near.py"]),
+        ("import torch, json, missing", []),
+        ("import near, main", ["near.py"]),  # a file is told once
+    ],
+)
+def test_imports_are_followed_in_the_files_own_folder(tmp_path, text, expected):
+    (tmp_path / "pack").mkdir()
+    for name in ("near.py", "pack/__init__.py", "pack/inner.py"):
+        (tmp_path / name).write_text("import main" if name == "near.py" else "")
+    main = tmp_path / "main.py"
+    main.write_text(textwrap.dedent(text))
+    found = with_imported([str(main)])
+    assert found[0] == str(main)
+    assert set(found[1:]) - {str(tmp_path / "__init__.py")} == {
+        str(tmp_path / name) for name in expected
+    }
+
+
+def test_a_relative_import_climbs_as_many_folders_as_it_has_dots(tmp_path):
+    deep = tmp_path / "project" / "models"
+    deep.mkdir(parents=True)
+    for folder in (deep, deep.parent):
+        (folder / "__init__.py").touch()
+    (deep.parent / "state.py").touch()
+    (deep / "net.py").write_text("from ..state import STATE\nimport project.state")
+    assert with_imported([str(deep / "net.py")])[1:] == (str(deep.parent / "state.py"),)
+
+
+def test_what_an_installed_package_imports_is_not_read_beside_a_file_of_the_users(tmp_path):
+    package = tmp_path / "site-packages" / "package"
+    package.mkdir(parents=True)
+    (package / "net.py").write_text("from . import inner")
+    (package / "inner.py").touch()
+    (tmp_path / "train.py").write_text("import near")
+    (tmp_path / "near.py").touch()
+    ran = [str(tmp_path / "train.py"), str(package / "net.py")]
+    assert with_imported(ran) == (*ran, str(tmp_path / "near.py"))
+    assert with_imported(ran[1:]) == (ran[1], str(package / "inner.py"))

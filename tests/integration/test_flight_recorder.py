@@ -1,0 +1,637 @@
+"""Long recordings: the last steps in memory, everything on disk, and what may go wrong with it."""
+
+import errno
+import gc
+import linecache
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from small_net import Net
+
+import autogradviz
+from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
+from autogradviz.event_log import streaming_writer
+from autogradviz.events import (
+    BackwardStarted,
+    NodeSeen,
+    OpCalled,
+    RecorderFailed,
+    RecorderLimited,
+    RecordingStarted,
+    StepEnded,
+    TensorSeen,
+)
+
+
+def train(steps, *, fail_at=None):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(steps):
+        loss = model(torch.randn(3, 4, requires_grad=True)).square().mean()
+        if step == fail_at:
+            hidden = loss.exp()
+            loss = hidden + 0
+            hidden.add_(1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield model
+
+
+def run(steps, **options):
+    *_, model = train(steps, **options)
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def steps_in(trace):
+    return [event.step for event in trace.log.of(StepEnded)]
+
+
+# --- steps ---------------------------------------------------------------------------------
+
+
+def test_an_optimizer_ends_a_step():
+    with autogradviz.record() as trace:
+        run(3)
+    assert steps_in(trace) == [0, 1, 2]
+    ends = [event.end_seq for event in trace.log.of(StepEnded)]
+    names = [op.op for op in trace.log.of(OpCalled) if op.seq < ends[0]]
+    assert names[-1].startswith("aten._foreach_add_") or names[-1] == "aten.add_.Tensor"
+
+
+def test_without_an_optimizer_a_backward_ends_a_step():
+    x = torch.ones(2, requires_grad=True)
+    with autogradviz.record() as trace:
+        for _ in range(3):
+            x.exp().sum().backward()
+    first, second = trace.log.of(StepEnded)
+    ops = [op.op for op in trace.log.of(OpCalled) if first.end_seq <= op.seq < second.end_seq]
+    assert ops[0] == "aten.exp.default"
+    assert ops.count("aten.exp.default") == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"ops": False}, {"values": True}], ids=str)
+def test_gradients_accumulated_before_an_optimizer_steps_are_of_its_step(options):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with autogradviz.record(**options) as trace:
+        for turn in range(8):
+            model(torch.ones(2, 3)).sum().backward()
+            if turn % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+    backwards = [event.seq for event in trace.log.of(BackwardStarted)]
+    ends = [event.end_seq for event in trace.log.of(StepEnded)]
+    assert [sum(seq < end for seq in backwards) for end in ends] == [4, 8]
+
+
+@pytest.mark.parametrize("cleared", ["none", "zeroed", "nobody's"])
+def test_gradients_that_wait_for_no_optimizer_end_a_step_each(cleared):
+    model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD((other if cleared == "nobody's" else model).parameters())
+    with autogradviz.record() as trace:
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            if cleared != "nobody's":
+                optimizer.zero_grad(set_to_none=cleared == "none")
+    assert steps_in(trace) == [0, 1]  # the last one is told of when the next begins
+
+
+def test_optimizers_one_after_the_other_end_one_step():
+    a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    both = [torch.optim.SGD([p], lr=0.1) for p in (a, b)]
+    with autogradviz.record() as trace:
+        for _ in range(2):
+            (a * b).sum().backward()
+            for optimizer in both:
+                optimizer.step()
+    assert steps_in(trace) == [0, 1]
+
+
+def test_optimizers_that_step_in_hooks_end_a_step_with_the_backward():
+    a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    for p in (a, b):
+        optimizer = torch.optim.SGD([p], lr=0.1)
+        p.register_post_accumulate_grad_hook(lambda _, optimizer=optimizer: optimizer.step())
+    with autogradviz.record() as trace:
+        for _ in range(2):
+            (a * b).sum().backward()
+    assert steps_in(trace) == [0, 1]
+
+
+# --- the last steps ------------------------------------------------------------------------
+
+
+def test_only_the_last_steps_are_kept_and_results_are_the_same():
+    plain = run(12)
+    with autogradviz.record(keep_steps=2) as trace:
+        seen = run(12)
+    assert all(map(torch.equal, plain, seen))
+    assert steps_in(trace) == [10, 11]
+    assert trace.log.problem is None
+    assert len(trace.log.of(RecordingStarted)) == 1
+    (limit,) = trace.log.of(RecorderLimited)
+    assert limit.message.startswith("only the last steps were kept: ")
+    assert trace.diagnose() == []
+
+
+def test_what_is_kept_reads_like_a_recording_of_those_steps_alone():
+    with autogradviz.record(keep_steps=2) as trace:
+        list(train(30))
+    steps = train(30)
+    for _ in range(28):
+        next(steps)
+    with autogradviz.record() as expected:
+        list(steps)
+    names = [[op.name for op in each.model.ops] for each in (trace, expected)]
+    assert names[0].pop(0) == "_record_function_exit"  # of the optimizer's step before
+    assert names[0] == names[1]
+    made = [
+        sorted(n.name for n in each.model.graph.nodes.values() if n.sequence_nr)
+        for each in (trace, expected)
+    ]
+    assert made[0] == made[1]
+    known = set(trace.model.graph.nodes)
+    assert {i for node in trace.log.of(NodeSeen) for i in node.next_node_ids} <= known
+    assert len(trace.model.regions) == len(expected.model.regions) == 2
+    shapes = [
+        [op.outputs[0].shape for op in each.model.ops if op.outputs] for each in (trace, expected)
+    ]
+    assert shapes[0] == shapes[1]
+    assert {op.location.function for op in trace.model.ops if op.location} >= {"Net._part"}
+    assert "Net.inner" in {op.module for op in trace.model.ops}
+
+
+def test_an_error_is_explained_and_the_last_steps_are_written(tmp_path):
+    path = tmp_path / "crash.agv"
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
+        with autogradviz.record(keep_steps=2, path=path):
+            run(9, fail_at=7)
+    assert "hidden.add_(1)" in caught.value.__notes__[0]
+    trace = autogradviz.load(path)
+    assert steps_in(trace) == [5, 6]
+    assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
+
+
+def test_what_ends_well_is_not_written(tmp_path):
+    with autogradviz.record(keep_steps=2, path=tmp_path / "x.agv"):
+        run(3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_snapshot_is_what_is_held_now(tmp_path):
+    with autogradviz.record(keep_steps=1) as trace:
+        steps = train(5)
+        for _ in range(3):
+            next(steps)
+        held = trace.snapshot(tmp_path / "x.agv")
+        list(steps)
+    assert steps_in(held) == [2]
+    assert steps_in(trace) == [4]
+    assert autogradviz.load(tmp_path / "x.agv") == held
+    assert held.log.problem is None
+    with pytest.raises(RecordingStateError, match="nothing is being recorded"):
+        trace.snapshot()
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "3"])
+def test_keep_steps_is_a_whole_number_from_1(steps):
+    with pytest.raises(ValueError, match="keep_steps is a whole number from 1"):
+        autogradviz.record(keep_steps=steps)
+
+
+def table_sizes(recorder):
+    """Return how much every table of a recorder holds, by its name."""
+    sizes = {}
+    tables = {**vars(recorder), "log": None, "gate": None}
+    for name, table in tables.items():
+        if hasattr(table, "__dict__") and type(table).__module__.startswith("autogradviz.recorder"):
+            for field, value in vars(table).items():
+                if isinstance(value, (dict, list, set, frozenset)) or hasattr(value, "data"):
+                    # some stand in for long arrays, and say that they are as long
+                    held = dict.__len__(value) if isinstance(value, dict) else len(value)
+                    sizes[f"{name}.{field}"] = held
+    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.log._recent.items()})
+    return sizes
+
+
+def restless(step, kept):
+    """One step that makes everything anew: modules, hooks, functions, storages, graphs."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    namespace = {}
+    exec(f"def work(model, x):\n    return model(x).exp() + {step}", namespace)
+    x = torch.randn(3, 4, requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 2)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        loss = namespace["work"](model, x + kept[step % 900 : step % 900 + 3]).sum()
+        unused = x.exp()  # noqa: F841 - a graph that nobody runs
+    loss.backward()
+    optimizer.step()
+
+
+def test_nothing_grows_however_long_the_recording_is(monkeypatch):
+    for name, limit in (
+        ("ids.stacks.MAX_STACKS", 400),
+        ("ids.tensors.MAX_WINDOWS", 60),
+        ("engine.hooks.MAX_HOOKS", 50),
+        ("saved_tensors.registry.MAX_CUSTOM", 50),
+        ("retention.flight_recorder._SLACK", 64),
+    ):
+        monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
+    kept = torch.randn(1000, 4)
+    sizes = []
+    with autogradviz.record(keep_steps=2) as trace:
+        recorder = trace._held.__self__
+        for step in range(600):
+            restless(step, kept)
+            if step in {99, 599}:
+                gc.collect()
+                sizes.append(table_sizes(recorder))
+    grown = {
+        name: (before, sizes[1][name])
+        for name, before in sizes[0].items()
+        if sizes[1][name] > 1.5 * before + 250
+    }
+    assert grown == {}
+    assert sizes[1]["TensorSeen"] < 3_000
+    assert [str(n.message) for n in trace.log.of(RecorderFailed)] == []
+    assert trace.diagnose() == []
+
+
+def test_nothing_is_kept_alive(tmp_path):
+    with autogradviz.record(keep_steps=1):
+        tensor = torch.ones(3, requires_grad=True)
+        alive = weakref.ref(tensor)
+        tensor.exp().sum().backward()
+        del tensor
+        gc.collect()
+        assert alive() is None
+
+
+def test_a_graph_older_than_what_is_kept_is_told_of_anew():
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    with autogradviz.record(keep_steps=1) as trace:
+        for _ in range(6):
+            y.sum().backward(retain_graph=True)
+    graph = trace.model.graph
+    assert [n.name for n in graph.nodes.values()].count("ExpBackward0") == 1
+    assert {(edge.source, edge.target) for edge in graph.edges} <= {
+        (event.node_id, i) for event in trace.log.of(NodeSeen) for i in event.next_node_ids
+    }
+    assert len(graph.edges) == len({(e.source, e.target, e.output) for e in graph.edges})
+
+
+def test_an_endless_step_is_bounded_too(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_HELD", 2_000)
+    with autogradviz.record(keep_steps=1) as trace:
+        x = torch.ones(2)
+        for _ in range(5_000):
+            x = x + 1
+    assert len(trace.log.of(OpCalled)) < 2_600
+    assert "older events are gone" in trace.log.of(RecorderLimited)[0].message
+
+
+def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_BESIDE_FILE", 2_000)
+    with autogradviz.record(path=tmp_path / "run.agv") as trace:
+        recorder = trace._held.__self__
+        x = torch.ones(2)
+        for _ in range(5_000):
+            x = x + 1
+        held = len(recorder.log)
+    assert held < 2_600
+    assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.add.Tensor"]) == 5_000
+    assert trace.log.problem is None
+
+
+# --- on disk -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.SMALL_BATCH", 1)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 300)
+
+
+def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
+    plain = run(8)
+    with autogradviz.record(path=tmp_path / "run.agv") as trace:
+        recorder = trace._held.__self__
+        seen = run(8)
+        in_memory = len(recorder.log)
+    assert all(map(torch.equal, plain, seen))
+    assert steps_in(trace) == list(range(8))
+    assert trace.log.problem is None
+    assert in_memory < 0.7 * len(trace.log)
+    assert autogradviz.load(tmp_path / "run.agv") == trace
+    with autogradviz.record() as expected:
+        run(8)
+    assert [op.name for op in trace.model.ops] == [op.name for op in expected.model.ops]
+    assert len(trace.model.graph.nodes) == len(expected.model.graph.nodes)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.agv"]
+
+
+def test_a_file_is_readable_while_it_is_written(tmp_path, small_batches):
+    seen = []
+    with autogradviz.record(path=tmp_path / "run.agv"):
+        for _ in train(4):
+            torn = autogradviz.load(tmp_path / "run.agv")
+            seen.append(steps_in(torn))
+            assert torn.log.problem.startswith("the recording has no end: it stops after ")
+    assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            run(9, fail_at=7)
+    assert "hidden.add_(1)" in caught.value.__notes__[0]
+    assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
+
+
+def test_another_file_is_never_written_over(tmp_path):
+    path = tmp_path / "run.agv"
+    path.write_text("precious")
+    with pytest.raises(FileExistsAlreadyError, match="exists already"):
+        with autogradviz.record(path=path):
+            raise AssertionError
+    assert path.read_text() == "precious"
+    with autogradviz.record() as trace:  # nothing was left open
+        pass
+    with pytest.raises(FileExistsAlreadyError, match="is not a trace"):
+        trace.save(path)
+    assert path.read_text() == "precious"
+
+
+def test_a_trace_of_another_process_is_never_written_over(tmp_path):
+    path = tmp_path / "crash.agv"
+    with autogradviz.record() as other:
+        run(2)
+    already = pytest.warns(AutogradvizWarning, match="crash.agv exists already")
+    with already, autogradviz.record(keep_steps=2, path=path):
+        run(4)
+        other.save(path)
+        for _ in train(2):
+            torch.full((1,), math.nan, requires_grad=True).sum().backward()
+    assert autogradviz.load(path) == other
+    path.unlink()
+    with pytest.raises(RuntimeError), already, autogradviz.record(keep_steps=2, path=path) as trace:
+        other.save(path)
+        run(9, fail_at=7)
+    assert autogradviz.load(path) == other
+    assert trace.diagnose()
+
+
+def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "run.agv"
+    first = []
+
+    def link(*names):
+        monkeypatch.undo()
+        first.append(streaming_writer.Stream(path))  # another process, just before
+        os.link(*names)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(FileExistsAlreadyError):
+        streaming_writer.Stream(path)
+    first[0].close()
+    assert autogradviz.load(path).log.problem.startswith("the recording has no end")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_streamed_file_is_never_seen_empty(tmp_path, monkeypatch):
+    seen = []
+    put = streaming_writer.Stream._put
+    monkeypatch.setattr(
+        streaming_writer.Stream,
+        "_put",
+        lambda self, content: (seen.append(self.path.stat().st_size), put(self, content)),
+    )
+    streaming_writer.Stream(tmp_path / "run.agv").close()
+    assert seen[0] > 0
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_without_links_files_are_begun_too(tmp_path, monkeypatch, there):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for path, options in ((tmp_path / "a.agv", {}), (tmp_path / "b.agv", {"keep_steps": 2})):
+        if there:
+            path.touch()
+        with pytest.raises(RuntimeError), autogradviz.record(path=path, **options):
+            run(9, fail_at=7)
+        assert autogradviz.load(path).log.problem is None
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+class _FullDisk:
+    """A file on a disk that is full from some batch on; half of that batch still fits."""
+
+    def __init__(self, file, room):
+        self._file = file
+        self._room = room
+
+    def write(self, content):
+        if len(content) > self._room:
+            if self._room < 100:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            content = content[: self._room]
+        self._room -= len(content)
+        return self._file.write(content)
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+def check_that_training_went_on(trace_of, path=None):
+    plain = run(8)
+    with pytest.warns(AutogradvizWarning, match="could not record everything .file: ") as warned:
+        trace, seen = trace_of()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert "record(path=" in linecache.getline(__file__, warned[0].lineno)
+    assert all(map(torch.equal, plain, seen))
+    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
+    assert steps_in(trace)[-1] == 7
+    assert trace.log.problem is None
+    return trace
+
+
+def test_a_full_disk_leaves_training_alone(tmp_path, small_batches, monkeypatch):
+    def open_full(self, path):
+        original(self, path)
+        self.file = _FullDisk(self.file, 60_000)
+
+    original = streaming_writer.Stream.__init__
+    monkeypatch.setattr(streaming_writer.Stream, "__init__", open_full)
+
+    def record():
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            return trace, run(8)
+
+    trace = check_that_training_went_on(record)
+    assert "No space left on device" in trace.log.of(RecorderFailed)[0].message
+    assert steps_in(trace)[0] > 0
+    torn = autogradviz.load(tmp_path / "run.agv")
+    assert torn.log.problem.startswith("the recording has no end")
+    assert steps_in(torn)[0] == 0
+
+
+def test_a_folder_that_may_not_be_written_to_leaves_training_alone(tmp_path):
+    def record():
+        with autogradviz.record(path=tmp_path / "absent" / "run.agv") as trace:
+            return trace, run(8)
+
+    check_that_training_went_on(record)
+
+
+def test_a_read_only_file_system_leaves_training_alone(tmp_path, monkeypatch):
+    """Modes do not stop root, a mount does: opening for writing fails with EROFS."""
+
+    def refuse(self, mode="r", *args, **kwargs):
+        if "w" in mode or "x" in mode:
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+        return opened(self, mode, *args, **kwargs)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", refuse)
+
+    def record():
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            return trace, run(8)
+
+    trace = check_that_training_went_on(record)
+    assert "Read-only file system" in trace.log.of(RecorderFailed)[0].message
+    assert list(tmp_path.iterdir()) == []
+    with pytest.warns(AutogradvizWarning, match="Read-only"), pytest.raises(RuntimeError):
+        with autogradviz.record(keep_steps=2, path=tmp_path / "crash.agv"):
+            run(9, fail_at=7)
+
+
+def test_a_file_system_that_becomes_read_only_leaves_training_alone(
+    tmp_path, small_batches, monkeypatch
+):
+    """As after an error of the disk: the kernel remounts it, and every write fails."""
+
+    class Remounted:
+        def __init__(self, file):
+            self._file = file
+            self._writes = 0
+
+        def write(self, content):
+            self._writes += 1
+            if self._writes > 4:
+                raise OSError(errno.EROFS, "Read-only file system")
+            return self._file.write(content)
+
+        def truncate(self, size):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+    def open_once(self, path):
+        original(self, path)
+        self.file = Remounted(self.file)
+
+    original = streaming_writer.Stream.__init__
+    monkeypatch.setattr(streaming_writer.Stream, "__init__", open_once)
+
+    def record():
+        with autogradviz.record(path=tmp_path / "run.agv") as trace:
+            return trace, run(8)
+
+    check_that_training_went_on(record)
+    torn = autogradviz.load(tmp_path / "run.agv")
+    assert steps_in(torn)[0] == 0
+    assert torn.log.problem.startswith("the recording has no end")
+
+
+def trained_while(path, harm):
+    """Record a training to a file that somebody harms in the middle."""
+    with autogradviz.record(path=path) as trace:
+        steps = train(8)
+        for _ in range(4):
+            next(steps)
+        harm()
+        *_, model = steps
+        return trace, [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, patched):
+    path = tmp_path / "run.agv"
+
+    def take_away():
+        path.unlink()
+        if patched:
+            path.write_text("somebody else's")
+
+    check_that_training_went_on(lambda: trained_while(path, take_away))
+    assert patched == path.exists()
+    assert not patched or path.read_text() == "somebody else's"
+
+
+def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_batches):
+    path = tmp_path / "run.agv"
+
+    trace = check_that_training_went_on(lambda: trained_while(path, lambda: os.truncate(path, 0)))
+    assert "cut it off" in trace.log.of(RecorderFailed)[0].message
+    assert path.stat().st_size == 0
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+import autogradviz
+from autogradviz.recorder.retention import flight_recorder
+flight_recorder.SMALL_BATCH = 200
+from test_flight_recorder import train
+with autogradviz.record(path=sys.argv[2]) as trace:
+    recorder = trace._held.__self__
+    for _ in train(100_000):
+        keeper = recorder.keeper
+        print(keeper.dropped + keeper._written.total(), flush=True)
+"""
+
+
+def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
+    rng = random.Random(0)
+    for attempt in range(20):
+        path = tmp_path / f"{attempt}.agv"
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, os.path.dirname(__file__), str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        said = [child.stdout.readline() for _ in range(rng.randrange(1, 60))]
+        for _ in range(rng.randrange(5_000)):
+            pass
+        child.send_signal(signal.SIGKILL)
+        said += child.communicate()[0].splitlines(keepends=True)
+        last = next(line for line in reversed(said) if line.endswith("\n"))
+        written = int(last)
+        trace = autogradviz.load(path)
+        assert len(trace.log) >= written > 0
+        assert steps_in(trace) == list(range(len(steps_in(trace))))
+        assert "stops after" in trace.log.problem or "cut off" in trace.log.problem
+        assert {node.node_id for node in trace.log.of(NodeSeen)} <= set(trace.model.graph.nodes)
+        known = {event.tensor_id for event in trace.log.of(TensorSeen)}
+        assert {i for op in trace.log.of(OpCalled) for i in op.inputs} <= known

@@ -1,0 +1,460 @@
+"""Why a loss has no graph, a parameter no gradient, or a gradient no number."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.events import ModeChanged, NormRead, NotFiniteSeen, RequiresGradChanged
+
+
+def recorded(work, model=None, **options):
+    """Return the trace of a program, whatever becomes of it."""
+    torch.manual_seed(0)
+    try:
+        with autogradviz.record(model, **options) as trace:
+            work()
+    except RuntimeError:
+        pass
+    return trace
+
+
+def first(work, model=None, **options):
+    finding = recorded(work, model, **options).diagnose()[0]
+    return finding.slug, finding.culprit and finding.culprit.text, finding.confidence
+
+
+NET = nn.Linear(3, 3)
+X = torch.rand(2, 3)
+
+
+@torch.no_grad()
+def decorated(x):
+    return NET(x)
+
+
+def lost_in_a_block():
+    with torch.inference_mode():
+        h = NET(X)
+    h.sum().backward()
+
+
+def lost_in_a_decorator():
+    decorated(X).sum().backward()
+
+
+def lost_by_a_call():
+    torch.set_grad_enabled(False)
+    h = NET(X)
+    torch.set_grad_enabled(True)
+    h.sum().backward()
+
+
+def lost_by_detach():
+    h = NET(X).detach()
+    h.sum().backward()
+
+
+def lost_by_data():
+    h = NET(X).data
+    h.sum().backward()
+
+
+def lost_by_argmax():
+    best = NET(X).argmax(1)
+    best.float().mean().backward()
+
+
+def lost_by_item():
+    total = NET(X).sum().item()
+    torch.tensor(total).backward()
+
+
+def lost_by_comparing():
+    hits = NET(X) > 0
+    hits.float().mean().backward()
+
+
+LOST = {
+    lost_in_a_block: "with torch.inference_mode():",
+    lost_in_a_decorator: "@torch.no_grad()",
+    lost_by_a_call: "torch.set_grad_enabled(False)",
+    lost_by_detach: "h = NET(X).detach()",
+    lost_by_data: "h = NET(X).data",
+    lost_by_argmax: "best = NET(X).argmax(1)",
+    lost_by_item: "total = NET(X).sum().item()",
+    lost_by_comparing: "hits = NET(X) > 0",
+}
+
+
+@pytest.mark.parametrize("work", LOST)
+def test_the_line_that_lost_the_graph_is_named(work):
+    assert first(work, NET) == ("graph-lost", LOST[work], "certain")
+
+
+def test_tensors_made_anew_are_named_but_not_for_certain():
+    def work():
+        parts = [NET(X).sum(), NET(X).mean()]
+        torch.tensor(parts).sum().backward()
+
+    assert first(work, NET) == ("graph-lost", "torch.tensor(parts).sum().backward()", "likely")
+
+
+def test_two_ways_that_ended_are_both_told():
+    def work():
+        a = NET(X).detach()
+        with torch.no_grad():
+            b = NET(X)
+        (a * b).sum().backward()
+
+    (finding,) = recorded(work, NET).diagnose()
+    assert finding.confidence == "likely"
+    assert "a = NET(X).detach()" in finding.explanation
+    assert "with torch.no_grad():" in finding.explanation
+
+
+def test_freezing_everything_is_named():
+    net = nn.Linear(3, 3)
+
+    def work():
+        net.requires_grad_(False)
+        net(X).sum().backward()
+
+    assert first(work, net) == ("graph-lost", "net.requires_grad_(False)", "likely")
+
+
+class Halves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.cut = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.used(x) + self.end(x)
+
+
+class Detached(Halves):
+    def end(self, x):
+        return self.cut(x).detach()
+
+
+class Switched(Halves):
+    def end(self, x):
+        with torch.no_grad():
+            return self.cut(x)
+
+
+class Beside(Halves):
+    def end(self, x):
+        self.kept = self.cut(x)
+        return 0
+
+
+class Unused(Halves):
+    def end(self, x):
+        return 0
+
+
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return None
+
+
+class NoneGiven(Halves):
+    def end(self, x):
+        return NoGradient.apply(self.cut.weight).sum() + NoGradient.apply(self.cut.bias).sum()
+
+
+MISSING = {
+    Detached: "return self.cut(x).detach()",
+    Switched: "with torch.no_grad():",
+    Beside: "self.kept = self.cut(x)",
+    Unused: None,
+    NoneGiven: "return None",
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_parameter_without_a_gradient_is_told_with_where_its_way_ends(kind):
+    net = kind()
+    (finding,) = recorded(lambda: net(X).sum().backward(), net).diagnose()
+    assert (finding.slug, finding.confidence) == ("gradient-missing", "hint")
+    assert finding.title.startswith("2 parameters got no gradient: ")
+    assert (finding.culprit and finding.culprit.text) == MISSING[kind]
+    assert "cut.weight, cut.bias" in finding.explanation
+
+
+def test_what_is_frozen_or_asked_for_alone_is_not_missing():
+    net = Unused()
+    net.cut.requires_grad_(False)
+    assert recorded(lambda: net(X).sum().backward(), net).diagnose() == []
+    net = Unused()
+    chosen = list(net.used.parameters())
+    assert recorded(lambda: net(X).sum().backward(inputs=chosen), net).diagnose() == []
+
+
+def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.engine.graph_walk.SAFE_DEPTH", 20)
+    net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
+    trace = recorded(lambda: net(X).sum().backward(), net)
+    assert "the graph is deeper than 20 nodes" in trace.model.notices[0].message
+    assert "gradient-missing" not in {finding.slug for finding in trace.diagnose()}
+
+
+def test_a_detached_value_that_is_only_logged_is_not_told():
+    def work():
+        h = NET(X)
+        str(h.detach().mean())
+        h.sum().backward()
+
+    assert recorded(work, NET).diagnose() == []
+
+
+# --- NaN and infinity ---------------------------------------------------------------------------
+
+
+def log_of_zero(x):
+    h = torch.log(x - x)
+    return h.sum()
+
+
+def slope_of_sqrt(x):
+    h = torch.sqrt(x - x)
+    return (h * 0).sum()
+
+
+def masked_whole(x):
+    masked = x.masked_fill(torch.ones(2, 3, dtype=torch.bool), float("-inf"))
+    h = masked.softmax(-1)
+    return h.sum()
+
+
+NOT_FINITE = {
+    log_of_zero: ("h = torch.log(x - x)", "certain"),
+    slope_of_sqrt: ("h = torch.sqrt(x - x)", "likely"),
+    masked_whole: ("h = masked.softmax(-1)", "certain"),
+}
+
+
+@pytest.mark.parametrize("work", NOT_FINITE)
+def test_the_first_operator_that_gave_no_number_is_named(work):
+    leaf = torch.rand(2, 3, requires_grad=True)
+    found = first(lambda: work(leaf).backward(), values=True)
+    assert found == ("not-finite", *NOT_FINITE[work])
+
+
+@pytest.mark.parametrize("work", NOT_FINITE)
+def test_without_values_it_is_told_and_the_line_is_not(work):
+    leaf = torch.rand(2, 3, requires_grad=True)
+    assert first(lambda: work(leaf).backward()) == ("not-finite", None, "hint")
+
+
+def test_anomaly_detections_node_is_placed():
+    leaf = torch.rand(2, 3, requires_grad=True)
+
+    def work():
+        with torch.autograd.set_detect_anomaly(True):
+            slope_of_sqrt(leaf).backward()
+
+    assert first(work) == ("not-finite", "h = torch.sqrt(x - x)", "certain")
+
+
+def test_infinities_of_a_mask_are_no_finding():
+    mask = torch.tensor([[True, False, False], [False, False, True]])
+    leaf = torch.rand(2, 3, requires_grad=True)
+
+    def work():
+        leaf.masked_fill(mask, float("-inf")).softmax(-1).square().sum().backward()
+
+    trace = recorded(work, values=True)
+    assert trace.diagnose() == []
+    assert [event.infinity_count for event in trace.log.of(NotFiniteSeen)] == [2]
+
+
+def test_an_overflow_of_a_scaled_loss_is_a_hint():
+    net = nn.Linear(3, 1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126)
+    optimizer = torch.optim.SGD(net.parameters())
+
+    def work():
+        scaler.scale(net(X * 100).sum() * 1e-3).backward()
+        net.weight.grad.mul_(1e30)
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert {f.confidence for f in recorded(work, net, values=True).diagnose()} <= {"hint"}
+
+
+# --- what is recorded ---------------------------------------------------------------------------
+
+
+def test_switches_are_recorded_with_the_lines_that_threw_them():
+    def work():
+        with torch.no_grad():
+            pass
+        with torch.autocast("cpu"):
+            pass
+
+    trace = recorded(work)
+    told = [(e.mode, e.before, e.after) for e in trace.log.of(ModeChanged)]
+    assert told == [
+        ("grad", "on", "off"),
+        ("grad", "off", "on"),
+        ("autocast cpu", "off", "bfloat16"),
+        ("autocast cpu", "bfloat16", "off"),
+    ]
+    lines = {trace.model.location(e.stack_id).text for e in trace.log.of(ModeChanged)}
+    assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}
+
+
+def test_what_is_off_when_the_recording_begins_is_told_without_a_line():
+    with torch.no_grad():
+        trace = recorded(lambda: None)
+    (event,) = trace.log.of(ModeChanged)
+    assert (event.mode, event.after, event.stack_id) == ("grad", "off", None)
+
+
+def test_requires_grad_is_recorded_when_called_and_when_assigned():
+    net = nn.Linear(3, 3)
+
+    def work():
+        net.weight.requires_grad_(False)
+        net.bias.requires_grad = False
+        net.weight.requires_grad_(True)
+        net(X).sum().backward()
+
+    trace = recorded(work, net)
+    names = trace.model.parameters
+    told = [(names[e.tensor_id][0], e.requires_grad, e.stack_id is not None)
+            for e in trace.log.of(RequiresGradChanged)]  # fmt: skip
+    assert told == [("weight", False, True), ("weight", True, True), ("bias", False, False)]
+
+
+def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
+    net = nn.Linear(3, 1).double()
+    loss = None
+
+    def work():
+        nonlocal loss
+        loss = net(X.double()).sum()
+        loss.backward()
+
+    trace = recorded(work, net)
+    norms = {(e.place, trace.model.parameters.get(e.tensor_id)): e.norm
+             for e in trace.log.of(NormRead)}  # fmt: skip
+    assert norms == {
+        ("root", None): pytest.approx(abs(loss.item())),
+        ("gradient", ("weight",)): pytest.approx(net.weight.grad.norm().item()),
+        ("gradient", ("bias",)): pytest.approx(net.bias.grad.norm().item()),
+    }
+
+
+def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
+    monkeypatch.setattr(
+        "autogradviz.recorder.engine.leaf_grads.MAX_BYTES", 12
+    )  # a bias of three floats
+
+    def read(**options):
+        trace = recorded(lambda: NET(X).sum().backward(), NET, **options)
+        return {trace.model.parameters.get(e.tensor_id) for e in trace.log.of(NormRead)}
+
+    assert read() == {None, ("bias",)}
+    assert read(values=True) == {None, ("bias",), ("weight",)}
+
+
+class _Gives(torch.autograd.Function):
+    """Hands the gradient on as a function makes it."""
+
+    @staticmethod
+    def forward(ctx, x, make):
+        ctx.make = make
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.make(gradient), None
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "norms"),
+    [
+        pytest.param(lambda g: g * 2, torch.bfloat16, [4.0], id="half the bytes"),
+        pytest.param(lambda g: (g * 2).t(), torch.float32, [4.0], id="not in memory's order"),
+        pytest.param(lambda g: torch.complex(g, g).conj().imag, torch.float32, [2.0], id="negated"),
+        pytest.param(lambda g: (g * 2).to_sparse(), torch.float32, [], id="sparse"),
+        pytest.param(lambda g: torch._efficientzerotensor(2, 2), torch.float32, [], id="no memory"),
+    ],
+)
+def test_gradients_of_every_make_are_read_or_left_alone(make, dtype, norms):
+    leaf = torch.ones(2, 2, dtype=dtype, requires_grad=True)
+    trace = recorded(lambda: _Gives.apply(leaf, make).sum().backward())
+    assert [e.norm for e in trace.log.of(NormRead) if e.place == "gradient"] == norms
+
+
+def test_a_gradient_whose_memory_was_given_up_is_left_alone():
+    leaf = torch.ones(3, requires_grad=True)
+
+    def work():
+        leaf.sum().backward()
+        leaf.grad.untyped_storage().resize_(4)
+
+    assert [e.place for e in recorded(work).log.of(NormRead)] == ["root"]
+
+
+def test_gradients_that_were_dropped_have_no_norm():
+    def work():
+        NET(X).sum().backward()
+        NET.zero_grad()
+
+    places = [event.place for event in recorded(work, NET).log.of(NormRead)]
+    assert places == ["root"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_large_numbers_are_not_taken_for_infinite(dtype):
+    leaf = torch.ones(4, dtype=dtype, requires_grad=True)
+
+    def work():
+        (leaf.abs() * 1e30).sum().backward()
+
+    trace = recorded(work, values=True)
+    assert trace.diagnose() == []
+    norms = [event.norm for event in trace.log.of(NormRead)]
+    assert norms == pytest.approx([4e30, 2e30])
+
+
+def test_what_a_region_left_behind_without_a_gradient_on_purpose_is_no_finding():
+    kept = []
+
+    def block(x):
+        y = NET(x)
+        kept.append(y.detach().mean())
+        kept.append(torch.rand_like(y))
+        return y.exp()
+
+    def work():
+        x = X.clone().requires_grad_()
+        y = checkpoint(block, x, use_reentrant=True)
+        (y * kept[1] + kept[0]).sum().backward()
+
+    slugs = {finding.slug for finding in recorded(work, NET).diagnose()}
+    assert slugs == {"checkpoint-effect-repeated"}  # the list itself grows twice
+
+
+def test_weights_that_an_inner_loop_computed_miss_no_gradient():
+    net = nn.Linear(3, 1)
+    weight = net.weight
+    with autogradviz.record() as trace:
+        net._parameters["weight"] = weight * 0.5
+        (gradient,) = torch.autograd.grad(
+            net(torch.rand(2, 3)).sum(), net._parameters["weight"], create_graph=True
+        )
+        net._parameters["weight"] = net._parameters["weight"] - 0.1 * gradient
+        net(torch.rand(2, 3)).sum().backward()
+    assert weight.grad is not None
+    assert trace.diagnose() == []

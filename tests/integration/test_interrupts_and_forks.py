@@ -1,0 +1,298 @@
+"""Ctrl-C, forks and threads: nothing is left installed, and the trace can be read."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from test_cleanup import seams
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.errors import AutogradvizWarning, RecordingStateError
+from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
+from autogradviz.recorder.engine.backward import BackwardTable
+from autogradviz.recorder.ids.stacks import StackTable
+from autogradviz.recorder.ids.tensors import TensorTable
+from autogradviz.recorder.modules import ModuleTable
+from autogradviz.recorder.ops.dispatch_mode import OpMode
+from autogradviz.recorder.retention.flight_recorder import FlightRecorder
+from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+from autogradviz.recorder.saved_tensors.registry import SaveTable
+
+
+def all_seams():
+    return (
+        *seams(),
+        torch.nn.Module.__setattr__,
+        len(torch_optimizer._global_optimizer_post_hooks),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_installed():
+    before = all_seams()
+    yield
+    assert all_seams() == before
+
+
+class Interrupting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, where):
+        ctx.where = where
+        if where == "forward":
+            raise KeyboardInterrupt
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.where == "backward":
+            raise KeyboardInterrupt
+        return gradient, None
+
+
+def step(where):
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def part(x):
+        return Interrupting.apply(x * weight, where).exp()
+
+    def hook(gradient):
+        if where == "hook":
+            raise KeyboardInterrupt
+        return gradient
+
+    def pack(tensor):
+        if where == "pack":
+            raise KeyboardInterrupt
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        start = torch.ones(3, requires_grad=True).sin()
+    out = checkpoint(part, start, use_reentrant=False)
+    out.register_hook(hook)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "hook", "pack"])
+@pytest.mark.parametrize("options", [{}, {"keep_steps": 1}, {"path": "x.agv"}], ids=str)
+def test_an_interrupt_leaves_nothing_and_a_readable_trace(where, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt), autogradviz.record(**options) as trace:
+        step(where)
+    assert trace.log.problem is None
+    assert trace.log.of(ErrorRaised)[0].type_name == "KeyboardInterrupt"
+    assert "aten.ones.default" in {op.op for op in trace.log.of(OpCalled)}
+    assert trace.diagnose() is not None
+    if "path" in options:
+        assert autogradviz.load("x.agv") == trace
+
+
+HAMMERED = """
+import random, signal, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import torch
+torch.set_num_threads(1)
+import autogradviz
+from test_interrupts_and_forks import all_seams, step
+step(None)
+with autogradviz.record(): step(None)
+before = all_seams()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+rng = random.Random(int(sys.argv[2]))
+interrupted = 0
+for attempt in range(25):
+    timer = threading.Timer(rng.random() * 0.03, signal.raise_signal, [signal.SIGINT])
+    trace = None
+    try:
+        with autogradviz.record() as trace:
+            timer.start()
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                step(None)
+    except KeyboardInterrupt:
+        interrupted += 1
+    timer.join()
+    assert all_seams() == before, (attempt, [a for a, b in zip(all_seams(), before) if a is not b])
+    assert trace.log.problem is None, trace.log.problem
+    trace.model.graph
+print(interrupted)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_interrupts_at_any_moment_leave_nothing(seed):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HAMMERED, os.path.dirname(__file__), str(seed)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) >= 20  # Python drops one that comes in somebody's __del__
+
+
+def child_says(work):
+    """Run some work in a forked child; return what it gives as text."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, str(work()).encode())
+        except BaseException as error:
+            os.write(write, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_not_recorded_and_says_so(tmp_path):
+    plain = all_seams()
+    with autogradviz.record(path=tmp_path / "x.agv") as trace:
+        torch.ones(2, requires_grad=True).exp().sum().backward()
+        assert child_says(lambda: all_seams() == plain) == "True"
+        assert "this process was forked while recording" in child_says(trace.snapshot)
+        gradient = torch.ones(2, requires_grad=True)
+
+        def train():
+            gradient.exp().sum().backward()
+            with autogradviz.record() as own:  # the child may record for itself
+                gradient.exp()
+            return own.log.of(OpCalled)[0].op
+
+        assert child_says(train) == "aten.exp.default"
+    assert [op.op for op in trace.log.of(OpCalled)][-1].startswith("aten.")
+    assert trace.log.problem is None
+    assert autogradviz.load(tmp_path / "x.agv").log == trace.log
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_that_leaves_the_block_leaves_quietly():
+    read, write = os.pipe()
+    with autogradviz.record() as trace:
+        child = os.fork()
+    if child == 0:
+        try:
+            trace.diagnose()
+        except RecordingStateError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read().startswith("this process was forked while recording")
+    os.waitpid(child, 0)
+    assert trace.log.problem is None
+
+
+@pytest.mark.parametrize("options", [{}, {"keep_steps": 2}, {"path": "x.agv"}], ids=str)
+def test_many_threads_train_at_once(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.SMALL_BATCH", 1)
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 97)
+    gradients = {}
+
+    def train(number):
+        weight = torch.nn.Parameter(torch.full((3,), 1.0 + number))
+        optimizer = torch.optim.SGD([weight], lr=0.001)
+        for _ in range(20):
+            (weight * weight).sin().sum().backward()
+            optimizer.step()
+            gradients.setdefault(number, []).append(weight.grad.tolist())
+            optimizer.zero_grad()
+
+    for number in range(4):
+        train(number)
+    plain, gradients = gradients, {}
+    with autogradviz.record(**options) as trace:
+        threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert gradients == plain
+    assert trace.log.problem is None
+    seqs = [event.seq for event in trace.log]
+    assert seqs == sorted(set(seqs))
+    assert (
+        len({event.thread for event in trace.log.of(NodeStarted)}) == 4 or "keep_steps" in options
+    )
+    assert trace.model.graph.nodes
+
+
+def test_the_warning_of_a_failed_file_comes_once(tmp_path):
+    with pytest.warns(AutogradvizWarning) as warned:
+        with autogradviz.record(path=tmp_path / "absent" / "x.agv"):
+            pass
+    assert len(warned) == 1
+
+
+class TooLate(Exception):
+    """What a handler of the program's own raises, after a time limit for instance."""
+
+
+@pytest.fixture
+def raise_signal():
+    """A signal whose handler raises, once."""
+    waiting = [True]
+
+    def raise_it():
+        if waiting and threading.current_thread() is threading.main_thread():
+            waiting.pop()
+            signal.raise_signal(signal.SIGUSR1)
+
+    class Limit:
+        def over(self, *_):
+            raise TooLate
+
+    before = signal.signal(signal.SIGUSR1, functools.partial(Limit().over))
+    yield raise_it
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (TensorTable, "number"),
+        (StackTable, "capture"),
+        (OpMode, "_tell_writes"),
+        (BackwardTable, "begin"),
+        (BackwardTable, "_finish"),
+        (ModuleTable, "number"),
+        (SaveTable, "packing"),
+        (SlotTable, "release"),  # mostly where a node dies, and Python drops exceptions
+        (FlightRecorder, "write"),
+    ],
+    ids=lambda part: f"{part[0].__name__}.{part[1]}",
+)
+def test_what_a_signals_handler_raises_is_the_programs_own(
+    part, raise_signal, monkeypatch, tmp_path
+):
+    original = getattr(*part)
+
+    def interrupted(*args, **kwargs):
+        raise_signal()
+        return original(*args, **kwargs)
+
+    net = torch.nn.Linear(3, 3)
+    with pytest.raises(TooLate), autogradviz.record(path=tmp_path / "x.agv") as trace:
+        monkeypatch.setattr(*part, interrupted)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            step(None)
+            net(torch.ones(1, 3)).sum()  # its graph dies unused
+            torch.ones(3).add_(1)
+    assert trace.log.problem is None
+    assert trace.log.of(RecorderFailed) == ()

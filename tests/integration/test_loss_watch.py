@@ -1,0 +1,156 @@
+"""A flight recording whose loss is no longer finite: the last steps are written at once."""
+
+import math
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import autogradviz
+from autogradviz.errors import AutogradvizWarning
+from autogradviz.events import NormRead, OpCalled, RecorderFailed, StepEnded
+from autogradviz.recorder.retention import loss_watch
+
+
+def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
+    """Train; the losses of some steps are made not finite, and the weights stay what they were."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(steps):
+        loss = model(torch.randn(3, 4)).square().mean()
+        if step in bad:
+            loss = loss * value
+        optimizer.zero_grad()
+        loss.backward()
+        if step in bad:
+            optimizer.zero_grad()
+        if with_optimizer:
+            optimizer.step()
+        yield [p.detach().clone() for p in model.parameters()]
+
+
+def record(path, *args, keep_steps=2, **kwargs):
+    """Return the trace, what training gave, what was warned of, and which steps wrote the file."""
+    wrote = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with autogradviz.record(keep_steps=keep_steps, path=path) as trace:
+            seen = []
+            for step, weights in enumerate(train(*args, **kwargs)):
+                seen.append(weights)
+                if path.exists() and not wrote:
+                    wrote.append(step)
+    return trace, seen[-1], [str(each.message) for each in warned], wrote
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_the_first_loss_that_is_not_finite_has_the_last_steps_written(tmp_path, value):
+    path = tmp_path / "nan.agv"
+    *_, plain = train(12, bad={7, 9}, value=value)
+    trace, seen, warned, wrote = record(path, 12, bad={7, 9}, value=value)
+    assert all(map(torch.equal, plain, seen))
+    assert wrote == [7]
+    assert warned == [f"the loss of step 7 is not finite; the last steps are in {path}"]
+    written = autogradviz.load(path)
+    assert written.log.problem is None
+    assert [event.step for event in written.log.of(StepEnded)] == [6, 7]
+    (finding,) = written.diagnose()
+    assert finding.slug == "not-finite"
+    assert [event.step for event in trace.log.of(StepEnded)] == [10, 11]
+
+
+def test_the_ops_that_read_losses_are_not_recorded(tmp_path):
+    counts = []
+    for options in ({}, {"path": tmp_path / "nan.agv"}):
+        with autogradviz.record(keep_steps=20, **options) as trace:
+            list(train(12))
+        counts.append([op.op for op in trace.log.of(OpCalled)])
+    assert counts[0] == counts[1]
+
+
+def test_finite_losses_write_nothing_and_are_told_once(tmp_path):
+    trace, _, warned, _ = record(tmp_path / "nan.agv", 12, keep_steps=20)
+    assert (warned, list(tmp_path.iterdir())) == ([], [])
+    told = [(event.backward_id, event.place) for event in trace.log.of(NormRead)]
+    assert len(told) == len(set(told))
+    assert len([place for _, place in told if place == "root"]) == 12
+
+
+def test_a_last_loss_is_seen_too_where_no_optimizer_ends_its_step(tmp_path):
+    path = tmp_path / "nan.agv"
+    _, _, warned, _ = record(path, 5, bad={4}, with_optimizer=False)
+    assert warned == [f"a loss is not finite; the last steps are in {path}"]
+    assert [finding.slug for finding in autogradviz.load(path).diagnose()] == ["not-finite"]
+
+
+@pytest.mark.parametrize("with_optimizer", [True, False])
+def test_the_warning_names_the_users_own_line(tmp_path, with_optimizer):
+    x = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([x])
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with autogradviz.record(keep_steps=2, path=tmp_path / "nan.agv"):
+            (x * math.nan).sum().backward()
+            if with_optimizer:
+                optimizer.step()
+    (warning,) = warned
+    assert warning.filename == __file__
+    line = Path(__file__).read_text().splitlines()[warning.lineno - 1].strip()
+    assert line.startswith("optimizer.step()" if with_optimizer else "with autogradviz.record(")
+
+
+def test_what_was_written_first_stays_when_an_exception_follows(tmp_path):
+    path = tmp_path / "nan.agv"
+
+    def fly():
+        with autogradviz.record(keep_steps=2, path=path):
+            for step, _ in enumerate(train(20, bad={3})):
+                if step == 15:
+                    raise ZeroDivisionError
+
+    with pytest.warns(AutogradvizWarning, match="step 3"), pytest.raises(ZeroDivisionError):
+        fly()
+    written = autogradviz.load(path)
+    assert [event.step for event in written.log.of(StepEnded)] == [2, 3]
+    assert written.model.error is None
+
+
+def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path):
+    *_, plain = train(9, bad={3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with autogradviz.record(keep_steps=2, path=tmp_path / "nan.agv"):
+            *_, seen = train(9, bad={3})
+    assert all(map(torch.equal, plain, seen))
+    assert (tmp_path / "nan.agv").exists()
+    with pytest.warns(AutogradvizWarning, match="could not record everything .file: ") as warned:
+        with autogradviz.record(keep_steps=9, path=tmp_path / "absent" / "nan.agv") as trace:
+            *_, seen = train(9, bad={3})
+    assert len(warned) == 1
+    assert all(map(torch.equal, plain, seen))
+    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
+
+
+def test_a_loss_that_is_still_on_its_way_is_waited_for_by_nobody(tmp_path, monkeypatch):
+    """As on another device: each loss arrives when two more have been sent."""
+    sent = []
+
+    class Arrival:
+        def __init__(self):
+            self.number = len(sent)
+
+        def query(self):
+            return len(sent) >= self.number + 2
+
+    def send(loss, step):
+        sent.append(step)
+        return loss_watch.PendingLoss(step, loss, Arrival())
+
+    monkeypatch.setattr(loss_watch, "send", send)
+    path = tmp_path / "nan.agv"
+    _, _, warned, wrote = record(path, 12, bad={7}, keep_steps=4)
+    assert wrote == [9]
+    assert warned == [f"the loss of step 7 is not finite; the last steps are in {path}"]
+    assert [event.step for event in autogradviz.load(path).log.of(StepEnded)] == [6, 7, 8, 9]

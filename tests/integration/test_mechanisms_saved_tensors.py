@@ -1,0 +1,329 @@
+"""Hooks around saved tensors, versions and checkpoint's options are recorded, and drawn."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from drawing_summary import boxes, bumps, chips, leaf, marked_line, moments, same
+from torch import nn
+from torch.autograd.graph import (
+    allow_mutation_on_saved_tensors,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+import autogradviz
+from autogradviz.events import (
+    ErrorRaised,
+    HooksEntered,
+    ModeChanged,
+    MutationCloned,
+    OpCalled,
+    RecorderFailed,
+    TensorMoved,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+)
+
+line_of = partial(marked_line, __file__)
+
+
+def refuse(_):
+    raise ValueError(refuse.__name__)
+
+
+# --- saved tensors and the hooks around them ------------------------------------------------------
+
+
+def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
+    with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
+        b = leaf().exp()  # <saves>
+        loss = b.sin().sum()  # <saves too>
+        b.add_(1)  # <writes>
+        loss.backward()  # <reads>
+    (clone,) = trace.log.of(MutationCloned)
+    assert trace.model.tensors[clone.clone_id].nbytes == 12
+    assert [m.nbytes for m in trace.scene.moments if m.kind == "cloned"] == [12]
+    assert bumps(trace) == [("aten.add_.Tensor", 0, 1)]
+    assert moments(trace) == [
+        ("saved", "exp", True, line_of("saves")),
+        ("saved", "sin", True, line_of("saves too")),
+        ("cloned", "clone", True, line_of("writes")),
+        ("written", "add_", True, line_of("writes")),
+        ("unpacked", "SinBackward0", True, line_of("reads")),
+        ("released", "", True, 0),
+        ("unpacked", "ExpBackward0", True, line_of("reads")),
+        ("released", "", True, 0),
+    ]
+    (storage,) = trace.scene.storages
+    assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # whom the clone served
+    assert chips(trace) == [  # backward got what was saved: nothing is broken
+        ("result", 0, "released", "allow_mutation", 12),
+        ("self", 0, "released", "allow_mutation", 12),
+    ]
+
+
+def test_a_write_that_no_save_needs_makes_no_clone():
+    with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
+        b = leaf().exp()
+        (b * 1).add_(1)
+        b.sum().backward()
+    assert trace.log.of(MutationCloned) == ()
+    assert [moment[0] for moment in moments(trace)] == ["saved", "unpacked", "released"]
+
+
+def test_backward_outside_the_mutation_context_is_told_and_drawn():
+    with (
+        pytest.raises(AssertionError, match="allow_mutation"),
+        autogradviz.record() as trace,
+    ):
+        with allow_mutation_on_saved_tensors():
+            b = leaf().exp()
+        b.sum().backward()
+    (unpacked,) = trace.log.of(TensorUnpacked)
+    assert unpacked.failed
+    assert boxes(trace) == [("ExpBackward0", "failed", 0), ("SumBackward0", "ran", 1)]
+    assert [f.slug for f in trace.scene.findings] == ["mutation-context-left"]
+
+
+def test_what_is_moved_to_the_cpu_is_drawn_with_its_bytes():
+    with autogradviz.record() as trace:
+        with save_on_cpu():
+            b = leaf(250).exp()
+        b.sum().backward()
+    assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload"]
+    assert chips(trace) == [("result", 0, "released", "offload", 1000)]
+    assert trace.log.of(TensorMoved) == ()  # it was there already
+
+
+def test_what_is_copied_to_the_cpu_is_told_with_its_way():
+    with autogradviz.record() as trace:
+        with save_on_cpu(pin_memory=True):  # without an accelerator the copy is not pinned
+            b = leaf(250).exp()
+        b.sum().backward()
+    (moved,) = trace.log.of(TensorMoved)
+    assert (moved.device, moved.nbytes, moved.pinned) == ("cpu", 1000, torch.cuda.is_available())
+    assert "result moved to cpu: 1.0 kB" in trace.scene.nodes[0].notes[0]
+
+
+class Compressed(save_on_cpu):
+    """Packs something else than its base does."""
+
+    def __init__(self):
+        super().__init__()
+        self.pack_hook = Box
+        self.unpack_hook = Box.open
+
+
+class Box:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def open(self):
+        return self.tensor
+
+
+def test_a_subclass_of_save_on_cpu_may_pack_what_it_likes():
+    a = leaf()
+    with autogradviz.record() as trace:
+        with Compressed():
+            b = a.exp()
+        b.sum().backward()
+    assert torch.equal(a.grad, b)
+    assert trace.log.of(TensorMoved) == trace.log.of(RecorderFailed) == ()
+
+
+def test_hooks_on_one_saved_tensor_are_told_from_others():
+    with autogradviz.record() as trace:
+        b = leaf().exp()
+        c = b.sin()
+        c.grad_fn._raw_saved_self.register_hooks(same, same)
+        c.sum().backward()
+    told = {s.slot: s.packed_by for s in trace.log.of(TensorSaved)}
+    assert told == {"self": "user", "result": "pytorch"}
+    assert [(slot, who) for slot, _, _, who, _ in chips(trace)] == [
+        ("result", "pytorch"),
+        ("self", "user"),
+    ]
+
+
+def test_of_nested_pairs_the_innermost_keeps_the_tensor():
+    with autogradviz.record() as trace:
+        with saved_tensors_hooks(same, same), save_on_cpu():
+            b = leaf().exp()
+        with save_on_cpu(), saved_tensors_hooks(same, same):
+            c = b.sin()
+        c.sum().backward()
+    assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload", "user"]
+    assert [chip[3] for chip in chips(trace)] == ["offload", "user"]
+
+
+def squeeze(tensor):
+    return tensor
+
+
+def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
+    with autogradviz.record() as trace:
+        with saved_tensors_hooks(same, same):
+            with saved_tensors_hooks(squeeze, same):  # <inner>
+                b = leaf().exp()
+            c = b.sin()
+        c.sum().backward()
+    pairs = trace.log.of(HooksEntered)
+    assert [(pair.packed_by, pair.function) for pair in pairs] == [
+        ("user", "same"),
+        ("user", "squeeze"),
+    ]
+    inner = f"integration/{Path(__file__).name}:{line_of('inner')}"
+    assert trace.scene.nodes[0].notes == (f"result kept by squeeze · {inner}",)
+    assert trace.scene.nodes[1].notes[0].startswith("self kept by same · ")
+    outer, within = [span for span in trace.scene.spans if span.kind == "mode"]
+    assert (outer.label, within.label, within.depth) == ("saved by same", "saved by squeeze", 1)
+    assert outer.start_ns < within.start_ns < within.end_ns < outer.end_ns
+
+
+def test_a_pack_hook_that_raises_is_told():
+    with pytest.raises(ValueError, match="refuse"), autogradviz.record() as trace:
+        with saved_tensors_hooks(refuse, same):
+            leaf().exp()  # <packs>
+    (error,) = trace.log.of(ErrorRaised)
+    assert (error.type_name, error.message, error.node_id) == ("ValueError", "refuse", None)
+    assert trace.scene.summary.error_message == "refuse"
+    assert moments(trace) == [("saved", "exp", True, line_of("packs"))]
+
+
+def test_an_unpack_hook_that_raises_is_drawn_at_its_node():
+    with pytest.raises(ValueError, match="refuse"), autogradviz.record() as trace:
+        with saved_tensors_hooks(same, refuse):
+            b = leaf().exp()
+        b.sum().backward()  # <unpacks>
+    assert [u.failed for u in trace.log.of(TensorUnpacked)] == [True]
+    assert boxes(trace)[0] == ("ExpBackward0", "failed", 0)
+    assert moments(trace)[-1] == ("unpacked", "ExpBackward0", False, line_of("unpacks"))
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_a_base_and_its_views_count_writes_together():
+    with autogradviz.record() as trace:
+        base = torch.zeros(4)
+        base[:2].mul_(2)
+        base.add_(1)
+        torch.exp(torch.ones(4), out=base)
+        (base * leaf(4)).sum().backward()
+    assert bumps(trace) == [
+        ("aten.mul_.Tensor", 0, 1),
+        ("aten.add_.Tensor", 1, 2),
+        ("aten.exp.out", 2, 3),
+    ]
+    assert len({b.storage_id for b in trace.log.of(VersionBumped)}) == 1
+    assert ("self", 3, "released", "pytorch", 16) in chips(trace)
+
+
+def test_data_counts_for_itself_and_detach_with_its_tensor():
+    with autogradviz.record() as trace:
+        b = leaf().exp()
+        b.data.mul_(1)  # <data>
+        b.sum().backward(retain_graph=True)
+        b.detach().mul_(1)  # <detach>
+    assert bumps(trace) == [("aten.mul_.Tensor", 0, 1)] * 2
+    (counted,) = {b.storage_id for b in trace.log.of(VersionBumped)}
+    assert counted == trace.scene.storages[0].storage_id
+    written = [m for m in moments(trace) if m[0] == "written"]
+    assert [m[3] for m in written] == [line_of("data"), line_of("detach")]
+    assert b._version == 1
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("foreach", 1), ("fused", 0)])
+def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
+    w, u = nn.Parameter(torch.rand(3)), nn.Parameter(torch.rand(3))
+    optimizer = torch.optim.SGD([w, u], lr=0.1, **{kind: True})
+    with autogradviz.record() as trace:
+        (w * u).sum().backward()
+        optimizer.step()
+    (step,) = [e for e in trace.log.of(OpCalled) if f"_{kind}_" in e.op]
+    assert len(set(step.written)) == (2 if counted else 4)  # fused writes its gradients too
+    assert len(bumps(trace)) == 2 * counted
+    assert [s.label for s in trace.scene.spans if s.kind == "optimizer"] == ["optimizer"]
+    op = "_foreach_add_" if counted else "_fused_sgd_"
+    assert [m[1] for m in moments(trace) if m[0] == "written"] == [op] * 2
+
+
+def test_a_closure_that_a_step_calls_is_a_forward():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+
+    def closure():
+        loss = net(torch.rand(2, 3)).exp().sum()
+        loss.backward()
+        return loss
+
+    with autogradviz.record(net) as trace:
+        optimizer.step(closure)
+    own = [op.name for op in trace.model.ops if trace.model.in_optimizer(op.stack_id)]
+    assert {name for name in own if "record_function" not in name} == {"add_"}
+    assert [span.kind for span in trace.model.timeline.spans].count("forward") == 1
+
+
+def test_a_write_in_a_closure_that_a_step_calls_is_not_the_optimizers():
+    w = nn.Parameter(torch.rand(3))
+
+    def closure():
+        gate = w.sigmoid()
+        gate.mul_(2)
+        gate.sum().backward()
+
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        torch.optim.SGD([w], lr=0.1).step(closure)
+    assert trace.diagnose()[0].fix == "gate = gate.mul(2)"
+
+
+def test_a_buffers_writes_are_recorded_with_its_name():
+    net = nn.BatchNorm1d(3)
+    with autogradviz.record(net) as trace:
+        net(torch.rand(4, 3)).sum().backward()
+    names = [trace.model.parameters[b.tensor_id] for b in trace.log.of(VersionBumped)]
+    assert names == [("num_batches_tracked",)]  # PyTorch writes the statistics without counting
+    assert trace.scene.nodes[0].name == "NativeBatchNormBackward0"
+
+
+# --- checkpoint's options -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet")
+def test_debug_and_early_stop_are_recorded_and_drawn():
+    def work(x):
+        return x.exp().sin().exp() * 2
+
+    with autogradviz.record() as trace:
+        y = checkpoint(work, leaf(), use_reentrant=False, debug=True)
+        with set_checkpoint_early_stop(False):
+            z = checkpoint(work, y, use_reentrant=False)
+        z.sum().backward()
+    assert [(r.debug, r.early_stop) for r in trace.checkpoints()] == [(True, True), (False, False)]
+    drawn = [(r.options, r.early_stop, r.outcome) for r in trace.scene.regions]
+    assert drawn == [("debug=True", True, "early_stop"), ("", False, "completed")]
+    rows = [[d.status for d in trace.scene.diffs if d.region == i] for i in (0, 1)]
+    assert (rows[0][-1], set(rows[1])) == ("not_rerun", {"same"})
+
+
+def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
+    net = nn.Linear(3, 3)
+
+    def work(x):
+        with torch.autocast("cpu"):  # <autocast>
+            return net(x)
+
+    with autogradviz.record(net) as trace:
+        checkpoint(work, torch.rand(2, 3), use_reentrant=False).float().sum().backward()
+    told = [e for e in trace.log.of(ModeChanged) if e.mode == "autocast cpu"]
+    assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
+    assert {trace.model.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
+    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
+    assert {(c.slot, c.dtype, c.state) for c in trace.scene.chips if c.slot == "mat1"} == {
+        ("mat1", "bfloat16", "recomputed")
+    }

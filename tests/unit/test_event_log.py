@@ -1,0 +1,255 @@
+"""Appending events and reading them back."""
+
+from __future__ import annotations
+
+import http
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from make_log import backward, backward_ended, make_log, op, saved, source, unpacked
+
+from autogradviz.event_log import Log, batches, compressed, load, save
+from autogradviz.event_log.arrow_batches import open_stream
+from autogradviz.events import (
+    EVENT_TYPES,
+    BackwardEnded,
+    BackwardStarted,
+    OpCalled,
+    RecordingEnded,
+    SourceLineRead,
+    TensorReleased,
+    TensorSaved,
+    TensorSeen,
+    TensorUnpacked,
+    field_names,
+)
+
+
+def test_rows_read_back_as_events():
+    log = Log()
+    append = log.appender(TensorReleased)
+    append((3, 30, 0, None, 7))
+    assert log.of(TensorReleased) == (
+        TensorReleased(seq=3, time_ns=30, thread=0, stack_id=None, saved_id=7),
+    )
+
+
+def test_events_that_are_appended_after_a_reading_are_read_too():
+    log = Log()
+    append = log.appender(TensorReleased)
+    append((0, 0, 0, None, 1))
+    assert [event.saved_id for event in log.of(TensorReleased)] == [1]
+    append((1, 0, 0, None, 2))
+    assert [event.saved_id for event in log.of(TensorReleased)] == [1, 2]
+
+
+def test_kinds_are_merged_in_the_order_of_their_numbers():
+    log = make_log(backward(), saved(1), unpacked(1), backward_ended())
+    kinds = [type(event) for event in log if event.seq > 0]
+    assert kinds == [BackwardStarted, TensorSaved, TensorUnpacked, BackwardEnded]
+    merged = log.merged(TensorUnpacked, BackwardStarted)
+    assert [type(event) for event in merged] == [BackwardStarted, TensorUnpacked]
+
+
+def test_a_log_of_events_in_any_order_is_the_same_log():
+    log = make_log(backward(), saved(1), saved(2), unpacked(1), backward_ended())
+    assert Log.from_events(reversed(list(log))) == log
+
+
+def test_logs_that_differ_in_a_row_or_a_problem_are_not_equal():
+    log, other = make_log(saved(1)), make_log(saved(2))
+    assert log != other
+    torn = make_log(saved(1))
+    torn.problem = "torn"
+    assert log != torn
+    assert log != "log"
+
+
+def test_a_log_knows_how_many_events_it_holds():
+    log = Log()
+    log.extend_rows(RecordingEnded, [(0, 0, 0, None, 0)])
+    assert (len(log), repr(log)) == (1, "<Log of 1 events>")
+
+
+# --- sealing -------------------------------------------------------------------------------
+
+
+unseal = compressed._unseal
+
+
+def many():
+    return make_log(
+        source("m.py", 1, "x = x.exp()"), [op("exp", (i,), at="m.py:1") for i in range(50)]
+    )
+
+
+def sealed_at(seq):
+    log = many()
+    log.seal(seq)
+    return log
+
+
+@pytest.mark.parametrize("seq", [0, 1, 40, 10_000])
+def test_what_is_sealed_reads_like_what_is_not(seq):
+    whole, log = many(), sealed_at(seq)
+    assert len(log.recent(OpCalled)) == sum(row[0] >= seq for row in whole.rows(OpCalled))
+    assert len(log) == len(whole)
+    assert log == whole
+    assert list(log) == list(whole)
+
+
+def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, monkeypatch):
+    opened = []
+
+    def watched(head, message, columns):
+        opened.append(columns)
+        return open_stream(head, message, columns)
+
+    save(many(), tmp_path / "a.agv")
+    log, whole = load(tmp_path / "a.agv"), many()
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules[open_stream.__module__], "open_stream", watched)
+    log.unseal(OpCalled, TensorSeen)
+    assert opened == [{*field_names(OpCalled), *field_names(TensorSeen)}]
+    log.unseal(OpCalled)
+    assert log.rows(TensorSeen) == whole.rows(TensorSeen)
+    assert len(opened) == 1
+    log.unseal()
+    assert len(opened) == 2
+    assert list(log) == list(whole)
+
+
+def test_a_kind_that_is_read_unseals_its_own_rows_only(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(compressed, "_unseal", lambda *each: loaded.append(each) or unseal(*each))
+    log, whole = sealed_at(10_000), many()
+    assert log.rows(OpCalled) == whole.rows(OpCalled)
+    assert len(loaded) == 1
+    log.unseal(OpCalled, TensorSeen)
+    assert len(loaded) == 2
+    assert log == whole
+
+
+def test_a_log_goes_on_after_it_was_sealed():
+    log, whole = many(), many()
+    for seq in (30, 30, 90):
+        log.seal(seq)
+    assert len(list(log.sealed)) == 2  # nothing new was older than 30
+    known = log.of(OpCalled)
+    row = (999, *whole.rows(OpCalled)[-1][1:])
+    log.appender(OpCalled)(row)
+    whole.appender(OpCalled)(row)
+    assert log == whole
+    assert log.of(OpCalled)[:-1] == known
+    assert log.of(OpCalled)[-1].seq == 999
+
+
+def test_a_copy_of_a_sealed_log_grows_by_itself():
+    log = sealed_at(40)
+    copy = log.copy()
+    log.seal(10_000)
+    log.extend_rows(RecordingEnded, [(999, 0, 0, None, 999)])
+    assert copy == many()
+    assert len(copy.recent(OpCalled)) > 0
+
+
+def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
+    rows, log = many().rows(OpCalled), Log()
+    log.extend_rows(OpCalled, rows[:3] + rows[4:])
+    log.seal(60)
+    log.extend_rows(OpCalled, rows[3:4])
+    assert log.rows(OpCalled) == rows
+    log.sort()
+    assert log.rows(OpCalled) == rows
+
+
+def test_what_others_append_meanwhile_is_neither_lost_nor_told_twice():
+    log = Log()
+    append = log.appender(TensorReleased)
+    together = threading.Barrier(2)
+
+    def work():
+        for begin in range(0, 40_000, 4_000):
+            together.wait()
+            for number in range(begin, begin + 4_000):
+                append((number, 0, 0, None, number))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(10):
+        together.wait()
+        log.seal(len(log) - 100)
+        copy = log.copy()
+        assert len({row[0] for row in copy.rows(TensorReleased)}) == len(copy)
+    worker.join()
+    assert len(log.sealed) > 30_000
+    assert [row[0] for row in log.rows(TensorReleased)] == list(range(40_000))
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("text", Text("x = 1"), "x = 1"),
+        ("text", np.str_("x = 1"), "x = 1"),
+        ("text", "x = \udc80", "x = \udc80"),
+        ("lineno", http.HTTPStatus.OK, 200),
+    ],
+)
+def test_values_of_other_types_are_sealed_as_what_a_file_holds(field, value, expected, tmp_path):
+    names = field_names(SourceLineRead)
+    line = {"seq": 300, "time_ns": 0, "thread": 0, "filename": "m.py", "lineno": 1, "text": ""}
+    log = many()
+    log.extend_rows(SourceLineRead, [tuple(({**line, field: value}).get(name) for name in names)])
+    log.seal(10_000)
+    assert log.recent_count == 0
+    found = log.rows(SourceLineRead)[-1][names.index(field)]
+    assert (found, type(found)) == (expected, type(expected))
+    save(log, tmp_path / "a.agv")
+    assert len(load(tmp_path / "a.agv")) == len(log)
+
+
+def test_what_cannot_be_sealed_stays():
+    log = many()
+    log.extend_rows(SourceLineRead, [(300, 0, 0, None, "m.py", 1, {"not": "text"})])
+    expected = [list(log.rows(kind)) for kind in EVENT_TYPES]
+    with pytest.raises(pa.ArrowException):
+        log.seal(10_000)
+    assert [log.rows(kind) for kind in EVENT_TYPES] == expected
+
+
+def test_sealed_and_other_rows_are_one_file(tmp_path):
+    log, whole = many(), many()
+    for seq in (30, 90):
+        log.seal(seq)
+    save(log, tmp_path / "a.agv")
+    assert list(load(tmp_path / "a.agv")) == list(whole)
+    table = pa.Table.from_batches(batches(log))
+    assert table.equals(pa.Table.from_batches(batches(load(tmp_path / "a.agv"))))
+
+
+def test_what_was_read_of_a_file_is_written_as_it_is(tmp_path):
+    save(many(), tmp_path / "a.agv")
+    save(load(tmp_path / "a.agv"), tmp_path / "b.agv")
+    assert (tmp_path / "a.agv").read_bytes() == (tmp_path / "b.agv").read_bytes()
+
+
+def test_an_older_files_batches_are_written_with_todays_columns(tmp_path):
+    save(many(), tmp_path / "a.agv")
+    with pa.OSFile(str(tmp_path / "a.agv")) as raw:
+        table = pa.ipc.open_stream(raw).read_all()
+    older = table.drop_columns(["step"])
+    with pa.ipc.new_stream(tmp_path / "old.agv", older.schema) as stream:
+        stream.write_table(older)
+    read = load(tmp_path / "old.agv")
+    assert list(read) == list(many())
+    save(read, tmp_path / "b.agv")
+    with pa.OSFile(str(tmp_path / "b.agv")) as raw:
+        assert pa.ipc.open_stream(raw).read_all().schema.equals(table.schema, check_metadata=True)
+    assert list(load(tmp_path / "b.agv")) == list(many())

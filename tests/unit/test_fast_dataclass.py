@@ -1,0 +1,72 @@
+"""Makers: what they make is what the class itself makes."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+
+import pytest
+
+from autogradviz.events import EVENT_TYPES, field_names
+from autogradviz.fast_dataclass import maker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact(Base):
+    name: str
+    place: tuple[int, ...] = (1, 2)
+
+
+def test_what_a_maker_makes_cannot_be_told_from_what_the_class_makes():
+    made, own = maker(Fact)(seq=1, name="x"), Fact(seq=1, name="x")
+    assert (made, type(made), hash(made), repr(made)) == (own, Fact, hash(own), repr(own))
+    assert replace(made, seq=2) == Fact(seq=2, name="x")
+    assert pickle.loads(pickle.dumps(made)) == own
+    with pytest.raises(FrozenInstanceError):
+        made.seq = 2
+    with pytest.raises(FrozenInstanceError):
+        del made.seq
+
+
+def test_a_maker_takes_what_the_class_takes():
+    with pytest.raises(TypeError, match="name"):
+        maker(Fact)(seq=1)
+    with pytest.raises(TypeError, match="color"):
+        maker(Fact)(seq=1, name="x", color="red")
+    assert maker(Fact)(1, "x", ()) == Fact(seq=1, name="x", place=())
+
+
+def test_every_event_can_be_made():
+    for kind in EVENT_TYPES:
+        row = tuple(range(len(field_names(kind))))
+        named = dict(zip(field_names(kind), row, strict=True))
+        assert maker(kind)(*row) == kind(**named)
+
+
+@dataclass(slots=True)
+class Late:
+    items: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Checked:
+    item: int
+
+    def __post_init__(self):
+        self.item += 1
+
+
+@dataclass
+class Loose:
+    item: int
+
+
+@pytest.mark.parametrize("kind", [Late, Checked, Loose])
+def test_a_class_that_does_more_than_hold_its_fields_has_no_maker(kind):
+    with pytest.raises(TypeError, match="does more"):
+        maker(kind)

@@ -1,0 +1,30 @@
+"""The README quotes what the benchmark measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import readme_table
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_readme_quotes_the_benchmarks_figures():
+    measured = (ROOT / "assets" / "bench.md").read_text(encoding="utf-8")
+    table = readme_table.quoted(measured)
+    assert "| record() | " in table
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_noise_is_left_out_and_what_was_not_measured_is_a_dash():
+    measured = (
+        "### 12-layer GPT, d=64\n\n| | CPU time | per event |\n|---|---|---|\n"
+        "| plain | 8.0 ms ± 0.1 |  |\n| record() | 5.0× ± 0.2 | 8 µs × 1 |\n"
+        "| checkpoint(debug=True) | nothing is checkpointed | |\n"
+    )
+    lines = readme_table.quoted(measured).splitlines()
+    assert lines[0] == "| | GPT, d=64 |"
+    assert "| plain | 8.0 ms |" in lines
+    assert "| record() | 5.0× |" in lines
+    assert "| record(ops=False) | – |" in lines
+    assert "| checkpoint(debug=True) | – |" in lines

@@ -1,0 +1,158 @@
+"""Storages, their lives, and what modules keep: the rows behind lifelines and tables."""
+
+from __future__ import annotations
+
+import make_log as m
+import pytest
+
+from autogradviz.analysis import Model
+from autogradviz.scene.build import build_scene
+
+
+def scene_of(*facts):
+    return build_scene(Model(m.make_log(*facts)), ())
+
+
+def written_between():
+    """Return a step that saves, writes and takes back one storage, and keeps another."""
+    return scene_of(
+        m.op("exp", (1,), nr=0, at="net.py:3"),
+        m.op("exp", (2,), nr=1, at="net.py:4"),
+        m.node(1, "ExpBackward0", nr=0),
+        m.node(2, "ExpBackward0", nr=1, to=[1]),
+        m.saved(1, 1, node=1, slot="result", nr=0),
+        m.saved(2, 2, node=2, slot="result", nr=1),
+        m.bumped("aten.add_.Tensor", 1, version=0, at="net.py:5"),
+        m.backward(roots=(2,)),
+        m.ran(2),
+        m.started(1),
+        m.unpacked(1, node=1, seen=1),
+        m.backward_ended(failed=True),
+    )
+
+
+def test_a_storage_tells_what_happened_to_it_oldest_first():
+    scene = written_between()
+    broken = scene.storages[0]
+    assert (broken.name, broken.slots) == ("exp out", ("ExpBackward0.result",))
+    assert (broken.state, broken.version, broken.seen_version) == ("broken", 0, 1)
+    lives = [(each.kind, each.version, each.ok) for each in scene.moments if each.storage == 0]
+    assert lives == [("saved", 0, True), ("written", 1, True), ("unpacked", 1, False)]
+    written = next(each for each in scene.moments if each.kind == "written")
+    assert (written.op, written.filename, written.lineno) == ("add_", "net.py", 5)
+
+
+def test_what_is_still_kept_says_by_whom():
+    kept = written_between().storages[1]
+    assert kept.state == "held"
+    assert kept.keepers == ("ExpBackward0.result · net.py:4",)
+    assert kept.holds[1::2] == (-1,)
+
+
+def test_what_was_let_go_has_no_keepers():
+    scene = scene_of(
+        m.op("exp", (1,), nr=0),
+        m.node(1, "ExpBackward0", nr=0),
+        m.saved(1, 1, node=1, slot="result", nr=0),
+        m.backward(roots=(1,)),
+        m.ran(1),
+        m.released(1),
+        m.backward_ended(),
+    )
+    (storage,) = scene.storages
+    assert (storage.state, storage.keepers) == ("released", ())
+    start, end = storage.holds
+    assert start < end == next(x for x in scene.moments if x.kind == "released").time_ns
+    (chip,) = scene.chips
+    assert (chip.saved_ns, chip.released_ns) == (start, end)
+
+
+def curve_of(scene, time_ns):
+    """Return the bytes that the storages' own stretches add up to."""
+    total = 0
+    for storage in scene.storages:
+        for start, end in zip(storage.holds[::2], storage.holds[1::2], strict=True):
+            if start <= time_ns and (end < 0 or time_ns < end):
+                total += storage.nbytes
+    return total
+
+
+def test_the_storages_add_up_to_the_memory_curve():
+    scene = written_between()
+    assert [curve_of(scene, point.time_ns) for point in scene.memory] == [
+        point.nbytes for point in scene.memory
+    ]
+
+
+def test_nodes_know_when_they_were_made_and_ran():
+    scene = written_between()
+    failed, ran = scene.nodes
+    assert failed.born_ns < ran.born_ns < ran.runs_ns[0] < ran.runs_ns[1] < failed.runs_ns[0]
+    assert failed.runs_ns[1] == -1
+    spans = [span for span in scene.spans if span.kind == "node"]
+    assert [span.ref for span in spans] == [ran.index, failed.index]
+
+
+def modules_of(*facts):
+    return {
+        module.path: module
+        for module in scene_of(
+            m.module(1, "", "Net"),
+            m.module(2, "block", "Block"),
+            m.module(3, "block.inner", "Inner"),
+            m.entered_module(2, 2),
+            m.entered_module(3, 3, parent=2),
+            *facts,
+        ).modules
+    }
+
+
+def test_checkpointing_frees_what_is_made_and_saved_inside_alone():
+    rows = modules_of(
+        m.op("exp", (1,), inputs=(9,), nr=0, call=3, duration_ns=70),
+        m.op("mul", (2,), inputs=(1,), nr=1, call=2, duration_ns=30),
+        m.node(1, "ExpBackward0", nr=0),
+        m.node(2, "MulBackward0", nr=1, to=[1]),
+        m.saved(1, 1, node=1, slot="result", nr=0),
+        m.saved(2, 1, node=2, slot="self", nr=1),
+        m.saved(3, 9, node=2, slot="other", nr=1),
+    )
+    block, inner = rows["block"], rows["block.inner"]
+    # Storage 1 was made inside but is saved by the block too; 9 came from outside.
+    assert (inner.frees_nbytes, inner.nbytes, inner.costs_ns) == (0, 0, 70)
+    assert (block.frees_nbytes, block.nbytes, block.costs_ns) == (32, 64, 100)
+    assert not block.checkpointed
+
+
+def test_a_checkpointed_module_says_what_it_freed_and_cost():
+    scene = scene_of(
+        m.module(1, "", "Net"),
+        m.module(2, "block", "Block"),
+        m.entered_module(2, 2),
+        m.entered(1, call=2, module_id=2),
+        m.op("exp", (1,), inputs=(9,), nr=0, call=2, region=1),
+        m.exited(1),
+        m.node(1, "ExpBackward0", nr=0),
+        m.saved(1, 1, node=1, slot="result", nr=0, by="checkpoint", region=1, position=0),
+        m.backward(roots=(1,)),
+        m.recompute(1, 1),
+        m.recomputed(1),
+        m.backward_ended(),
+    )
+    (block,) = [module for module in scene.modules if module.path == "block"]
+    (span,) = [span for span in scene.spans if span.kind == "recompute"]
+    assert (block.checkpointed, block.frees_nbytes) == (True, 32)
+    assert block.costs_ns == span.end_ns - span.start_ns
+    assert (span.ref, scene.nodes[0].region) == (0, 0)
+
+
+@pytest.mark.parametrize("path", ["/x/torch/optim/sgd.py", "C:\\x\\torch\\nn\\utils\\clip_grad.py"])
+def test_an_optimizer_s_ops_are_no_forward(path):
+    scene = scene_of(
+        m.op("exp", (1,), nr=0, at="net.py:3"),
+        m.backward(),
+        m.backward_ended(),
+        m.op("add_", (1,), at=(f"{path}:7", "train.py:9")),
+    )
+    kinds = [span.kind for span in scene.spans if span.kind != "backward"]
+    assert kinds == ["forward", "optimizer"]

@@ -1,0 +1,268 @@
+"""Traces on disk: whole, torn, damaged, foreign."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from event_strategies import any_events, events_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from make_log import began, bumped, ended, make_log, op, saved, source, unpacked
+
+from autogradviz.errors import NotATraceError
+from autogradviz.event_log import FORMAT_VERSION, Log, arrow_stream, load, save
+from autogradviz.events import EVENT_TYPES, RecordingEnded, SourceLineRead
+
+INTS = st.integers(-(2**63), 2**63 - 1)
+PER_TEST_FOLDER = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def complete(events: list[Any]) -> Log:
+    """Return a log with the end that its events call for."""
+    log = Log.from_events(events)
+    log.extend_rows(RecordingEnded, [(2**63 - 1, 0, 0, None, len(events))])
+    return log
+
+
+def small_log() -> Log:
+    facts = [
+        began(model_name="Net"),
+        source("m.py", 1, "x = x.exp()"),
+        [[op("exp", (i,), at="m.py:1"), saved(i, i), bumped("add_", i)] for i in range(1, 40)],
+    ]
+    log = make_log(facts)
+    log.extend_rows(RecordingEnded, [(200, 200_000, 0, None, len(log))])
+    return log
+
+
+@PER_TEST_FOLDER
+@given(st.lists(any_events(INTS, but=RecordingEnded), max_size=30))
+def test_what_is_loaded_is_what_was_saved(tmp_path, events):
+    log = complete(events)
+    save(log, tmp_path / "t.agv")
+    assert load(tmp_path / "t.agv") == log
+
+
+@PER_TEST_FOLDER
+@given(st.data())
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_every_kind_of_event_survives(tmp_path, kind, data):
+    event = data.draw(events_of(kind, INTS))
+    save(Log.from_events([event]), tmp_path / "t.agv")
+    assert list(load(tmp_path / "t.agv")) == [event]
+
+
+def test_events_of_many_chunks_come_back_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_stream, "CHUNK", 10)
+    log = small_log()
+    save(log, tmp_path / "t.agv")
+    with pa.OSFile(str(tmp_path / "t.agv")) as raw:
+        chunks = [batch.num_rows for batch in pa.ipc.open_stream(raw)]
+    assert sum(chunks) == len(log)
+    assert max(chunks) == 10
+    assert load(tmp_path / "t.agv") == log
+
+
+def test_an_empty_log_is_a_trace_without_an_end(tmp_path):
+    save(Log(), tmp_path / "t.agv")
+    log = load(tmp_path / "t.agv")
+    assert (list(log), log.problem) == ([], "the recording has no end: it stops after 0 events")
+
+
+def test_text_that_is_not_unicode_is_spelled_out(tmp_path):
+    log = make_log(source("caf\udce9.py", 1, "x = '\U0001f525 \u202e\x00'"))
+    save(log, tmp_path / "t.agv")
+    (line,) = load(tmp_path / "t.agv").of(SourceLineRead)
+    assert (line.filename, line.text) == ("caf\\udce9.py", "x = '\U0001f525 \u202e\x00'")
+
+
+def test_equal_texts_are_one_object_after_loading(tmp_path):
+    save(make_log(source("m.py", 1, "a"), source("m.py", 2, "b")), tmp_path / "t.agv")
+    first, second = load(tmp_path / "t.agv").of(SourceLineRead)
+    assert first.filename is second.filename
+
+
+def test_pandas_style_readers_see_one_table_with_a_column_a_field(tmp_path):
+    save(small_log(), tmp_path / "t.agv")
+    with pa.OSFile(str(tmp_path / "t.agv")) as raw:
+        table = pa.ipc.open_stream(raw).read_all()
+    assert table.schema.metadata[b"format_version"] == str(FORMAT_VERSION).encode()
+    first_op = table.filter(pa.compute.equal(table["kind"], "OpCalled")).slice(0, 1).to_pylist()[0]
+    assert (first_op["op"], first_op["outputs"], first_op["phase"], first_op["slot"]) == (
+        "aten.exp.default",
+        [1],
+        "forward",
+        None,
+    )
+
+
+def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "t.agv"
+    save(make_log(saved(1)), path)
+    save(small_log(), path)
+    assert load(path) == small_log()
+    assert [each.name for each in tmp_path.iterdir()] == ["t.agv"]
+
+
+def test_a_save_that_fails_keeps_the_old_file_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "t.agv"
+    save(small_log(), path)
+    broken = small_log()
+    broken.extend_rows(SourceLineRead, [(300, 0, 0, None, "m.py", "not a number", "")])
+    with pytest.raises(pa.ArrowInvalid):
+        save(broken, path)
+    assert load(path) == small_log()
+    assert [each.name for each in tmp_path.iterdir()] == ["t.agv"]
+
+
+def test_a_recording_without_an_end_says_so(tmp_path):
+    save(make_log(saved(1), unpacked(1)), tmp_path / "t.agv")
+    assert load(tmp_path / "t.agv").problem == "the recording has no end: it stops after 3 events"
+
+
+def test_a_recording_that_lost_events_says_how_many(tmp_path):
+    save(make_log(saved(1), ended(event_count=1_000)), tmp_path / "t.agv")
+    assert load(tmp_path / "t.agv").problem == "3 of 1,001 events could be read"
+
+
+def test_of_a_file_cut_off_anywhere_the_beginning_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow_stream, "CHUNK", 10)
+    path = tmp_path / "t.agv"
+    log = small_log()
+    save(log, path)
+    whole = path.read_bytes()
+    everything = list(log)
+    counts = set()
+    for length in range(len(whole) // 4, len(whole) - 8, 1_997):
+        path.write_bytes(whole[:length])
+        torn = load(path)
+        assert list(torn) == everything[: len(torn)]
+        assert torn.problem is not None
+        assert "\n" not in torn.problem
+        counts.add(len(torn))
+    assert len(counts) > 5
+
+
+@PER_TEST_FOLDER
+@given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), min_size=1))
+def test_flipped_bits_give_a_clear_error_or_what_can_be_read(tmp_path, flips):
+    path = tmp_path / "t.agv"
+    path.unlink(missing_ok=True)
+    save(small_log(), path)
+    content = bytearray(path.read_bytes())
+    for place, bit in flips:
+        content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with suppress(NotATraceError):
+        log = load(path)
+        assert len(log) <= len(small_log())
+        assert len(list(log)) == len(log)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty. Traces are written by trace.save(). [not-a-trace]"),
+        (
+            b"PK\x03\x04",
+            "is not an autogradviz trace. Traces are written by trace.save(). [not-a-trace]",
+        ),
+        (
+            b"\xff" * 100,
+            "is not an autogradviz trace. Traces are written by trace.save(). [not-a-trace]",
+        ),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
+    path = tmp_path / "t.agv"
+    path.write_bytes(content)
+    with pytest.raises(NotATraceError) as caught:
+        load(path)
+    assert str(caught.value) == f"{path} {message}"
+
+
+def test_somebody_elses_arrow_stream_is_refused(tmp_path):
+    path = tmp_path / "t.arrow"
+    with pa.ipc.new_stream(path, pa.schema({"kind": pa.string()})):
+        pass
+    with pytest.raises(NotATraceError, match="is not an autogradviz trace"):
+        load(path)
+
+
+def write_stream(path, columns, version):
+    metadata = {
+        "format": "autogradviz-trace",
+        "format_version": version,
+        "autogradviz_version": "9",
+    }
+    with pa.ipc.new_stream(path, pa.schema(columns, metadata=metadata)):
+        pass
+
+
+def test_a_newer_format_says_to_upgrade(tmp_path):
+    path = tmp_path / "t.agv"
+    write_stream(path, {"kind": pa.string()}, str(FORMAT_VERSION + 1))
+    with pytest.raises(
+        NotATraceError, match=r"written by autogradviz 9, in a newer format .* Upgrade"
+    ):
+        load(path)
+
+
+def test_other_columns_are_refused(tmp_path):
+    path = tmp_path / "t.agv"
+    write_stream(path, {"kind": pa.string()}, str(FORMAT_VERSION))
+    with pytest.raises(NotATraceError, match="its columns are not those of a trace"):
+        load(path)
+
+
+def test_a_pipe_or_a_device_is_refused_without_being_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(NotATraceError, match="is not a file"):
+            load(path)
+
+
+def test_of_a_large_file_that_is_no_trace_only_the_beginning_is_read(tmp_path):
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(2**43)  # takes no room on the disk, and would take 8 TB of memory
+    with pytest.raises(NotATraceError, match="is not an autogradviz trace"):
+        load(tmp_path / "zeros")
+
+
+def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(NotATraceError, match="is a folder, not a trace"):
+        load(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.agv")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("kind", "Exploit", "unknown kind of event 'Exploit'"),
+        ("kind", None, "unknown kind of event ''"),
+        ("seq", None, "a SourceLineRead without seq"),
+        ("text", None, "a SourceLineRead without text"),
+    ],
+)
+def test_what_no_recording_writes_is_reported_not_read(tmp_path, column, value, reason):
+    path = tmp_path / "t.agv"
+    save(make_log(source("m.py", 1, "x")), path)
+    with pa.OSFile(str(path)) as raw:
+        table = pa.ipc.open_stream(raw).read_all()
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index)
+    table = table.set_column(index, field, pa.array([value], field.type))
+    with pa.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table)
+    log = load(path)
+    assert (list(log), log.problem) == (
+        [],
+        f"the file is cut off or damaged after 0 events ({reason})",
+    )
