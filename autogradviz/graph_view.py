@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.errors import NotAGraphError
 from autogradviz.event_log import write_over_own
 from autogradviz.gc_control import collector_paused
@@ -102,4 +102,4 @@ def graph(
         raise NotAGraphError(message)
     with collector_paused():
         log = Recorder(ops=False, stacks=False).snapshot(model, roots)
-    return GraphView(build_scene(Model(log), (), depth=depth, beside=False))
+    return GraphView(build_scene(Analysis(log), (), depth=depth, beside=False))

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autogradviz import event_log as log_files
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import VersionBumped
@@ -49,7 +49,7 @@ class Trace:
     def fill_from(self, path: Path) -> None:
         """Take the events from a file, which holds more than memory did."""
         self._log, self._path = None, path
-        for name in ("model", "_findings", "scene"):
+        for name in ("analysis", "_findings", "scene"):
             self.__dict__.pop(name, None)
 
     def detach_after_fork(self) -> None:
@@ -81,13 +81,13 @@ class Trace:
         return trace
 
     @cached_property
-    def model(self) -> Model:
+    def analysis(self) -> Analysis:
         """What the events mean: graph, tensor histories, checkpoint regions, memory."""
-        return Model(self.log)
+        return Analysis(self.log)
 
     @cached_property
     def _findings(self) -> tuple[Finding, ...]:
-        return diagnose(self.model)
+        return diagnose(self.analysis)
 
     def diagnose(self) -> list[Finding]:
         """Return what is wrong and which line caused it, the surest first."""
@@ -108,7 +108,7 @@ class Trace:
     @cached_property
     def scene(self) -> Scene:
         """The view model that every renderer draws."""
-        return build_scene(self.model, self._findings, title=self._title)
+        return build_scene(self.analysis, self._findings, title=self._title)
 
     def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
         """Return the autograd graph as a picture.
@@ -123,7 +123,7 @@ class Trace:
         if depth is None and "scene" in self.__dict__:
             return GraphView(self.scene)
         found, title = self._findings, self._title
-        return GraphView(build_scene(self.model, found, title=title, depth=depth, beside=False))
+        return GraphView(build_scene(self.analysis, found, title=title, depth=depth, beside=False))
 
     def html(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
         """Write a report: one file that works offline.
@@ -150,25 +150,25 @@ class Trace:
         """Return saved bytes over time as a plotly figure."""
         from autogradviz.render.plots import plot_memory
 
-        return plot_memory(self.model)
+        return plot_memory(self.analysis)
 
     def plot_timeline(self) -> go.Figure:
         """Return when modules, backwards, recomputations and nodes ran, as a plotly figure."""
         from autogradviz.render.plots import plot_timeline
 
-        return plot_timeline(self.model)
+        return plot_timeline(self.analysis)
 
     def plot_gradients(self) -> go.Figure:
         """Return the norm of each parameter's gradient as a plotly figure."""
         from autogradviz.render.more_plots import plot_gradients
 
-        return plot_gradients(self.model)
+        return plot_gradients(self.analysis)
 
     def plot_saved_by_module(self) -> go.Figure:
         """Return saved bytes over time, stacked by module, as a plotly figure."""
         from autogradviz.render.more_plots import plot_saved_by_module
 
-        return plot_saved_by_module(self.model)
+        return plot_saved_by_module(self.analysis)
 
     def _ipython_display_(self) -> None:
         self.widget().display_for_cell()
@@ -195,18 +195,18 @@ class Trace:
 
     def saved_tensors(self) -> list[SavedTensor]:
         """Return every tensor saved for backward, in the order of saving."""
-        return sorted(self.model.saved.values(), key=lambda saved: saved.saved_seq)
+        return sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
 
     def checkpoints(self) -> list[Region]:
         """Return every checkpoint region with its recomputations."""
-        return list(self.model.regions)
+        return list(self.analysis.regions)
 
     def mutations(self) -> list[TensorHistory]:
         """Return the history of every storage that was written while or after being saved."""
         kinds = {"written", "cloned"}
         return [
             history
-            for history in self.model.histories
+            for history in self.analysis.histories
             if any(entry.kind in kinds for entry in history.entries)
         ]
 
@@ -229,7 +229,7 @@ class Trace:
     @property
     def title(self) -> str:
         """What the trace is called: its file, else its model."""
-        started = self.model.started
+        started = self.analysis.started
         return self._title or (started and started.model_name) or "recording"
 
     # --- parts ----------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Trace:
         """
         from autogradviz.export import export
 
-        export((self.redacted() if redact else self).model, path, format)
+        export((self.redacted() if redact else self).analysis, path, format)
 
     def __eq__(self, other: object) -> bool:
         return self.log == other.log if isinstance(other, Trace) else NotImplemented

@@ -1,6 +1,6 @@
 """What a recording means: graph, saved tensors, regions, timeline and memory."""
 
-from autogradviz.analysis.analysis import Model
+from autogradviz.analysis.analysis import Analysis
 from autogradviz.analysis.types import (
     Edge,
     Graph,
@@ -31,6 +31,7 @@ from autogradviz.analysis.types import (
 )
 
 __all__ = [
+    "Analysis",
     "Edge",
     "Graph",
     "HistoryEntry",
@@ -38,7 +39,6 @@ __all__ = [
     "Hold",
     "Hook",
     "MemoryCurve",
-    "Model",
     "Module",
     "Node",
     "Notice",

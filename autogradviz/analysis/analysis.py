@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
 
 
-class Model:
+class Analysis:
     """What one log means. Each part is built once, when it is first read."""
 
     def __init__(self, log: Log) -> None:

@@ -34,6 +34,6 @@ def _export(options: argparse.Namespace) -> None:
     if not options.force:
         check_not_exists(target)
     trace = load(options.trace)
-    model = (trace.redacted() if options.redact else trace).model
-    export(model, target, options.format, force=options.force)
+    analysis = (trace.redacted() if options.redact else trace).analysis
+    export(analysis, target, options.format, force=options.force)
     sys.stdout.write(f"{target} ({megabytes(target.stat().st_size)})\n")

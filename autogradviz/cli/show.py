@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Span
     from autogradviz.trace import Trace
 
@@ -42,15 +42,17 @@ class _Part(NamedTuple):
 
 def overview(trace: Trace) -> RenderableType:
     """Return steps, graph, time, memory by module, what recomputation cost, and the findings."""
-    model = trace.model
-    s = summarize(model, trace.title)
+    analysis = trace.analysis
+    s = summarize(analysis, trace.title)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
-    facts.add_row("steps", _steps(model))
+    facts.add_row("steps", _steps(analysis))
     facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
-    facts.add_row("ops", f"{s.ops:,} in {milliseconds(_span(model))} ({plural(s.events, 'event')})")
-    for word, told in _times(model):
+    facts.add_row(
+        "ops", f"{s.ops:,} in {milliseconds(_span(analysis))} ({plural(s.events, 'event')})"
+    )
+    for word, told in _times(analysis):
         facts.add_row(word, told)
     peak, storages = megabytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
@@ -61,21 +63,21 @@ def overview(trace: Trace) -> RenderableType:
         facts.add_row("note", Text(notice, style="yellow"))
     torch = f"  torch {s.torch_version}" if s.torch_version else ""
     parts: list[RenderableType] = [Text.assemble((s.title, "bold"), torch), facts]
-    parts += _section("saved at the peak, by module", _memory_table(_at_the_peak(model)))
-    parts += _section("recomputed, by module", _recomputation_table(model))
+    parts += _section("saved at the peak, by module", _memory_table(_at_the_peak(analysis)))
+    parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("findings", _finding_table(trace))
     return harmless(Group(*parts))
 
 
-def _span(model: Model) -> int:
+def _span(analysis: Analysis) -> int:
     """Return the time from the first operator to the end of the last, in nanoseconds."""
-    ops = model.ops
+    ops = analysis.ops
     return ops[-1].time_ns + ops[-1].duration_ns - ops[0].time_ns if ops else 0
 
 
-def _steps(model: Model) -> str:
-    steps = [event.step for event in model.log.of(StepEnded)]
-    depths = [span.depth for span in model.timeline.spans if span.kind == "backward"]
+def _steps(analysis: Analysis) -> str:
+    steps = [event.step for event in analysis.log.of(StepEnded)]
+    depths = [span.depth for span in analysis.timeline.spans if span.kind == "backward"]
     backwards = plural(depths.count(0), "backward")
     if any(depths):
         backwards += f" ({len(depths) - depths.count(0):,} more inside)"
@@ -93,10 +95,10 @@ def _section(title: str, table: Table) -> list[RenderableType]:
 # --- time ---------------------------------------------------------------------------------------
 
 
-def _times(model: Model) -> Iterator[tuple[str, str]]:
+def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield how long forward, backward and optimizer took, and what of it ran a second time."""
     took: dict[str, int] = defaultdict(int)
-    for span in model.timeline.spans:
+    for span in analysis.timeline.spans:
         took[span.kind] += _own_time(span)
     rows = [
         f"{word} {milliseconds(took[kind])}"
@@ -109,13 +111,13 @@ def _times(model: Model) -> Iterator[tuple[str, str]]:
     ]
     if rows:
         yield "time", ", ".join(rows)
-    runs = [run for region in model.regions for run in region.recomputations]
-    if model.regions:
+    runs = [run for region in analysis.regions for run in region.recomputations]
+    if analysis.regions:
         again = sum(run.duration_ns for run in runs)
         part = f", {again / took['backward']:.0%} of backward" if took["backward"] else ""
         yield (
             "checkpoint",
-            f"{plural(len(model.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
+            f"{plural(len(analysis.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
             f"{milliseconds(again)}{part}",
         )
 
@@ -128,18 +130,18 @@ def _own_time(span: Span) -> int:
 # --- memory -------------------------------------------------------------------------------------
 
 
-def _at_the_peak(model: Model) -> list[_Part]:
+def _at_the_peak(analysis: Analysis) -> list[_Part]:
     """Return what each block keeps when most is kept, the largest first; blocks alike together."""
-    curve = model.memory
+    curve = analysis.memory
     if not curve.nbytes:
         return []
     peak_ns = curve.times_ns[max(range(len(curve.nbytes)), key=curve.nbytes.__getitem__)]
     kept: dict[str, int] = defaultdict(int)
-    model_name = model.started.model_name if model.started else None
+    model_name = analysis.started.model_name if analysis.started else None
     outside = f"{model_name} itself" if model_name else "no module"
     for hold in curve.holds:
         if hold.start_ns <= peak_ns and (hold.end_ns is None or hold.end_ns > peak_ns):
-            kept[block_prefix(_module_of(model, hold.saved_id)) or outside] += hold.nbytes
+            kept[block_prefix(_module_of(analysis, hold.saved_id)) or outside] += hold.nbytes
     names = merge_numbered_names(kept)
     alike: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():
@@ -148,9 +150,9 @@ def _at_the_peak(model: Model) -> list[_Part]:
     return sorted(parts, key=lambda part: -part.nbytes)
 
 
-def _module_of(model: Model, saved_id: int) -> str:
-    saved = model.saved[saved_id]
-    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+def _module_of(analysis: Analysis, saved_id: int) -> str:
+    saved = analysis.saved[saved_id]
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
     if saved.op is not None:
         return saved.op.module
     return node.module if node else ""
@@ -179,14 +181,14 @@ def _bar(part: float) -> str:
 # --- recomputation and findings -----------------------------------------------------------------
 
 
-def _recomputation_table(model: Model) -> Table:
+def _recomputation_table(analysis: Analysis) -> Table:
     """Return for the checkpointed modules how often and how long they ran again."""
     table = _table("left", "right", "right")
     runs: dict[str, list[int]] = defaultdict(list)
     names = merge_numbered_names(
-        region.module or region.function or "?" for region in model.regions
+        region.module or region.function or "?" for region in analysis.regions
     )
-    for region in model.regions:
+    for region in analysis.regions:
         name = names[region.module or region.function or "?"]
         runs[name] += [run.duration_ns for run in region.recomputations]
     ranked = sorted(runs, key=lambda name: -sum(runs[name]))

@@ -12,7 +12,7 @@ from autogradviz.compare.result import Comparison, Difference
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.trace import Trace
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -28,17 +28,17 @@ def compare(before: Trace, after: Trace) -> Comparison:
     Where both recordings hold fingerprints (``record(values=True)``), also the first operator
     that gave other values and the leaves whose gradients differ.
     """
-    found = tuple(_differences(before.model, after.model))
+    found = tuple(_differences(before.analysis, after.analysis))
     return Comparison(found, (before.title, after.title))
 
 
-def _differences(before: Model, after: Model) -> Iterator[Difference]:
+def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     yield from step_differences(before, after)
     yield from first_other_op(before, after)
     yield from count_differences(before, after)
     yield from gradient_differences(before, after)
     yield from first_other_values(before, after)
     yield from hash_differences(before, after)
-    kinds = [model.error.type_name if model.error else "none" for model in (before, after)]
+    kinds = [analysis.error.type_name if analysis.error else "none" for analysis in (before, after)]
     if kinds[0] != kinds[1]:
         yield Difference(aspect="error", what="raised", before=kinds[0], after=kinds[1])

@@ -13,26 +13,26 @@ from autogradviz.scene.formatting import merge_numbered_names, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import SavedTensor
 
 
-def step_differences(before: Model, after: Model) -> Iterator[Difference]:
+def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield that one holds more steps."""
-    steps = [len(model.log.of(StepEnded)) for model in (before, after)]
+    steps = [len(analysis.log.of(StepEnded)) for analysis in (before, after)]
     if steps[0] != steps[1]:
         first, second = (f"{count:,}" for count in steps)
         yield Difference(aspect="steps", what="steps that ended", before=first, after=second)
 
 
-def count_differences(before: Model, after: Model) -> Iterator[Difference]:
+def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield what happened more often in one; how many counts only grew as the steps did."""
     both = (before, after)
-    steps = [len(model.log.of(StepEnded)) for model in both]
+    steps = [len(analysis.log.of(StepEnded)) for analysis in both]
     counts = {
-        "ops": [_ops(model) for model in both],
-        "saved": [_saves(model) for model in both],
-        "writes": [_writes(model) for model in both],
+        "ops": [_ops(analysis) for analysis in both],
+        "saved": [_saves(analysis) for analysis in both],
+        "writes": [_writes(analysis) for analysis in both],
         "checkpoint": _checkpoints(*both),
     }
     for aspect, (first, second) in counts.items():
@@ -52,41 +52,41 @@ def count_differences(before: Model, after: Model) -> Iterator[Difference]:
             yield from _byte_differences(before, after)
 
 
-def _ops(model: Model) -> Counter[str]:
-    return Counter(f"{op.name}, {op.phase}" for op in model.ops)
+def _ops(analysis: Analysis) -> Counter[str]:
+    return Counter(f"{op.name}, {op.phase}" for op in analysis.ops)
 
 
-def _saves(model: Model) -> Counter[str]:
+def _saves(analysis: Analysis) -> Counter[str]:
     return Counter(
-        _slot(model, saved) for saved in model.saved.values() if saved.recompute_id is None
+        _slot(analysis, saved) for saved in analysis.saved.values() if saved.recompute_id is None
     )
 
 
-def _slot(model: Model, saved: SavedTensor) -> str:
-    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+def _slot(analysis: Analysis, saved: SavedTensor) -> str:
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
     saver = "checkpoint" if saved.is_argument else "?" if node is None else node.name
     return f"{saver}.{saved.slot or '?'}"
 
 
-def _writes(model: Model) -> Counter[str]:
+def _writes(analysis: Analysis) -> Counter[str]:
     return Counter(
         f"{entry.op or 'unseen'} on a saved tensor"
-        for history in model.histories
+        for history in analysis.histories
         for entry in history.entries
         if entry.kind == "written"
     )
 
 
-def _checkpoints(before: Model, after: Model) -> list[Counter[str]]:
+def _checkpoints(before: Analysis, after: Analysis) -> list[Counter[str]]:
     """Return regions and recomputations, those of numbered blocks together."""
     regions = [*before.regions, *after.regions]
     names = merge_numbered_names(region.module or region.function or "?" for region in regions)
-    return [_regions(model, names) for model in (before, after)]
+    return [_regions(analysis, names) for analysis in (before, after)]
 
 
-def _regions(model: Model, names: dict[str, str]) -> Counter[str]:
+def _regions(analysis: Analysis, names: dict[str, str]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for region in model.regions:
+    for region in analysis.regions:
         name = names[region.module or region.function or "?"]
         counts[f"regions of {name}"] += 1
         for run in region.recomputations:
@@ -95,8 +95,8 @@ def _regions(model: Model, names: dict[str, str]) -> Counter[str]:
     return counts
 
 
-def _byte_differences(before: Model, after: Model) -> Iterator[Difference]:
-    peaks = [max(model.memory.nbytes, default=0) for model in (before, after)]
+def _byte_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
+    peaks = [max(analysis.memory.nbytes, default=0) for analysis in (before, after)]
     if peaks[0] != peaks[1]:
         first, second = map(megabytes, peaks)
         yield Difference(aspect="saved", what="bytes at the peak", before=first, after=second)

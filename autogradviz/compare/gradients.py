@@ -11,7 +11,7 @@ from autogradviz.events import NO_ID, NodeStarted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Parameter
 
 SAME_NORM: Final = 1e-3
@@ -21,7 +21,7 @@ MOST: Final = 5
 """Gradients of one kind that have a line of their own."""
 
 
-def gradient_differences(before: Model, after: Model) -> Iterator[Difference]:
+def gradient_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield leaves whose gradients arrived, or were finite, in one only; and whose norms differ."""
     first, second = _leaves(before), _leaves(after)
     alike: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -38,10 +38,10 @@ def gradient_differences(before: Model, after: Model) -> Iterator[Difference]:
     yield from _norms(first, second)
 
 
-def _leaves(model: Model) -> dict[str, Parameter]:
+def _leaves(analysis: Analysis) -> dict[str, Parameter]:
     """Return the named leaves; one that several nodes accumulate into counts once."""
     found: dict[str, Parameter] = {}
-    for node in model.graph.nodes.values():
+    for node in analysis.graph.nodes.values():
         leaf = node.parameter
         if leaf is not None and leaf.name and (leaf.name not in found or leaf.accumulated):
             found[leaf.name] = leaf
@@ -78,9 +78,9 @@ def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> I
         )
 
 
-def hash_differences(before: Model, after: Model) -> Iterator[Difference]:
+def hash_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the leaves whose last gradients held other values."""
-    hashes = [_gradient_hashes(model) for model in (before, after)]
+    hashes = [_gradient_hashes(analysis) for analysis in (before, after)]
     for name in hashes[0]:
         if hashes[0][name] != hashes[1].get(name, hashes[0][name]):
             words = [f"fingerprint {each[name]:016x}" for each in hashes]
@@ -89,18 +89,18 @@ def hash_differences(before: Model, after: Model) -> Iterator[Difference]:
             )
 
 
-def _gradient_hashes(model: Model) -> dict[str, int]:
+def _gradient_hashes(analysis: Analysis) -> dict[str, int]:
     """Return the fingerprint of the last gradient that reached each named leaf."""
     contents: dict[int, int] = {}
     hashes: dict[str, int] = {}
     names = {
         node_id: node.parameter.name
-        for node_id, node in model.graph.nodes.items()
+        for node_id, node in analysis.graph.nodes.items()
         if node.parameter is not None and node.parameter.name
     }
-    ops = iter(model.ops)
+    ops = iter(analysis.ops)
     op = next(ops, None)
-    for event in model.log.of(NodeStarted):
+    for event in analysis.log.of(NodeStarted):
         while op is not None and op.seq < event.seq:
             for tensor, content in zip(op.outputs, op.output_hashes, strict=False):
                 contents[tensor.tensor_id] = content

@@ -11,11 +11,11 @@ from autogradviz.events import NO_ID
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
 
 
-def first_other_op(before: Model, after: Model) -> Iterator[Difference]:
+def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the first place where the two did something else."""
     for first, second in zip(before.ops, after.ops, strict=False):
         if _signature(first) != _signature(second):
@@ -23,7 +23,7 @@ def first_other_op(before: Model, after: Model) -> Iterator[Difference]:
             return
 
 
-def first_other_values(before: Model, after: Model) -> Iterator[Difference]:
+def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the first op whose values differ although the ops before it agree."""
     for first, second in zip(before.ops, after.ops, strict=False):
         if _signature(first) != _signature(second):

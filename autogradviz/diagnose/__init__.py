@@ -51,7 +51,7 @@ from autogradviz.gc_control import collector_paused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from autogradviz.analysis import Model, SourceLocation
+    from autogradviz.analysis import Analysis, SourceLocation
 
 __all__ = ["Confidence", "Finding", "diagnose"]
 
@@ -96,13 +96,13 @@ _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
 
 @collector_paused()
-def diagnose(model: Model) -> tuple[Finding, ...]:
+def diagnose(analysis: Analysis) -> tuple[Finding, ...]:
     """Return what is wrong in a recording, the surest first."""
     source.forget()
-    evidence = Evidence(model)
+    evidence = Evidence(analysis)
     found = [finding for family in _FAMILIES for finding in _asked(family, evidence)]
-    if model.cells:
-        found = [in_cells(finding, model.cells) for finding in found]
+    if analysis.cells:
+        found = [in_cells(finding, analysis.cells) for finding in found]
     return tuple(_drop_superseded(sorted(found, key=lambda finding: _RANK[finding.confidence])))
 
 

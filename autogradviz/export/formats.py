@@ -14,10 +14,10 @@ from autogradviz.export.tables import SQLITE_ID, write_parquet, write_sqlite
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.event_log import PathLike
 
-FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...], bytes]]] = {
+FORMATS: Final[dict[str, tuple[Callable[[Analysis, Path], None], tuple[str, ...], bytes]]] = {
     "parquet": (write_parquet, (".parquet",), b"autogradviz-trace"),
     "sqlite": (write_sqlite, (".sqlite", ".sqlite3", ".db"), SQLITE_ID),
     "perfetto": (write_perfetto, (".pftrace", ".perfetto-trace"), b"autogradviz"),
@@ -29,7 +29,7 @@ FORMATS: Final[dict[str, tuple[Callable[[Model, Path], None], tuple[str, ...], b
 
 
 def export(
-    model: Model,
+    analysis: Analysis,
     path: PathLike,
     format: str | None = None,  # noqa: A002
     *,
@@ -38,7 +38,7 @@ def export(
     """Write a recording in another program's format; the file appears whole or not at all.
 
     Args:
-        model: what was recorded.
+        analysis: what was recorded.
         path: where to write.
         format: one of ``FORMATS``; by default the one that the end of the name asks for.
         force: replace whatever stands there, not only an older export of that format.
@@ -56,7 +56,7 @@ def export(
     if not force:
         check_overwrites_own_file(target, mark, at_end=write is write_parquet)
     with beside(target) as partial:
-        write(model, partial)
+        write(analysis, partial)
         partial.replace(target)
 
 

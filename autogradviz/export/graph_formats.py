@@ -14,7 +14,7 @@ from autogradviz.scene import build_scene
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -23,9 +23,9 @@ _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 _GRAPHML: Final = "http://graphml.graphdrawing.org/xmlns"
 
 
-def write_dot(model: Model, path: Path) -> None:
+def write_dot(analysis: Analysis, path: Path) -> None:
     """Write the picture that opens, in Graphviz's language."""
-    path.write_text(encodable(to_dot(build_scene(model, ()))), encoding="utf-8")
+    path.write_text(encodable(to_dot(build_scene(analysis, ()))), encoding="utf-8")
 
 
 def _facts(node: Node) -> dict[str, str | int]:
@@ -50,9 +50,9 @@ def _facts(node: Node) -> dict[str, str | int]:
 # --- GraphML ----------------------------------------------------------------------------------
 
 
-def write_graphml(model: Model, path: Path) -> None:
+def write_graphml(analysis: Analysis, path: Path) -> None:
     """Write every node and edge; gradients flow from an edge's source to its target."""
-    graph = model.graph
+    graph = analysis.graph
     facts = {node_id: _facts(node) for node_id, node in graph.nodes.items()}
     root = ET.Element("graphml", xmlns=_GRAPHML)
     kinds = {name: type(value) for each in facts.values() for name, value in each.items()}
@@ -85,13 +85,13 @@ def _emit(element: ET.Element, of: str, name: str, value: object) -> None:
 # --- Model Explorer ---------------------------------------------------------------------------
 
 
-def write_model_explorer(model: Model, path: Path) -> None:
+def write_model_explorer(analysis: Analysis, path: Path) -> None:
     """Write a graph collection for Model Explorer; modules are its namespaces.
 
     Its arrows follow the forward pass, from inputs to the loss: gradients flow against them.
     """
     incoming: dict[int, list[dict[str, str]]] = {}
-    for edge in model.graph.edges:
+    for edge in analysis.graph.edges:
         incoming.setdefault(edge.source, []).append(
             {
                 "sourceNodeId": str(edge.target),
@@ -99,7 +99,7 @@ def write_model_explorer(model: Model, path: Path) -> None:
                 "targetNodeInputId": str(edge.output),
             }
         )
-    started = model.started
+    started = analysis.started
     label = (started.model_name if started else None) or "autograd"
     nodes = [
         {
@@ -110,7 +110,7 @@ def write_model_explorer(model: Model, path: Path) -> None:
             "incomingEdges": incoming.get(node.node_id, []),
             "outputsMetadata": _outputs(node),
         }
-        for node in model.graph.nodes.values()
+        for node in analysis.graph.nodes.values()
     ]
     collection = {"label": label, "graphs": [{"id": label, "nodes": nodes}]}
     path.write_text(json.dumps(collection), encoding="utf-8")

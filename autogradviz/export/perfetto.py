@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
 
 _SEQUENCE: Final = 1  # all packets are of one writer
@@ -40,7 +40,7 @@ class _Slice(NamedTuple):
     flow_in: int | None = None
 
 
-def write_perfetto(model: Model, path: Path) -> None:
+def write_perfetto(analysis: Analysis, path: Path) -> None:
     """Write tracks of forward, backward and recomputation for each thread.
 
     Raises:
@@ -53,27 +53,29 @@ def write_perfetto(model: Model, path: Path) -> None:
         message = 'Perfetto files need a package: pip install "autogradviz[perfetto]"'
         raise MissingExtraError(message) from error
     writer = _Writer(TraceProtoBuilder(), TrackEvent)
-    tracks = _collect(model)
+    tracks = _collect(analysis)
     order = list(_ROWS)
     for kind, thread in sorted(tracks, key=lambda key: (key[1], order.index(key[0]))):
         name = _ROWS[kind] + (f", thread {thread}" if thread else "")
         writer.slices(name, tracks[kind, thread])
-    curve = model.memory
+    curve = analysis.memory
     writer.counter("saved for backward", zip(curve.times_ns, curve.nbytes, strict=True))
     path.write_bytes(writer.builder.serialize())
 
 
-def _collect(model: Model) -> dict[tuple[str, int], list[_Slice]]:
+def _collect(analysis: Analysis) -> dict[tuple[str, int], list[_Slice]]:
     """Return the slices of each kind and thread."""
     tracks: dict[tuple[str, int], list[_Slice]] = {}
-    made: dict[int | None, int] = {op.node_id: op.seq for op in model.ops if op.node_id is not None}
-    for span in model.timeline.spans:
+    made: dict[int | None, int] = {
+        op.node_id: op.seq for op in analysis.ops if op.node_id is not None
+    }
+    for span in analysis.timeline.spans:
         if span.kind in _ROWS:
             # The first run of a node; a flow ends once.
             flow_in = made.pop(span.ref, None) if span.kind == "node" else None
             entry = _Slice(span.start_ns, -span.end_ns, span.label or span.kind, flow_in=flow_in)
             tracks.setdefault((span.kind, span.thread), []).append(entry)
-    for op in model.ops:
+    for op in analysis.ops:
         phase = op.phase if f"{op.phase} op" in _ROWS else "forward"
         flow_out = op.seq if op.node_id is not None else None
         entry = _Slice(op.time_ns, -op.time_ns - op.duration_ns, op.name, _facts(op), flow_out)

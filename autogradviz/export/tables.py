@@ -16,26 +16,26 @@ from autogradviz.export.encoding import encodable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
 
 
 SQLITE_ID: Final = b"AGvz"
 """What a database of ours has as its application's number, in the header of the file."""
 
 
-def write_parquet(model: Model, path: Path) -> None:
+def write_parquet(analysis: Analysis, path: Path) -> None:
     """Write the columns of the ``.agv`` file: the kind of event, then every field once."""
     with pyarrow.parquet.ParquetWriter(path, described_schema(), compression="zstd") as file:
-        for batch in batches(model.log):
+        for batch in batches(analysis.log):
             file.write_batch(batch.replace_schema_metadata(described_schema().metadata))
 
 
-def write_sqlite(model: Model, path: Path) -> None:
+def write_sqlite(analysis: Analysis, path: Path) -> None:
     """Write a table for each kind of event; lists are JSON text, booleans 0 and 1."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"PRAGMA application_id = {int.from_bytes(SQLITE_ID, 'big')}")
         for kind in EVENT_TYPES:
-            rows = model.log.rows(kind)
+            rows = analysis.log.rows(kind)
             if not rows:
                 continue
             # Names of tables and columns are those of our own classes.

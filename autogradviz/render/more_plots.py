@@ -12,7 +12,7 @@ from autogradviz.render.text import megabytes
 from autogradviz.scene.formatting import block_prefix
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Model, Parameter
+    from autogradviz.analysis import Analysis, Parameter
 
 MOST_LAYERS: Final = 12
 """Modules that have a layer of their own; the smaller ones share one."""
@@ -20,13 +20,13 @@ MOST_LAYERS: Final = 12
 WRONG: Final = {"none": "None", "zero": "zero", "nan": "NaN or infinite"}
 
 
-def plot_saved_by_module(model: Model) -> go.Figure:
+def plot_saved_by_module(analysis: Analysis) -> go.Figure:
     """Return the bytes that backward keeps alive over time, stacked by the module that saved them.
 
     The layers add up to the curve of ``plot_memory``. Blocks ("h.0", "h.1") are told apart, what
     is inside them is not.
     """
-    changes = _changes(model)
+    changes = _changes(analysis)
     times = sorted({time for layer in changes.values() for time in layer})
     levels = {label: _levels(layer, times) for label, layer in changes.items()}
     ranked = sorted(levels, key=lambda label: -max(levels[label]))
@@ -55,12 +55,12 @@ def plot_saved_by_module(model: Model) -> go.Figure:
     return figure
 
 
-def _changes(model: Model) -> dict[str, dict[int, int]]:
+def _changes(analysis: Analysis) -> dict[str, dict[int, int]]:
     """Return by how many bytes each module's part changes when, the earliest module first."""
     changes: dict[str, dict[int, int]] = {}
-    for hold in model.memory.holds:
-        saved = model.saved[hold.saved_id]
-        node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    for hold in analysis.memory.holds:
+        saved = analysis.saved[hold.saved_id]
+        node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
         path = saved.op.module if saved.op else node.module if node else ""
         layer = changes.setdefault(block_prefix(path) or "no module", defaultdict(int))
         layer[hold.start_ns] += hold.nbytes
@@ -77,7 +77,7 @@ def _levels(layer: dict[int, int], times: list[int]) -> list[int]:
     return levels
 
 
-def plot_gradients(model: Model) -> go.Figure:
+def plot_gradients(analysis: Analysis) -> go.Figure:
     """Return the L2 norm of each parameter's gradient, as it was left when the recording ended.
 
     Parameters stand in the order in which they are used. One whose gradient is None, zero, NaN or
@@ -85,7 +85,7 @@ def plot_gradients(model: Model) -> go.Figure:
     """
     leaves = [
         node.parameter
-        for node in sorted(model.graph.nodes.values(), key=lambda node: node.order)
+        for node in sorted(analysis.graph.nodes.values(), key=lambda node: node.order)
         if node.parameter is not None and node.parameter.name
     ]
     fine = [leaf for leaf in leaves if leaf.finite and leaf.norm]
@@ -99,7 +99,7 @@ def plot_gradients(model: Model) -> go.Figure:
             hovertemplate="%{y}<br>norm %{x:.3g}<extra></extra>",
         )
     )
-    wrong = [(leaf, word) for leaf in leaves if (word := _wrong(leaf, model))]
+    wrong = [(leaf, word) for leaf in leaves if (word := _wrong(leaf, analysis))]
     least = min((leaf.norm for leaf in fine if leaf.norm), default=1.0)
     figure.add_trace(
         go.Scatter(
@@ -125,11 +125,11 @@ def plot_gradients(model: Model) -> go.Figure:
     return figure
 
 
-def _wrong(leaf: Parameter, model: Model) -> str:
+def _wrong(leaf: Parameter, analysis: Analysis) -> str:
     """Return what is wrong with a gradient, "" where it has a norm or no backward ran."""
     if not leaf.finite:
         return WRONG["nan"]
     if leaf.norm == 0:
         return WRONG["zero"]
-    ran = any(node.runs for node in model.graph.nodes.values())
+    ran = any(node.runs for node in analysis.graph.nodes.values())
     return WRONG["none"] if ran and not leaf.accumulated else ""

@@ -15,7 +15,7 @@ from autogradviz.render.text import megabytes, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Model, Span
+    from autogradviz.analysis import Analysis, Span
 
 CONFIG: Final[dict[str, Any]] = {
     "displaylogo": False,
@@ -46,13 +46,13 @@ LONGEST: Final = 4_000
 """Bars of one kind that a timeline shows at most: the longest ones."""
 
 
-def plot_memory(model: Model) -> go.Figure:
+def plot_memory(analysis: Analysis) -> go.Figure:
     """Return the bytes that backward keeps alive, over time.
 
     The area rises where a storage is saved and falls where its last holder lets it go. Behind
     it stand forward, backward and recomputation.
     """
-    curve = model.memory
+    curve = analysis.memory
     times = [time_ns / 1e6 for time_ns in curve.times_ns]
     sizes = [megabytes(nbytes) for nbytes in curve.nbytes]
     area = go.Scatter(
@@ -65,7 +65,7 @@ def plot_memory(model: Model) -> go.Figure:
         fillcolor=faint(COLOURS["saved"], 0.25),
         hovertemplate="%{customdata} (%{y:,} B)<br>%{x:.2f} ms<extra></extra>",
     )
-    spans = [span for span in model.timeline.spans if span.kind in BANDS]
+    spans = [span for span in analysis.timeline.spans if span.kind in BANDS]
     figure = go.Figure([*_bands(spans, max(curve.nbytes, default=1)), area])
     if curve.nbytes:
         peak = curve.peak
@@ -82,16 +82,16 @@ def plot_memory(model: Model) -> go.Figure:
     return figure
 
 
-def plot_timeline(model: Model) -> go.Figure:
+def plot_timeline(analysis: Analysis) -> go.Figure:
     """Return when modules, forwards, backwards, recomputations and nodes ran.
 
     Nested calls stand above each other. Of each kind the longest few thousand bars are shown.
     """
     figure = go.Figure()
     lanes: list[tuple[int, str]] = []
-    for thread in sorted({span.thread for span in model.timeline.spans}):
+    for thread in sorted({span.thread for span in analysis.timeline.spans}):
         for kind in LANES:
-            spans = [s for s in model.timeline.spans if (s.thread, s.kind) == (thread, kind)]
+            spans = [s for s in analysis.timeline.spans if (s.thread, s.kind) == (thread, kind)]
             if not spans:
                 continue
             spans = sorted(spans, key=lambda s: s.start_ns - s.end_ns)[:LONGEST]

@@ -20,7 +20,7 @@ from autogradviz.scene.formatting import format_bytes, plural, short_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node
 
 _PAIRED: Final = {"user", "offload", "allow_mutation"}
@@ -29,21 +29,21 @@ _PAIRED: Final = {"user", "offload", "allow_mutation"}
 class Notes:
     """Lines for nodes."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, analysis: Analysis) -> None:
+        self._model = analysis
         self._lines: dict[int, dict[str, None]] = defaultdict(dict)  # by node id, each once
         self._leaves = {
             node.parameter.tensor.tensor_id: node_id
-            for node_id, node in model.graph.nodes.items()
+            for node_id, node in analysis.graph.nodes.items()
             if node.parameter is not None
         }
         self.kept: dict[int, list[ContextTensorKept]] = defaultdict(list)
         """Tensors that custom Functions keep on ``ctx``, by node id."""
-        for event in model.log.of(BackwardStarted):
+        for event in analysis.log.of(BackwardStarted):
             self._note_ends(event)
-        for kept in model.log.of(ContextTensorKept):
+        for kept in analysis.log.of(ContextTensorKept):
             self.kept[kept.node_id].append(kept)
-            nbytes = format_bytes(model.tensors[kept.tensor_id].nbytes)
+            nbytes = format_bytes(analysis.tensors[kept.tensor_id].nbytes)
             self._add(kept.node_id, f"keeps {kept.slot}, {nbytes}, which nothing frees or checks")
         self._note_marks()
         self._note_moves()

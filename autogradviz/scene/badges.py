@@ -12,7 +12,7 @@ from autogradviz.scene.formatting import format_bytes, hook_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Hook, Node, Op
     from autogradviz.diagnose.finding import Finding
 
@@ -34,18 +34,18 @@ _make_marks = maker(Marks)
 class MarkReader:
     """Reads the glyphs of nodes off a model."""
 
-    def __init__(self, model: Model, findings: Sequence[Finding]) -> None:
+    def __init__(self, analysis: Analysis, findings: Sequence[Finding]) -> None:
         self._findings = findings
         self._seen_events = {event for finding in findings for event in finding.events}
         self._hooks: dict[int, list[Hook]] = {}
-        for hook in model.hooks:
+        for hook in analysis.hooks:
             for node_id in hook.node_ids:
                 self._hooks.setdefault(node_id, []).append(hook)
-        self._bumps = {e.op_seq: e for e in model.log.of(VersionBumped) if e.op_seq is not None}
-        self._bad = {e.content_hash: _counted(e) for e in model.log.of(NotFiniteSeen)}
+        self._bumps = {e.op_seq: e for e in analysis.log.of(VersionBumped) if e.op_seq is not None}
+        self._bad = {e.content_hash: _counted(e) for e in analysis.log.of(NotFiniteSeen)}
         self._backward_ops: dict[int, list[Op]] = {}
         if self._bad:
-            for op in model.ops:
+            for op in analysis.ops:
                 if op.backward_node_id is not None:
                     self._backward_ops.setdefault(op.backward_node_id, []).append(op)
 

@@ -31,7 +31,7 @@ from autogradviz.scene.schema import Scene, SceneEdge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.diagnose.finding import Finding
 
 _make_edge = maker(SceneEdge)
@@ -39,7 +39,7 @@ _make_edge = maker(SceneEdge)
 
 @collector_paused()
 def build_scene(
-    model: Model,
+    analysis: Analysis,
     findings: Sequence[Finding],
     *,
     title: str | None = None,
@@ -49,7 +49,7 @@ def build_scene(
     """Return everything that a renderer may draw.
 
     Args:
-        model: what was recorded.
+        analysis: what was recorded.
         findings: what was found in it, the surest first.
         title: the picture's title; the model's class by default.
         depth: how many levels show at first: 1 shows the outermost modules closed, 2 opens
@@ -59,46 +59,46 @@ def build_scene(
             again.
     """
     keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
-    hooked = {node_id for hook in model.hooks for node_id in hook.node_ids}
-    folded = fold_graph(model.graph, keep | hooked)
+    hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
+    folded = fold_graph(analysis.graph, keep | hooked)
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
-    levels = list_levels(build_tree(folded, model.regions, victims))
+    levels = list_levels(build_tree(folded, analysis.regions, victims))
     layouts = lay_out_levels(levels, folded)
     alone = find_alone(layouts)
     seats = seat_nodes(levels, alone, len(folded.nodes))
-    boxes = draw_boxes(model, folded, findings, victims, seats)
+    boxes = draw_boxes(analysis, folded, findings, victims, seats)
     on_path = _path_to(victims, folded)
     edges = tuple(
         _make_edge(source=source, target=target, views=views, on_path=(source, target) in on_path)
         for source, target, views in folded.edges
     )
     scene = Scene(
-        summary=summarize(model, title),
-        groups=draw_groups(levels, layouts, alone, boxes, model, depth=depth),
+        summary=summarize(analysis, title),
+        groups=draw_groups(levels, layouts, alone, boxes, analysis, depth=depth),
         nodes=tuple(boxes.nodes),
         edges=edges,
         chips=tuple(boxes.chips),
         pennants=tuple(boxes.pennants),
-        findings=draw_findings(findings, folded, model.regions),
+        findings=draw_findings(findings, folded, analysis.regions),
     )
-    return _with_the_rest(scene, model, folded) if beside else scene
+    return _with_the_rest(scene, analysis, folded) if beside else scene
 
 
-def _with_the_rest(scene: Scene, model: Model, folded: FoldedGraph) -> Scene:
+def _with_the_rest(scene: Scene, analysis: Analysis, folded: FoldedGraph) -> Scene:
     """Return a scene of the graph with what stands beside it."""
-    storages, moments = draw_storages(model, folded)
+    storages, moments = draw_storages(analysis, folded)
     return replace(
         scene,
-        regions=draw_regions(model.regions),
-        diffs=draw_diffs(model.regions),
-        spans=draw_spans(model, folded),
-        memory=draw_memory(model),
-        lines=draw_lines(model),
+        regions=draw_regions(analysis.regions),
+        diffs=draw_diffs(analysis.regions),
+        spans=draw_spans(analysis, folded),
+        memory=draw_memory(analysis),
+        lines=draw_lines(analysis),
         storages=storages,
         moments=moments,
-        modules=draw_modules(model),
-        changes=draw_changes(model),
-        saved_diffs=draw_saved_diffs(model),
+        modules=draw_modules(analysis),
+        changes=draw_changes(analysis),
+        saved_diffs=draw_saved_diffs(analysis),
     )
 
 

@@ -12,7 +12,7 @@ from autogradviz.scene.text_metrics import elide, text_width
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, SavedTensor
     from autogradviz.events import ContextTensorKept
     from autogradviz.scene.schema import ChipState
@@ -28,11 +28,11 @@ MAX_NAME: Final = 48
 class Chips:
     """Makes the chips of nodes."""
 
-    def __init__(self, model: Model, kept: Mapping[int, Sequence[ContextTensorKept]]) -> None:
+    def __init__(self, analysis: Analysis, kept: Mapping[int, Sequence[ContextTensorKept]]) -> None:
         """Take what was recorded, and what custom Functions keep on ``ctx``, by node id."""
-        self._tensors = model.tensors
+        self._tensors = analysis.tensors
         self._kept = kept
-        tensors = [model.tensors[tensor_id] for tensor_id in model.parameters]
+        tensors = [analysis.tensors[tensor_id] for tensor_id in analysis.parameters]
         self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
 
     def of(self, index: int, node: Node) -> list[Chip]:

@@ -12,7 +12,7 @@ from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.scene.grouping import Tree
     from autogradviz.scene.layout.cross_group_edges import Layout
     from autogradviz.scene.layout.flatten import Level
@@ -33,13 +33,13 @@ def draw_groups(
     layouts: list[Layout],
     alone: set[tuple[CellKind, int]],
     boxes: Boxes,
-    model: Model,
+    analysis: Analysis,
     *,
     depth: int | None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first."""
     opened = _opened(levels, boxes.nodes, depth)
-    types = {module.name: module.type_name for module in model.modules.values()}
+    types = {module.name: module.type_name for module in analysis.modules.values()}
     nbytes = _GroupBytes(boxes)
     return tuple(
         _sized(

@@ -12,7 +12,7 @@ from autogradviz.scene.schema import SceneMoment, SceneStorage
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
     from autogradviz.scene.fold import FoldedGraph
     from autogradviz.scene.schema import MomentKind, StorageState
@@ -26,14 +26,14 @@ MAX_KEEPERS: Final = 6
 
 
 def draw_storages(
-    model: Model, folded: FoldedGraph
+    analysis: Analysis, folded: FoldedGraph
 ) -> tuple[tuple[SceneStorage, ...], tuple[SceneMoment, ...]]:
     """Return the storages that backward kept, in the order of their first save, and their lives.
 
     Parameters live anyway: they have a row only where something happened to them.
     """
-    drawing = _Drawing(model, folded)
-    histories = [history for history in model.histories if drawing.matters(history)]
+    drawing = _Drawing(analysis, folded)
+    histories = [history for history in analysis.histories if drawing.matters(history)]
     if len(histories) > MAX_STORAGES:
         histories.sort(key=lambda h: (not drawing.odd(h), -h.nbytes))
         histories = histories[:MAX_STORAGES]
@@ -46,23 +46,23 @@ def draw_storages(
 
 
 class _Drawing:
-    def __init__(self, model: Model, folded: FoldedGraph) -> None:
-        self._model = model
+    def __init__(self, analysis: Analysis, folded: FoldedGraph) -> None:
+        self._model = analysis
         self._folded = folded
         self._holds: dict[int, list[Hold]] = defaultdict(list)
-        for hold in model.memory.holds:
+        for hold in analysis.memory.holds:
             self._holds[hold.storage_id].append(hold)
         self._saved: dict[int, list[SavedTensor]] = defaultdict(list)
-        for saved in model.saved.values():
+        for saved in analysis.saved.values():
             if saved.tensor.storage_id is not None:
                 self._saved[saved.tensor.storage_id].append(saved)
-        self._makers = find_makers(model.ops)
+        self._makers = find_makers(analysis.ops)
         self._names: dict[int, str] = {}
-        for tensor_id, names in model.parameters.items():
-            storage_id = model.tensors[tensor_id].storage_id
+        for tensor_id, names in analysis.parameters.items():
+            storage_id = analysis.tensors[tensor_id].storage_id
             if storage_id is not None:
                 self._names.setdefault(storage_id, names[0])
-        self._regions = {r.region_id: r.module or r.function for r in model.regions}
+        self._regions = {r.region_id: r.module or r.function for r in analysis.regions}
 
     def matters(self, history: TensorHistory) -> bool:
         return history.storage_id in self._holds or self.odd(history)

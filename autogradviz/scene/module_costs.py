@@ -11,25 +11,25 @@ from autogradviz.scene.schema import SceneModule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Region, SavedTensor
 
 
-def draw_modules(model: Model) -> tuple[SceneModule, ...]:
+def draw_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
     """Return one row for each named module that ran ops or saved tensors, in the model's order.
 
     Checkpointing a module frees what was made inside it and is saved by none but its own nodes
     (inputs stay: they are what it starts again from), and costs its forward a second time. For a
     module that is checkpointed already, the same is counted from what its regions did.
     """
-    forward_ns, backward_ns = _forward_times(model), _backward_times(model)
-    kept, frees = _kept_bytes(model)
+    forward_ns, backward_ns = _forward_times(analysis), _backward_times(analysis)
+    kept, frees = _kept_bytes(analysis)
     regions: dict[str, list[Region]] = defaultdict(list)
-    for region in model.regions:
+    for region in analysis.regions:
         regions[region.module].append(region)
-    owned = {model.tensors[tensor_id].storage_id for tensor_id in model.parameters}
+    owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
     rows = []
-    for module in model.modules.values():
+    for module in analysis.modules.values():
         path = module.name
         own = regions.get(path, [])
         times = forward_ns[path], backward_ns[path], kept[path]
@@ -59,17 +59,17 @@ def _around(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _forward_times(model: Model) -> Counter[str]:
+def _forward_times(analysis: Analysis) -> Counter[str]:
     times: Counter[str] = Counter()
-    for op in model.ops:
+    for op in analysis.ops:
         if op.phase == "forward":
             times[op.module] += op.duration_ns
     return _with_inner(times)
 
 
-def _backward_times(model: Model) -> Counter[str]:
+def _backward_times(analysis: Analysis) -> Counter[str]:
     times: Counter[str] = Counter()
-    for node in model.graph.nodes.values():
+    for node in analysis.graph.nodes.values():
         times[node.module] += node.duration_ns
     return _with_inner(times)
 
@@ -83,18 +83,18 @@ def _with_inner(own: Counter[str]) -> Counter[str]:
     return sums
 
 
-def _kept_bytes(model: Model) -> tuple[Counter[str], Counter[str]]:
+def _kept_bytes(analysis: Analysis) -> tuple[Counter[str], Counter[str]]:
     """Return the bytes that only a module's nodes keep, and those that it made itself besides."""
-    makers = find_makers(model.ops)
+    makers = find_makers(analysis.ops)
     savers: dict[int, list[SavedTensor]] = defaultdict(list)
-    for saved in model.saved.values():
+    for saved in analysis.saved.values():
         if saved.tensor.storage_id is not None and saved.recompute_id is None:
             savers[saved.tensor.storage_id].append(saved)
-    sizes = {hold.storage_id: hold.nbytes for hold in model.memory.holds}
+    sizes = {hold.storage_id: hold.nbytes for hold in analysis.memory.holds}
     kept: Counter[str] = Counter()
     frees: Counter[str] = Counter()
     for storage_id, nbytes in sizes.items():
-        paths = [_module_of(saved, model) for saved in savers.get(storage_id, ())]
+        paths = [_module_of(saved, analysis) for saved in savers.get(storage_id, ())]
         if not paths:
             continue
         shared = _common(paths)
@@ -105,10 +105,10 @@ def _kept_bytes(model: Model) -> tuple[Counter[str], Counter[str]]:
     return _with_inner(kept), _with_inner(frees)
 
 
-def _module_of(saved: SavedTensor, model: Model) -> str:
+def _module_of(saved: SavedTensor, analysis: Analysis) -> str:
     if saved.op is not None:
         return saved.op.module
-    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
     return node.module if node else ""
 
 

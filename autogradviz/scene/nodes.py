@@ -17,7 +17,7 @@ from autogradviz.scene.text_metrics import elide, text_width
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, Parameter, Region
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.badges import Marks
@@ -51,34 +51,38 @@ class Boxes:
 
 
 def draw_boxes(
-    model: Model,
+    analysis: Analysis,
     folded: FoldedGraph,
     findings: Sequence[Finding],
     victims: set[int],
     seats: Sequence[NodePlace],
 ) -> Boxes:
     """Return the boxes of all drawn nodes, with what stands beside them."""
-    return _Drawing(model, folded, findings, victims).boxes(seats)
+    return _Drawing(analysis, folded, findings, victims).boxes(seats)
 
 
 class _Drawing:
     def __init__(
-        self, model: Model, folded: FoldedGraph, findings: Sequence[Finding], victims: set[int]
+        self,
+        analysis: Analysis,
+        folded: FoldedGraph,
+        findings: Sequence[Finding],
+        victims: set[int],
     ) -> None:
         self._folded = folded
         self._victims = victims
-        self._regions: dict[int | None, Region] = {r.region_id: r for r in model.regions}
-        self._region_index = {r.region_id: i for i, r in enumerate(model.regions)}
+        self._regions: dict[int | None, Region] = {r.region_id: r for r in analysis.regions}
+        self._region_index = {r.region_id: i for i, r in enumerate(analysis.regions)}
         self._reentrant: dict[int | None, Region] = {
             again.node_id: region
-            for region in model.regions
+            for region in analysis.regions
             if region.reentrant
             for again in region.recomputations
         }
-        self._notes = Notes(model)
-        self._marks = MarkReader(model, findings)
-        self._backward_ran = any(node.runs for node in model.graph.nodes.values())
-        self._chips = Chips(model, self._notes.kept)
+        self._notes = Notes(analysis)
+        self._marks = MarkReader(analysis, findings)
+        self._backward_ran = any(node.runs for node in analysis.graph.nodes.values())
+        self._chips = Chips(analysis, self._notes.kept)
         self._drawn_targets = [0] * len(folded.nodes)
         for source, _, _ in folded.edges:
             self._drawn_targets[source] += 1

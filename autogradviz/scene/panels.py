@@ -21,7 +21,7 @@ from autogradviz.scene.schema import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op, Region
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold import FoldedGraph
@@ -129,13 +129,13 @@ def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
     return tuple(rows)
 
 
-def draw_changes(model: Model) -> tuple[SceneChange, ...]:
+def draw_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
     """Return what was not the same around a region when it ran again, region by region."""
-    region_of = {region.region_id: i for i, region in enumerate(model.regions)}
+    region_of = {region.region_id: i for i, region in enumerate(analysis.regions)}
     changes = {}  # of several recomputations the last one's
-    for event in model.log.of(StateChanged):
+    for event in analysis.log.of(StateChanged):
         if event.region_id in region_of:
-            location = model.location(event.stack_id)
+            location = analysis.location(event.stack_id)
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_of[event.region_id],
                 name=event.state_name,
@@ -164,16 +164,16 @@ def _op_file(op: Op | None) -> str:
     return op.location.place if op and op.location else ""
 
 
-def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
+def draw_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
     """Return the bars of the timeline, in the order in which they began."""
-    region_of = {region.region_id: i for i, region in enumerate(model.regions)}
+    region_of = {region.region_id: i for i, region in enumerate(analysis.regions)}
     refs = {"node": folded.index_of, "recompute": region_of}
-    spans = [span for span in model.timeline.spans if span.kind not in MOMENTS]
+    spans = [span for span in analysis.timeline.spans if span.kind not in MOMENTS]
     if len(spans) > MAX_SPANS:
         spans.sort(key=lambda span: span.start_ns - span.end_ns)
         spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
     for kind in sorted(MOMENTS):
-        spans += [span for span in model.timeline.spans if span.kind == kind][:MAX_MOMENTS]
+        spans += [span for span in analysis.timeline.spans if span.kind == kind][:MAX_MOMENTS]
     return tuple(
         _make_span(
             kind=span.kind,
@@ -190,9 +190,9 @@ def draw_spans(model: Model, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
     )
 
 
-def draw_memory(model: Model) -> tuple[SceneMemory, ...]:
+def draw_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
     """Return the saved-memory curve; of a long one the highest point of each stretch."""
-    curve = model.memory
+    curve = analysis.memory
     stretch = len(curve.nbytes) // MAX_MEMORY_POINTS + 1
     points = []
     for start in range(0, len(curve.nbytes), stretch):
@@ -202,26 +202,26 @@ def draw_memory(model: Model) -> tuple[SceneMemory, ...]:
     return tuple(points)
 
 
-def draw_lines(model: Model) -> tuple[SceneLine, ...]:
+def draw_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
     """Return all source lines that were read."""
     return tuple(
-        SceneLine(filename=_place(model, filename), lineno=lineno, text=text)
-        for (filename, lineno), text in sorted(model.source_lines.items())
+        SceneLine(filename=_place(analysis, filename), lineno=lineno, text=text)
+        for (filename, lineno), text in sorted(analysis.source_lines.items())
     )
 
 
-def _place(model: Model, filename: str) -> str:
-    cell = model.cells.get(filename)
+def _place(analysis: Analysis, filename: str) -> str:
+    cell = analysis.cells.get(filename)
     return filename if cell is None else f"In [{cell}]"
 
 
-def summarize(model: Model, title: str | None) -> SceneSummary:
+def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     """Return the header's figures."""
-    started, error, graph = model.started, model.error, model.graph
-    peak = max(model.memory.nbytes, default=0)
+    started, error, graph = analysis.started, analysis.error, analysis.graph
+    peak = max(analysis.memory.nbytes, default=0)
     words = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
-    if model.regions:
-        words.append(plural(len(model.regions), "checkpoint region"))
+    if analysis.regions:
+        words.append(plural(len(analysis.regions), "checkpoint region"))
     if peak:
         words.append(f"peak saved {format_bytes(peak)}")
     name = (started.model_name if started else None) or "autograd graph"
@@ -231,16 +231,16 @@ def summarize(model: Model, title: str | None) -> SceneSummary:
         torch_version=started.torch_version if started else "",
         nodes=len(graph.nodes),
         edges=len(graph.edges),
-        ops=len(model.ops),
-        events=len(model.log),
-        storages=len(model.stored),
+        ops=len(analysis.ops),
+        events=len(analysis.log),
+        storages=len(analysis.stored),
         peak_nbytes=peak,
-        end_ns=model.end_ns,
-        backwards=len(model.log.of(BackwardStarted)),
-        regions=len(model.regions),
-        recomputations=sum(len(region.recomputations) for region in model.regions),
+        end_ns=analysis.end_ns,
+        backwards=len(analysis.log.of(BackwardStarted)),
+        regions=len(analysis.regions),
+        recomputations=sum(len(region.recomputations) for region in analysis.regions),
         error_type=error.type_name if error else "",
         error_message=error.message if error else "",
-        notices=tuple(notice.message for notice in model.notices),
-        torn=model.log.problem is not None,
+        notices=tuple(notice.message for notice in analysis.notices),
+        torn=analysis.log.problem is not None,
     )

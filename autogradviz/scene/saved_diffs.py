@@ -11,19 +11,21 @@ from autogradviz.scene.schema import SceneSavedDiff
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Model
+    from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Region, SavedTensor
 
 MOST: Final = 200
 """Rows a region."""
 
 
-def draw_saved_diffs(model: Model) -> tuple[SceneSavedDiff, ...]:
+def draw_saved_diffs(analysis: Analysis) -> tuple[SceneSavedDiff, ...]:
     """Return what each region's last recomputation saved otherwise, by position."""
-    return tuple(row for i, region in enumerate(model.regions) for row in _of(model, i, region))
+    return tuple(
+        row for i, region in enumerate(analysis.regions) for row in _of(analysis, i, region)
+    )
 
 
-def _of(model: Model, index: int, region: Region) -> Iterator[SceneSavedDiff]:
+def _of(analysis: Analysis, index: int, region: Region) -> Iterator[SceneSavedDiff]:
     if not region.recomputations:
         return
     again = region.recomputations[-1]
@@ -39,7 +41,7 @@ def _of(model: Model, index: int, region: Region) -> Iterator[SceneSavedDiff]:
         yield SceneSavedDiff(
             region=index,
             position=position,
-            slot=_name(model, first or second),
+            slot=_name(analysis, first or second),
             before=before,
             after=after,
         )
@@ -53,8 +55,8 @@ def _metadata(saved: SavedTensor | None) -> str:
     return f"{tensor.dtype} {format_shape(tensor.shape)}{device}"
 
 
-def _name(model: Model, saved: SavedTensor | None) -> str:
+def _name(analysis: Analysis, saved: SavedTensor | None) -> str:
     assert saved is not None, "one of both saved"
-    node = model.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
     owner = display_op_name(saved.op.name) if saved.op else node.name if node else ""
     return ".".join(part for part in (owner, saved.slot or "") if part)

@@ -224,7 +224,7 @@ def run(server, show):
 
 def save(page):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
+    page.wait_for_function("!jupyterapp.shell.currentWidget.context.analysis.dirty")
 
 
 def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server):

@@ -306,7 +306,7 @@ def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
             loss = loss + 1
         loss.backward()
     assert len(trace.log.of(RecorderLimited)) == 1
-    assert len(trace.model.graph.nodes) == 15_000
+    assert len(trace.analysis.graph.nodes) == 15_000
 
 
 def test_writes_to_modules_are_watched_from_the_first_region_on():

@@ -50,7 +50,7 @@ def record(work, *args, **kwargs):
 
 def facts(trace):
     """Return what a recording says, without times and addresses."""
-    model = trace.model
+    model = trace.analysis
     return [
         [(op.name, op.phase, op.module, [t.tensor_id for t in op.outputs]) for op in model.ops],
         [
@@ -144,7 +144,7 @@ def test_one_endless_step_is_sealed_while_it_goes_on(early):
     assert max(most, *heights) < 500  # SEAL, and what one op tells
     assert len(trace.log.of(StepEnded)) == 0
     assert torch.allclose(gradient, torch.full((3,), 600 * torch.e))
-    assert {node.state for node in trace.model.graph.nodes.values()} == {"ran"}
+    assert {node.state for node in trace.analysis.graph.nodes.values()} == {"ran"}
 
 
 def test_backwards_of_several_threads_are_sealed_whole(early):

@@ -96,7 +96,7 @@ def test_an_aot_backend_runs_under_a_recording():
     net = torch.compile(nn.Linear(3, 3), backend="aot_eager")
     with autogradviz.record() as trace:
         net(torch.rand(2, 3)).sum().backward()
-    assert {n.name for n in trace.model.graph.nodes.values()} >= {"CompiledFunctionBackward"}
+    assert {n.name for n in trace.analysis.graph.nodes.values()} >= {"CompiledFunctionBackward"}
     assert trace.log.of(RecorderFailed) == ()
 
 

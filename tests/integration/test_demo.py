@@ -33,7 +33,7 @@ def test_the_sound_step_has_no_finding(demo):
     trace = autogradviz.load(demo[0] / "step.agv")
     assert trace.diagnose() == []
     assert trace.log.problem is None
-    assert [(r.module, len(r.recomputations)) for r in trace.model.regions] == [
+    assert [(r.module, len(r.recomputations)) for r in trace.analysis.regions] == [
         ("blocks.0", 1),
         ("blocks.1", 1),
     ]

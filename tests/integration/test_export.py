@@ -57,7 +57,7 @@ def test_sqlite_has_a_table_a_kind(trace, tmp_path):
 def test_graphml_is_the_graph(trace, tmp_path):
     trace.export(tmp_path / "x.graphml")
     read = nx.read_graphml(tmp_path / "x.graphml")
-    graph = trace.model.graph
+    graph = trace.analysis.graph
     assert read.number_of_nodes() == len(graph.nodes)
     assert {(int(a[1:]), int(b[1:])) for a, b in read.edges()} == {
         (edge.source, edge.target) for edge in graph.edges
@@ -75,7 +75,7 @@ def test_model_explorer_gets_modules_as_namespaces(trace, tmp_path):
     assert collection["label"] == "Sequential"
     (graph,) = collection["graphs"]
     by_id = {node["id"]: node for node in graph["nodes"]}
-    assert len(by_id) == len(trace.model.graph.nodes)
+    assert len(by_id) == len(trace.analysis.graph.nodes)
     exp = next(node for node in by_id.values() if node["label"] == "exp")
     (edge,) = exp["incomingEdges"]
     before = by_id[edge["sourceNodeId"]]
@@ -123,7 +123,7 @@ def test_perfetto_shows_tracks_bytes_and_flows(trace, tmp_path):
     counts = [
         p.track_event.counter_value for p in events if p.track_event.type == TrackEvent.TYPE_COUNTER
     ]
-    assert counts == list(trace.model.memory.nbytes)
+    assert counts == list(trace.analysis.memory.nbytes)
     for uuid in tracks:
         stamps = [p.timestamp for p in events if p.track_event.track_uuid == uuid]
         assert stamps == sorted(stamps)
@@ -164,8 +164,8 @@ def test_perfettos_bars_nest_and_its_flows_lead_forward_in_time(tmp_path):
     stamps = [packet.timestamp for packet in counter]
     assert stamps == sorted(stamps)
     assert min(p.track_event.counter_value for p in counter) == 0
-    assert max(p.track_event.counter_value for p in counter) == max(trace.model.memory.nbytes)
-    assert bars.total() >= len(trace.model.ops)
+    assert max(p.track_event.counter_value for p in counter) == max(trace.analysis.memory.nbytes)
+    assert bars.total() >= len(trace.analysis.ops)
 
 
 def test_perfetto_absent_names_the_extra(trace, tmp_path, monkeypatch):

@@ -132,7 +132,7 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
             break
     told = trace.log.of(RecorderFailed)
     assert {(event.seam, "injected" in event.message) for event in told} == {(seam, True)}
-    assert any("injected" in notice.message for notice in trace.model.notices)
+    assert any("injected" in notice.message for notice in trace.analysis.notices)
     assert trace.diagnose() is not None
     assert "<svg" in trace.graph().svg()
 

@@ -109,7 +109,7 @@ def test_a_training_loop_gives_no_finding():
 def test_without_values_no_content_is_read():
     with autogradviz.record() as trace:
         torch.rand(3, requires_grad=True).exp().sum().backward()
-    assert {op.output_hashes for op in trace.model.ops} == {()}
+    assert {op.output_hashes for op in trace.analysis.ops} == {()}
 
 
 def test_where_nothing_differs_no_cause_is_sought(monkeypatch):

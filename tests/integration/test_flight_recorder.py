@@ -152,23 +152,24 @@ def test_what_is_kept_reads_like_a_recording_of_those_steps_alone():
         next(steps)
     with autogradviz.record() as expected:
         list(steps)
-    names = [[op.name for op in each.model.ops] for each in (trace, expected)]
+    names = [[op.name for op in each.analysis.ops] for each in (trace, expected)]
     assert names[0].pop(0) == "_record_function_exit"  # of the optimizer's step before
     assert names[0] == names[1]
     made = [
-        sorted(n.name for n in each.model.graph.nodes.values() if n.sequence_nr)
+        sorted(n.name for n in each.analysis.graph.nodes.values() if n.sequence_nr)
         for each in (trace, expected)
     ]
     assert made[0] == made[1]
-    known = set(trace.model.graph.nodes)
+    known = set(trace.analysis.graph.nodes)
     assert {i for node in trace.log.of(NodeSeen) for i in node.next_node_ids} <= known
-    assert len(trace.model.regions) == len(expected.model.regions) == 2
+    assert len(trace.analysis.regions) == len(expected.analysis.regions) == 2
     shapes = [
-        [op.outputs[0].shape for op in each.model.ops if op.outputs] for each in (trace, expected)
+        [op.outputs[0].shape for op in each.analysis.ops if op.outputs]
+        for each in (trace, expected)
     ]
     assert shapes[0] == shapes[1]
-    assert {op.location.function for op in trace.model.ops if op.location} >= {"Net._part"}
-    assert "Net.inner" in {op.module for op in trace.model.ops}
+    assert {op.location.function for op in trace.analysis.ops if op.location} >= {"Net._part"}
+    assert "Net.inner" in {op.module for op in trace.analysis.ops}
 
 
 def test_an_error_is_explained_and_the_last_steps_are_written(tmp_path):
@@ -284,7 +285,7 @@ def test_a_graph_older_than_what_is_kept_is_told_of_anew():
     with autogradviz.record(keep_steps=1) as trace:
         for _ in range(6):
             y.sum().backward(retain_graph=True)
-    graph = trace.model.graph
+    graph = trace.analysis.graph
     assert [n.name for n in graph.nodes.values()].count("ExpBackward0") == 1
     assert {(edge.source, edge.target) for edge in graph.edges} <= {
         (event.node_id, i) for event in trace.log.of(NodeSeen) for i in event.next_node_ids
@@ -339,8 +340,8 @@ def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
     assert autogradviz.load(tmp_path / "run.agv") == trace
     with autogradviz.record() as expected:
         run(8)
-    assert [op.name for op in trace.model.ops] == [op.name for op in expected.model.ops]
-    assert len(trace.model.graph.nodes) == len(expected.model.graph.nodes)
+    assert [op.name for op in trace.analysis.ops] == [op.name for op in expected.analysis.ops]
+    assert len(trace.analysis.graph.nodes) == len(expected.analysis.graph.nodes)
     assert [path.name for path in tmp_path.iterdir()] == ["run.agv"]
 
 
@@ -574,17 +575,17 @@ def trained_while(path, harm):
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, patched):
+def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, replaced):
     path = tmp_path / "run.agv"
 
     def take_away():
         path.unlink()
-        if patched:
+        if replaced:
             path.write_text("somebody else's")
 
     check_that_training_went_on(lambda: trained_while(path, take_away))
-    assert patched == path.exists()
-    assert not patched or path.read_text() == "somebody else's"
+    assert replaced == path.exists()
+    assert not replaced or path.read_text() == "somebody else's"
 
 
 def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_batches):
@@ -632,6 +633,6 @@ def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
         assert len(trace.log) >= written > 0
         assert steps_in(trace) == list(range(len(steps_in(trace))))
         assert "stops after" in trace.log.problem or "cut off" in trace.log.problem
-        assert {node.node_id for node in trace.log.of(NodeSeen)} <= set(trace.model.graph.nodes)
+        assert {node.node_id for node in trace.log.of(NodeSeen)} <= set(trace.analysis.graph.nodes)
         known = {event.tensor_id for event in trace.log.of(TensorSeen)}
         assert {i for op in trace.log.of(OpCalled) for i in op.inputs} <= known

@@ -202,7 +202,7 @@ def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.engine.graph_walk.SAFE_DEPTH", 20)
     net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
     trace = recorded(lambda: net(X).sum().backward(), net)
-    assert "the graph is deeper than 20 nodes" in trace.model.notices[0].message
+    assert "the graph is deeper than 20 nodes" in trace.analysis.notices[0].message
     assert "gradient-missing" not in {finding.slug for finding in trace.diagnose()}
 
 
@@ -308,7 +308,7 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
         ("autocast cpu", "off", "bfloat16"),
         ("autocast cpu", "bfloat16", "off"),
     ]
-    lines = {trace.model.location(e.stack_id).text for e in trace.log.of(ModeChanged)}
+    lines = {trace.analysis.location(e.stack_id).text for e in trace.log.of(ModeChanged)}
     assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}
 
 
@@ -329,7 +329,7 @@ def test_requires_grad_is_recorded_when_called_and_when_assigned():
         net(X).sum().backward()
 
     trace = recorded(work, net)
-    names = trace.model.parameters
+    names = trace.analysis.parameters
     told = [(names[e.tensor_id][0], e.requires_grad, e.stack_id is not None)
             for e in trace.log.of(RequiresGradChanged)]  # fmt: skip
     assert told == [("weight", False, True), ("weight", True, True), ("bias", False, False)]
@@ -345,7 +345,7 @@ def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
         loss.backward()
 
     trace = recorded(work, net)
-    norms = {(e.place, trace.model.parameters.get(e.tensor_id)): e.norm
+    norms = {(e.place, trace.analysis.parameters.get(e.tensor_id)): e.norm
              for e in trace.log.of(NormRead)}  # fmt: skip
     assert norms == {
         ("root", None): pytest.approx(abs(loss.item())),
@@ -361,7 +361,7 @@ def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
 
     def read(**options):
         trace = recorded(lambda: NET(X).sum().backward(), NET, **options)
-        return {trace.model.parameters.get(e.tensor_id) for e in trace.log.of(NormRead)}
+        return {trace.analysis.parameters.get(e.tensor_id) for e in trace.log.of(NormRead)}
 
     assert read() == {None, ("bias",)}
     assert read(values=True) == {None, ("bias",), ("weight",)}

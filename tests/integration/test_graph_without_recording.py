@@ -75,7 +75,7 @@ def test_a_graph_can_be_drawn_while_a_recording_is_open():
         assert names(autogradviz.graph(loss)) == ["ExpBackward0", "SumBackward0"]
         loss.backward()
     assert [s.slot for s in trace.saved_tensors()] == ["result"]
-    assert len(trace.model.graph.nodes) == 3
+    assert len(trace.analysis.graph.nodes) == 3
 
 
 def test_everything_opens_and_everything_closes():
@@ -107,7 +107,7 @@ def test_an_rnn_of_a_thousand_steps_is_drawn_and_dot_refuses_it():
         for _ in range(1_000):
             h = torch.tanh(h @ w[0] + (h @ w[1]) * 0.5 + w[2][0])
         h.sum().backward()
-    assert len(trace.model.graph.nodes) > 5_000
+    assert len(trace.analysis.graph.nodes) > 5_000
     assert "1–1,000 of " in trace.graph().svg()
     svg = trace.graph(depth=9).svg()
     assert svg.count("TanhBackward0") >= 1_000

@@ -121,7 +121,7 @@ for attempt in range(25):
     timer.join()
     assert all_seams() == before, (attempt, [a for a, b in zip(all_seams(), before) if a is not b])
     assert trace.log.problem is None, trace.log.problem
-    trace.model.graph
+    trace.analysis.graph
 print(interrupted)
 """
 
@@ -229,7 +229,7 @@ def test_many_threads_train_at_once(options, tmp_path, monkeypatch):
     assert (
         len({event.thread for event in trace.log.of(NodeStarted)}) == 4 or "keep_steps" in options
     )
-    assert trace.model.graph.nodes
+    assert trace.analysis.graph.nodes
 
 
 def test_the_warning_of_a_failed_file_comes_once(tmp_path):

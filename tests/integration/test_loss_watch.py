@@ -114,7 +114,7 @@ def test_what_was_written_first_stays_when_an_exception_follows(tmp_path):
         fly()
     written = autogradviz.load(path)
     assert [event.step for event in written.log.of(StepEnded)] == [2, 3]
-    assert written.model.error is None
+    assert written.analysis.error is None
 
 
 def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path):

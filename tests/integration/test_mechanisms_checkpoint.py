@@ -146,5 +146,5 @@ def test_what_a_recomputation_saved_is_held_until_the_forwards_save_is_let_go():
         replayed = {e.saved_id for e in trace.log.of(TensorSaved) if e.packed_by == "recompute"}
         assert replayed
         assert not replayed & {e.saved_id for e in trace.log.of(TensorReleased)}
-        curves.add(trace.model.memory.nbytes)
+        curves.add(trace.analysis.memory.nbytes)
     assert len(curves) == 1

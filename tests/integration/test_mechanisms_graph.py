@@ -321,7 +321,7 @@ def test_random_numbers_are_recorded_with_their_generator_and_drawn():
         ("aten.rand.generator", "given", "cpu"),
         ("aten.bernoulli_.float", "default", "cpu"),
     ]
-    ops = {op.seq: op.overload for op in trace.model.ops}
+    ops = {op.seq: op.overload for op in trace.analysis.ops}
     assert [ops[d.op_seq] for d in drawn] == [d.op for d in drawn]
     assert bars(trace, "random") == [
         ("rand from a generator of its own", line_of("given")),
@@ -397,7 +397,7 @@ def test_what_a_function_marks_and_stashes_is_recorded_and_drawn():
         ("Marking", "mark_dirty"),
         ("Marking", "mark_non_differentiable"),
     ]
-    assert [trace.model.tensors[e.tensor_ids[0]].shape for e in (dirty, count)] == [(3,), (4,)]
+    assert [trace.analysis.tensors[e.tensor_ids[0]].shape for e in (dirty, count)] == [(3,), (4,)]
     assert notes(trace, "MarkingBackward") == [
         (
             "keeps ctx.mask, 32 B, which nothing frees or checks",

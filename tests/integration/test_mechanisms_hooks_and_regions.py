@@ -57,7 +57,7 @@ def test_reentrant_regions_are_recorded_like_others(reentrant):
         assert {op.phase for op in region.ops} == {"forward"}
         assert {op.phase for op in again.ops} == {"recompute"}
         assert [p.status for p in again.pairs] == ["same"] * len(region.ops)
-        asked = reentrant.model.graph.nodes[again.node_id]
+        asked = reentrant.analysis.graph.nodes[again.node_id]
         assert asked.name == "CheckpointFunctionBackward"
     assert len(first.ops) == 7
 
@@ -155,7 +155,7 @@ def renew(inputs, _):
 
 
 def hooks_of(trace):
-    return [(h.kind, h.name, h.runs, h.changed) for h in trace.model.hooks]
+    return [(h.kind, h.name, h.runs, h.changed) for h in trace.analysis.hooks]
 
 
 def hooked(trace):
@@ -164,7 +164,7 @@ def hooked(trace):
 
 
 def here(mark):
-    return f"integration/test_mechanisms.py:{line_of(mark)}"
+    return f"integration/test_mechanisms_hooks_and_regions.py:{line_of(mark)}"
 
 
 def test_tensor_hooks_are_recorded_and_drawn():
@@ -244,7 +244,7 @@ def test_a_node_hook_put_on_while_backward_runs_can_be_taken_off():
         handles[0].remove()
         b.sum().backward()
     assert runs == [1]
-    assert [h.runs for h in trace.model.hooks] == [1, 1]
+    assert [h.runs for h in trace.analysis.hooks] == [1, 1]
 
 
 def test_module_hooks_are_recorded_and_drawn():
@@ -253,7 +253,7 @@ def test_module_hooks_are_recorded_and_drawn():
     with autogradviz.record(net) as trace:
         net[1].register_full_backward_pre_hook(look)
         net(torch.rand(2, 3, requires_grad=True)).sum().backward()
-    found = [(h.kind, h.module, h.early, h.runs) for h in trace.model.hooks]
+    found = [(h.kind, h.module, h.early, h.runs) for h in trace.analysis.hooks]
     assert found == [("module_backward_pre", "1", False, 1), ("module_backward", "0", True, 1)]
     words = sorted(line for node in trace.scene.nodes for line in node.hooks)
     assert [line.split(" · ")[0] for line in words] == [
@@ -269,7 +269,7 @@ def test_a_leafs_hooks_from_before_the_recording_are_seen():
     a.register_post_accumulate_grad_hook(look)
     with autogradviz.record() as trace:
         a.exp().sum().backward()
-    assert [(h.kind, h.name, h.early, h.runs) for h in trace.model.hooks] == [
+    assert [(h.kind, h.name, h.early, h.runs) for h in trace.analysis.hooks] == [
         ("tensor", "double", True, 1),
         ("post_accumulate_grad", "look", True, 1),
     ]
@@ -302,7 +302,7 @@ def test_users_hooks_stay_theirs():
         first.remove()
         b.sum().backward()
     assert len(seen) == 1
-    assert [h.runs for h in trace.model.hooks] == [1, 2]
+    assert [h.runs for h in trace.analysis.hooks] == [1, 2]
     assert list(b._backward_hooks.values()) == [look]
 
 
@@ -398,5 +398,5 @@ def test_who_switched_saved_tensor_hooks_off_is_recorded_and_drawn():
         torch.rand(3, requires_grad=True).exp().sum().backward()
     (event,) = trace.log.of(HooksDisabled)
     assert event.message == "not here"
-    assert trace.model.location(event.stack_id).lineno == line_of("disable")
+    assert trace.analysis.location(event.stack_id).lineno == line_of("disable")
     assert any("saved-tensor hooks" in notice for notice in trace.scene.summary.notices)

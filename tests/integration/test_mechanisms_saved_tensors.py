@@ -45,7 +45,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         b.add_(1)  # <writes>
         loss.backward()  # <reads>
     (clone,) = trace.log.of(MutationCloned)
-    assert trace.model.tensors[clone.clone_id].nbytes == 12
+    assert trace.analysis.tensors[clone.clone_id].nbytes == 12
     assert [m.nbytes for m in trace.scene.moments if m.kind == "cloned"] == [12]
     assert bumps(trace) == [("aten.add_.Tensor", 0, 1)]
     assert moments(trace) == [
@@ -264,9 +264,9 @@ def test_a_closure_that_a_step_calls_is_a_forward():
 
     with autogradviz.record(net) as trace:
         optimizer.step(closure)
-    own = [op.name for op in trace.model.ops if trace.model.in_optimizer(op.stack_id)]
+    own = [op.name for op in trace.analysis.ops if trace.analysis.in_optimizer(op.stack_id)]
     assert {name for name in own if "record_function" not in name} == {"add_"}
-    assert [span.kind for span in trace.model.timeline.spans].count("forward") == 1
+    assert [span.kind for span in trace.analysis.timeline.spans].count("forward") == 1
 
 
 def test_a_write_in_a_closure_that_a_step_calls_is_not_the_optimizers():
@@ -286,7 +286,7 @@ def test_a_buffers_writes_are_recorded_with_its_name():
     net = nn.BatchNorm1d(3)
     with autogradviz.record(net) as trace:
         net(torch.rand(4, 3)).sum().backward()
-    names = [trace.model.parameters[b.tensor_id] for b in trace.log.of(VersionBumped)]
+    names = [trace.analysis.parameters[b.tensor_id] for b in trace.log.of(VersionBumped)]
     assert names == [("num_batches_tracked",)]  # PyTorch writes the statistics without counting
     assert trace.scene.nodes[0].name == "NativeBatchNormBackward0"
 
@@ -322,7 +322,7 @@ def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
         checkpoint(work, torch.rand(2, 3), use_reentrant=False).float().sum().backward()
     told = [e for e in trace.log.of(ModeChanged) if e.mode == "autocast cpu"]
     assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
-    assert {trace.model.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
+    assert {trace.analysis.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
     assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
     assert {(c.slot, c.dtype, c.state) for c in trace.scene.chips if c.slot == "mat1"} == {
         ("mat1", "bfloat16", "recomputed")

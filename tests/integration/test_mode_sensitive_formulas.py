@@ -179,7 +179,7 @@ def operators_in(name, work):
     """Return the operators recorded while the nodes of one name ran."""
     with autogradviz.record() as trace:
         work().backward()
-    model = trace.model
+    model = trace.analysis
     (node,) = [node for node in model.graph.nodes.values() if node.name == name]
     return [op.name for op in model.ops if op.backward_node_id == node.node_id]
 

@@ -54,7 +54,7 @@ def line_of(text):
 
 
 def names(trace, phase):
-    return [op.name for op in trace.model.ops if op.phase == phase]
+    return [op.name for op in trace.analysis.ops if op.phase == phase]
 
 
 def test_ops_carry_their_phase_line_and_node():
@@ -62,16 +62,16 @@ def test_ops_carry_their_phase_line_and_node():
     with autogradviz.record() as trace:
         b = a.exp()  # <exp>
         b.sum().backward()
-    (exp,) = [op for op in trace.model.ops if op.name == "exp"]
+    (exp,) = [op for op in trace.analysis.ops if op.name == "exp"]
     assert (exp.phase, exp.location.filename, exp.location.lineno) == (
         "forward",
         __file__,
         line_of("exp"),
     )
-    node = trace.model.graph.nodes[exp.node_id]
+    node = trace.analysis.graph.nodes[exp.node_id]
     assert (node.name, node.op, node.state, node.runs) == ("ExpBackward0", exp, "ran", 1)
     assert names(trace, "backward") == ["expand", "detach", "mul", "detach"]
-    assert {trace.model.graph.nodes[op.backward_node_id].name for op in trace.model.ops
+    assert {trace.analysis.graph.nodes[op.backward_node_id].name for op in trace.analysis.ops
             if op.name == "expand"} == {"SumBackward0"}  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_edges_are_the_next_functions():
     with autogradviz.record() as trace:
         loss = (a * b + 1).sum()
         loss.backward()
-    graph = trace.model.graph
+    graph = trace.analysis.graph
     name = {node_id: node.name for node_id, node in graph.nodes.items()}
     assert [(name[e.source], name[e.target]) for e in graph.edges] == [
         ("SumBackward0", "AddBackward0"),
@@ -167,7 +167,7 @@ def test_bumps_name_op_line_and_storage():
         ("aten.mul_.Tensor", 3, 4),
     ]
     assert len({b.storage_id for b in bumps}) == 1
-    lines = [trace.model.location(b.stack_id).lineno for b in bumps[:2]]
+    lines = [trace.analysis.location(b.stack_id).lineno for b in bumps[:2]]
     assert lines == [line_of("add"), line_of("increment")]
 
 
@@ -197,7 +197,7 @@ def test_modules_name_ops_nodes_and_parameters():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     with autogradviz.record(net) as trace:
         net(torch.rand(2, 3)).sum().backward()
-    nodes = sorted(trace.model.graph.nodes.values(), key=lambda n: n.order)
+    nodes = sorted(trace.analysis.graph.nodes.values(), key=lambda n: n.order)
     assert [(n.name, n.module) for n in nodes if n.parameter is None] == [
         ("TBackward0", "0"),
         ("AddmmBackward0", "0"),
@@ -215,7 +215,7 @@ def test_without_a_model_the_outermost_module_gives_names():
     net = nn.Sequential(nn.Linear(3, 1))
     with autogradviz.record() as trace:
         net(torch.rand(2, 3)).sum().backward()
-    assert {m.name for m in trace.model.modules.values()} == {"Sequential", "Sequential.0"}
+    assert {m.name for m in trace.analysis.modules.values()} == {"Sequential", "Sequential.0"}
     assert {p.parameter_name for p in trace.log.of(ParameterSeen)} == {
         "Sequential.0.weight",
         "Sequential.0.bias",
@@ -226,7 +226,7 @@ def test_two_models_of_one_class_have_two_names():
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     with autogradviz.record() as trace:
         second(first(torch.rand(1, 2))).sum().backward()
-    assert {m.name for m in trace.model.modules.values()} == {"Linear", "Linear#2"}
+    assert {m.name for m in trace.analysis.modules.values()} == {"Linear", "Linear#2"}
 
 
 def test_a_module_that_raises_is_left_again():
@@ -387,7 +387,7 @@ def test_a_backward_inside_a_backward_knows_its_parent():
     with autogradviz.record() as trace:
         Inner.apply(torch.rand(3, requires_grad=True)).sum().backward()
     assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
-    (node,) = [n for n in trace.model.graph.nodes.values() if n.name == "InnerBackward"]
+    (node,) = [n for n in trace.analysis.graph.nodes.values() if n.name == "InnerBackward"]
     assert node.location.lineno == line_of("custom")
     assert [(s.slot, s.version) for s in node.saved] == [("saved_tensors[0]", 0)]
 
@@ -402,10 +402,10 @@ def test_the_failing_node_is_named():
         loss = b.sum()
         b.add_(1)  # <writes>
         loss.backward()
-    error = trace.model.error
+    error = trace.analysis.error
     assert error.type_name == "RuntimeError"
-    assert trace.model.graph.nodes[error.node_id].name == "ExpBackward0"
-    assert trace.model.graph.nodes[error.node_id].state == "failed"
+    assert trace.analysis.graph.nodes[error.node_id].name == "ExpBackward0"
+    assert trace.analysis.graph.nodes[error.node_id].state == "failed"
     (finding,) = trace.diagnose()
     assert finding.slug == "saved-tensor-mutated"
     assert (finding.culprit.lineno, finding.victim.lineno) == (line_of("writes"), line_of("saves"))
@@ -413,7 +413,7 @@ def test_the_failing_node_is_named():
     assert "version 0" in finding.explanation
     (note,) = raised.value.__notes__
     assert len(note.splitlines()) <= 30
-    assert f"test_recorded.py:{line_of('writes')}, in test_the_failing_node_is_named" in note
+    assert f"test_recorded_events.py:{line_of('writes')}, in test_the_failing_node_is_named" in note
 
 
 def test_without_ops_the_graph_is_still_there():
@@ -422,7 +422,7 @@ def test_without_ops_the_graph_is_still_there():
         net(torch.rand(2, 8)).sum().backward()
     assert trace.log.of(OpCalled) == ()
     assert len(trace.log.of(NodeFinished)) == len(trace.log.of(NodeSeen)) > 10
-    assert {n.module for n in trace.model.graph.nodes.values()} >= {"norm", "up", "down"}
+    assert {n.module for n in trace.analysis.graph.nodes.values()} >= {"norm", "up", "down"}
 
 
 def test_without_ops_gradients_are_told_by_shape_and_type():
@@ -446,14 +446,14 @@ def test_without_a_backward_the_graph_of_what_lives_is_there():
         out = net(torch.rand(2, 3))
     assert [n.node_name for n in trace.log.of(NodeSeen)][:2] == ["TanhBackward0", "AddmmBackward0"]
     assert out.grad_fn is not None
-    assert {n.state for n in trace.model.graph.nodes.values()} == {"not_run"}
+    assert {n.state for n in trace.analysis.graph.nodes.values()} == {"not_run"}
 
 
 def test_saved_bytes_rise_in_forward_and_fall_in_backward():
     with autogradviz.record() as trace:
         x = torch.rand(1000, requires_grad=True)
         x.exp().sin().exp().sum().backward()
-    memory = trace.model.memory
+    memory = trace.analysis.memory
     assert memory.nbytes[memory.peak] == 2 * 4000  # sin keeps what the first exp keeps
     assert memory.nbytes[-1] == 0
 
@@ -462,7 +462,7 @@ def test_code_from_exec_and_lambdas_is_located():
     source = io.StringIO("import torch\na = torch.rand(2, requires_grad=True)\na.exp().sum()\n")
     with autogradviz.record() as trace:
         exec(compile(source.getvalue(), "<typed>", "exec"), {})
-    op = next(op for op in trace.model.ops if op.name == "exp")
+    op = next(op for op in trace.analysis.ops if op.name == "exp")
     assert (op.location.filename, op.location.lineno) == ("<typed>", 3)
 
 
@@ -473,7 +473,7 @@ def test_a_recording_around_a_script_finds_its_lines(tmp_path):
     )
     with autogradviz.record() as trace:
         runpy.run_path(str(script))
-    op = next(op for op in trace.model.ops if op.name == "exp")
+    op = next(op for op in trace.analysis.ops if op.name == "exp")
     assert (op.location.filename, op.location.text) == (
         str(script),
         "x.exp().sum().backward()",
@@ -504,7 +504,7 @@ def test_a_regions_arguments_are_kept_until_its_graph_dies():
     )
     (region,) = trace.checkpoints()
     assert kept not in region.saved
-    assert trace.model.memory.nbytes[0] == 8000
+    assert trace.analysis.memory.nbytes[0] == 8000
 
 
 class Probe(torch.autograd.Function):

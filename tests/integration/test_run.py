@@ -213,12 +213,12 @@ def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
     assert (tmp_path / "fails.agv").read_text() == "somebody's own"
     (finding,) = autogradviz.load(tmp_path / "fails-2.agv").diagnose()
     assert finding.culprit.lineno == 5
-    frames = autogradviz.load(tmp_path / "fails-2.agv").model.stack(
+    frames = autogradviz.load(tmp_path / "fails-2.agv").analysis.stack(
         autogradviz.load(tmp_path / "fails-2.agv").log.of(OpCalled)[0].stack_id
     )
     assert {frame.filename for frame in frames if not frame.filename.startswith(sys.prefix)} <= {
         str(tmp_path / "fails.py"),
-        os.path.join(os.path.dirname(autogradviz.__file__), "commands", "program.py"),
+        os.path.join(os.path.dirname(autogradviz.__file__), "cli", "run_script.py"),
     }
 
 
@@ -315,9 +315,9 @@ def test_only_some_modules_are_written(tmp_path):
     run("-q", "-o", "x.agv", "--within", "Sequential.1", "train.py", cwd=tmp_path)
     trace = autogradviz.load(tmp_path / "x.agv")
     assert trace.log.problem is None
-    assert {op.module for op in trace.model.ops if op.phase == "forward"} == {"Sequential.1.0"}
-    assert {node.name for node in trace.model.graph.nodes.values()} == {"TanhBackward0"}
-    assert "modules named 'Sequential.1'" in trace.model.notices[-1].message
+    assert {op.module for op in trace.analysis.ops if op.phase == "forward"} == {"Sequential.1.0"}
+    assert {node.name for node in trace.analysis.graph.nodes.values()} == {"TanhBackward0"}
+    assert "modules named 'Sequential.1'" in trace.analysis.notices[-1].message
 
 
 OWN = """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import make_log as m
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.scene.build import build_scene
 
 
@@ -90,7 +90,7 @@ def model_of(*boxes, regions=(), shape=(4, 8)):
     for region in regions:
         facts += [m.recompute(region, region), m.recomputed(region)]
     facts.append(m.backward_ended())
-    return Model(m.make_log(*facts))
+    return Analysis(m.make_log(*facts))
 
 
 def scene_of(*boxes, findings=(), title=None, depth=None, **more):

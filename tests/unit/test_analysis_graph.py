@@ -24,11 +24,11 @@ from make_log import (
     unpacked,
 )
 
-from autogradviz.analysis import Edge, Model, SourceLocation
+from autogradviz.analysis import Analysis, Edge, SourceLocation
 
 
 def graph_of(*facts):
-    return Model(make_log(*facts)).graph
+    return Analysis(make_log(*facts)).graph
 
 
 def line(text):
@@ -45,7 +45,7 @@ def in_creation_order(graph):
 
 
 def test_a_node_belongs_to_the_op_with_its_number():
-    model = Model(
+    model = Analysis(
         make_log(
             op("mul", (2,), inputs=(1,), nr=7, at=("torch/nn/functional.py:9", "train.py:4")),
             node(1, "MulBackward0", nr=7),
@@ -255,7 +255,7 @@ def test_a_node_left_unfinished_by_a_backward_that_went_well_did_not_fail():
 
 
 def test_a_node_lists_what_it_saved():
-    model = Model(
+    model = Analysis(
         make_log(
             op("mul", (3,), inputs=(1, 2), nr=4, at="train.py:4"),
             node(1, "MulBackward0", nr=4),
@@ -293,7 +293,7 @@ def test_a_log_with_tails_and_definitions_missing_still_reads():
         backward(3, parent=2),
         started(12, backward=3),
     ]
-    model = Model(make_log(facts))
+    model = Analysis(make_log(facts))
     assert states(model.graph) == {1: "not_run", 2: "not_run"}
     assert model.graph.edges == ()
     assert model.tensors[1234].shape == ()

@@ -6,16 +6,18 @@ from event_strategies import any_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
 
-PARTS = [name for name, part in vars(Model).items() if hasattr(part, "attrname") and name[0] != "_"]
+PARTS = [
+    name for name, part in vars(Analysis).items() if hasattr(part, "attrname") and name[0] != "_"
+]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
 def test_any_events_make_a_model(events):
-    model = Model(Log.from_events(events))
+    model = Analysis(Log.from_events(events))
     for name in PARTS:
         getattr(model, name)
     assert sorted(node.order for node in model.graph.nodes.values()) == list(

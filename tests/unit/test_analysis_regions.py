@@ -17,12 +17,12 @@ from make_log import (
     tensor,
 )
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.analysis.op_diff import WINDOW, match
 
 
 def regions_of(*facts):
-    return Model(make_log(*facts)).regions
+    return Analysis(make_log(*facts)).regions
 
 
 def rows(recomputation):
@@ -267,7 +267,7 @@ def test_many_differences_far_apart_are_aligned_window_by_window():
 
 
 def test_a_checkpointed_module_names_its_region():
-    model = Model(
+    model = Analysis(
         make_log(
             module(0, "", "Net"),
             module(1, "h.0", "Block", parent=0),
@@ -282,7 +282,7 @@ def test_a_checkpointed_module_names_its_region():
 def test_a_region_of_library_code_alone_is_on_one_line_in_both_runs():
     linear = "torch/nn/modules/linear.py:9"
     again = (linear, "torch/utils/checkpoint.py:5", "train.py:80")
-    model = Model(
+    model = Analysis(
         make_log(
             entered(1, at="train.py:7"),
             op(

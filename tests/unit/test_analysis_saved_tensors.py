@@ -23,16 +23,16 @@ from make_log import (
     unpacked,
 )
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 
 
 def history_of(*facts):
-    (history,) = Model(make_log(*facts)).histories
+    (history,) = Analysis(make_log(*facts)).histories
     return [(entry.kind, entry.version, entry.ok) for entry in history.entries]
 
 
 def test_a_save_through_hooks_learns_its_node_and_slot_later():
-    model = Model(
+    model = Analysis(
         make_log(
             op("exp", (1,), nr=2, at="train.py:1"),
             saved(1, nr=2, by="user", at="train.py:1"),
@@ -50,17 +50,17 @@ def test_a_save_through_hooks_learns_its_node_and_slot_later():
 
 
 def test_a_save_without_an_op_has_its_own_line_where_one_was_recorded():
-    model = Model(make_log(saved(1, by="user", at="a.py:1"), saved(2, by="pytorch")))
+    model = Analysis(make_log(saved(1, by="user", at="a.py:1"), saved(2, by="pytorch")))
     assert [str(s.location) for s in model.saved.values()] == ["a.py:1", "None"]
 
 
 def test_a_save_on_another_thread_is_not_given_this_threads_op():
-    model = Model(make_log(op("exp", (1,), nr=2), saved(1, nr=2, thread=1, by="user")))
+    model = Analysis(make_log(op("exp", (1,), nr=2), saved(1, nr=2, thread=1, by="user")))
     assert model.saved[1].op is None
 
 
 def test_a_recomputed_save_takes_the_slot_of_the_forward_save_at_its_position():
-    model = Model(
+    model = Analysis(
         make_log(
             entered(1),
             op("exp", (1,), nr=0, region=1),
@@ -87,7 +87,7 @@ def test_a_recomputed_save_takes_the_slot_of_the_forward_save_at_its_position():
 
 
 def recomputed_once(*after):
-    return Model(
+    return Analysis(
         make_log(
             entered(1),
             saved(1, 1, by="checkpoint", region=1, position=0),
@@ -113,7 +113,7 @@ def test_a_recomputed_save_is_dropped_after_the_unpack_when_the_graph_is_retaine
 
 
 def test_an_unpack_knows_the_backward_that_runs_on_its_thread():
-    model = Model(
+    model = Analysis(
         make_log(
             saved(1),
             backward(1),
@@ -154,7 +154,7 @@ def test_an_op_that_writes_and_saves_its_result_wrote_first():
 
 
 def test_views_share_one_history_and_storages_never_saved_have_none():
-    model = Model(
+    model = Analysis(
         make_log(
             tensor(1),
             tensor(2, (2, 4), storage=1),
@@ -183,7 +183,7 @@ def test_a_clone_made_for_a_mutation_is_part_of_the_history():
 
 
 def test_memory_counts_a_storage_once_from_its_first_save_to_its_last_release():
-    curve = Model(
+    curve = Analysis(
         make_log(saved(1, 1), saved(2, 1), saved(3, 2), released(1), released(2), released(3))
     ).memory
     assert (curve.seqs, curve.nbytes, curve.times_ns, curve.peak) == (
@@ -195,14 +195,14 @@ def test_memory_counts_a_storage_once_from_its_first_save_to_its_last_release():
 
 
 def test_memory_starts_at_the_op_not_at_the_later_look():
-    curve = Model(
+    curve = Analysis(
         make_log(op("exp", (1,), nr=0), node(1, "ExpBackward0", nr=0), saved(1, 1, node=1))
     ).memory
     assert (curve.seqs, curve.times_ns) == ((1,), (1000,))
 
 
 def test_parameters_and_what_checkpoint_and_offload_pack_keep_nothing():
-    curve = Model(
+    curve = Analysis(
         make_log(
             parameter(1, "weight"),
             saved(1, 1),
@@ -216,11 +216,11 @@ def test_parameters_and_what_checkpoint_and_offload_pack_keep_nothing():
 
 def test_a_regions_arguments_count_until_they_are_released():
     kept = saved(1, 1, by="checkpoint", slot="args[0]", region=1)
-    model = Model(make_log(entered(1), kept, released(1)))
+    model = Analysis(make_log(entered(1), kept, released(1)))
     assert model.memory.nbytes == (32, 0)
     assert model.regions[0].saved == ()
 
 
 def test_a_storage_saved_again_after_its_release_counts_again():
-    curve = Model(make_log(saved(1, 1), released(1), saved(2, 1), released(2))).memory
+    curve = Analysis(make_log(saved(1, 1), released(1), saved(2, 1), released(2))).memory
     assert curve.nbytes == (32, 0, 32, 0)

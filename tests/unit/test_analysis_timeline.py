@@ -24,11 +24,11 @@ from make_log import (
     started,
 )
 
-from autogradviz.analysis import Model, Notice, RaisedError, SourceLocation
+from autogradviz.analysis import Analysis, Notice, RaisedError, SourceLocation
 
 
 def bars(kind, *facts):
-    spans = Model(make_log(*facts)).timeline.spans
+    spans = Analysis(make_log(*facts)).timeline.spans
     return [(s.label, s.start_ns, s.end_ns, s.depth, s.ref) for s in spans if s.kind == kind]
 
 
@@ -82,7 +82,9 @@ def test_what_never_ended_lasts_as_long_as_what_is_around_it():
 
 
 def test_the_last_error_is_the_one_that_left_the_block():
-    model = Model(make_log(raised("ValueError"), raised("RuntimeError", "no", node=3, at="t.py:5")))
+    model = Analysis(
+        make_log(raised("ValueError"), raised("RuntimeError", "no", node=3, at="t.py:5"))
+    )
     assert model.error == RaisedError(
         seq=2,
         type_name="RuntimeError",
@@ -96,7 +98,7 @@ def test_the_last_error_is_the_one_that_left_the_block():
 def test_notices_tell_what_the_recorder_missed_and_what_the_file_lacks():
     log = make_log(recorder_limited("graph", "too deep"), recorder_failed("ops", "oops"))
     log.problem = "the recording has no end"
-    assert Model(log).notices == (
+    assert Analysis(log).notices == (
         Notice(seam="ops", message="oops", failure=True),
         Notice(seam="graph", message="too deep", failure=False),
         Notice(seam="file", message="the recording has no end", failure=True),
@@ -104,14 +106,14 @@ def test_notices_tell_what_the_recorder_missed_and_what_the_file_lacks():
 
 
 def test_a_stack_is_read_innermost_first_and_its_users_line_is_the_location():
-    model = Model(make_log(op("exp", at=("torch/a.py:1", "m.py:2", "t.py:3")), op("sin")))
+    model = Analysis(make_log(op("exp", at=("torch/a.py:1", "m.py:2", "t.py:3")), op("sin")))
     assert [str(each) for each in model.stack(0)] == ["torch/a.py:1", "m.py:2", "t.py:3"]
     assert [str(each.location) for each in model.ops] == ["m.py:2", "None"]
     assert (model.stack(99), model.location(99), model.location(None)) == ((), None, None)
 
 
 def test_a_stack_of_library_frames_alone_is_located_at_its_innermost():
-    model = Model(make_log(op("exp", at=("torch/a.py:1", "torch/b.py:2"))))
+    model = Analysis(make_log(op("exp", at=("torch/a.py:1", "torch/b.py:2"))))
     assert str(model.ops[0].location) == "torch/a.py:1"
 
 
@@ -120,12 +122,12 @@ def test_what_an_optimizer_or_clipping_called_is_told_from_other_packages_of_suc
     clip = ("torch/nn/utils/clip_grad.py:1", "t.py:4")
     other = ("m.py:2", "lib/gpytorch/optim/fit.py:1", "t.py:5")
     averaged = ("m.py:2", "torch/nn/modules/module.py:9", "torch/optim/swa_utils.py:1", "t.py:6")
-    model = Model(make_log(*(op("exp", at=at) for at in (optim, clip, other, averaged))))
+    model = Analysis(make_log(*(op("exp", at=at) for at in (optim, clip, other, averaged))))
     assert [model.in_optimizer(each.stack_id) for each in model.ops] == [True, True, False, False]
 
 
 def test_sources_and_the_beginning_are_at_hand():
-    model = Model(make_log(began(model_name="Net"), source("m.py", 3, "    x = 1")))
+    model = Analysis(make_log(began(model_name="Net"), source("m.py", 3, "    x = 1")))
     assert model.source_lines == {("m.py", 3): "    x = 1"}
     assert model.started is not None
     assert model.started.model_name == "Net"

@@ -22,14 +22,14 @@ from make_log import (
     unpacked,
 )
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 
 INPLACE = "one of the variables has been modified by an inplace operation: is at version 1; expected version 0 instead"  # noqa: E501 - PyTorch's words
 
 
 def found(*facts):
-    return diagnose(Model(make_log(*facts)))
+    return diagnose(Analysis(make_log(*facts)))
 
 
 def mutated(*writes, optimizer=False):

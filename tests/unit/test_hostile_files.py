@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autogradviz
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.errors import NotATraceError
 from autogradviz.event_log import columns_of, described_schema, file, load, save, write_options
 from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
@@ -57,7 +57,7 @@ def check(path, content):
         events = list(log)
         assert len(events) == len(log) <= 6 * whole()[1]
         assert log.problem is None or "\n" not in log.problem
-        list(Model(log).graph.nodes)
+        list(Analysis(log).graph.nodes)
 
 
 @HOSTILE

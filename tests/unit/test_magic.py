@@ -38,7 +38,9 @@ def test_a_cell_is_recorded_kept_and_shown(shell):
     assert result.success
     trace = shell.user_ns["trace"]
     assert isinstance(trace, autogradviz.Trace)
-    assert [node.name for node in trace.model.graph.nodes.values() if node.parameter is None] == [
+    assert [
+        node.name for node in trace.analysis.graph.nodes.values() if node.parameter is None
+    ] == [
         "SumBackward0",
         "AddmmBackward0",
         "TBackward0",
@@ -61,7 +63,7 @@ def test_a_model_gives_names_and_the_trace_may_have_another(shell):
     )
     assert result.success
     assert "trace" not in shell.user_ns
-    parameters = shell.user_ns["mine"].model.parameters.values()
+    parameters = shell.user_ns["mine"].analysis.parameters.values()
     assert sorted(parameters) == [("bias",), ("weight",)]
 
 

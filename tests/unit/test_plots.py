@@ -6,7 +6,7 @@ import make_log as m
 import pytest
 
 from autogradviz import events as e
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
 from autogradviz.render.more_plots import plot_gradients, plot_saved_by_module
 from autogradviz.render.plots import COLOURS, CONFIG, TEXT, plot_html, plot_memory, plot_timeline
@@ -16,7 +16,7 @@ HOSTILE = "<img src=//x.example onerror=alert(1)>"
 
 def step():
     """Return two saves of 32 bytes, then the backward that gives them up."""
-    return Model(
+    return Analysis(
         m.make_log(
             m.module(1, HOSTILE),
             m.entered_module(1, 1),
@@ -77,7 +77,7 @@ ALL = [plot_memory, plot_timeline, plot_gradients, plot_saved_by_module]
 
 @pytest.mark.parametrize("plot", ALL)
 def test_an_empty_recording_can_be_plotted(plot):
-    assert isinstance(plot_html(plot(Model(Log()))), str)
+    assert isinstance(plot_html(plot(Analysis(Log()))), str)
 
 
 def test_labels_are_text_and_no_markup():
@@ -115,7 +115,7 @@ def test_colors_are_seen_on_light_and_on_dark_pages(color, page):
 
 
 def test_the_layers_of_modules_add_up_to_the_memory_curve():
-    model = Model(
+    model = Analysis(
         m.make_log(
             m.module(1, "h.0.attn"),
             m.module(2, "h.1.attn"),
@@ -150,7 +150,7 @@ def test_gradients_have_bars_and_those_without_a_norm_a_word():
         m.fact(e.NormRead, backward_id=1, tensor_id=i, place="gradient", norm=norm)
         for i, norm in ((1, 0.5), (2, 0.0), (3, None))
     ]
-    bars, marks = plot_gradients(Model(m.make_log(*facts, m.backward_ended()))).data
+    bars, marks = plot_gradients(Analysis(m.make_log(*facts, m.backward_ended()))).data
     assert dict(zip(bars.y, bars.x, strict=True)) == {"a.w": 0.5}
     assert dict(zip(marks.y, marks.text, strict=True)) == {
         "b.w": "zero",

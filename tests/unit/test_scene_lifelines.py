@@ -5,12 +5,12 @@ from __future__ import annotations
 import make_log as m
 import pytest
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.scene.build import build_scene
 
 
 def scene_of(*facts):
-    return build_scene(Model(m.make_log(*facts)), ())
+    return build_scene(Analysis(m.make_log(*facts)), ())
 
 
 def written_between():

@@ -9,7 +9,7 @@ import pytest
 from make_scene import Box, model_of, scene_of, tower
 
 from autogradviz import events as e
-from autogradviz.analysis import Model, SourceLocation
+from autogradviz.analysis import Analysis, SourceLocation
 from autogradviz.diagnose.finding import Finding
 from autogradviz.render.widget import pack
 from autogradviz.scene.build import build_scene
@@ -159,7 +159,7 @@ def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
         m.fact(e.NormRead, backward_id=1, tensor_id=1, place="gradient", norm=norm),
         m.backward_ended(),
     ]
-    (pennant,) = build_scene(Model(m.make_log(*facts)), ()).pennants
+    (pennant,) = build_scene(Analysis(m.make_log(*facts)), ()).pennants
     assert (pennant.grad, pennant.norm) == (grad, norm)
 
 

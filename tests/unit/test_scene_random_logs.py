@@ -9,7 +9,7 @@ from event_strategies import any_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
 from autogradviz.render.dot import to_dot
 from autogradviz.render.svg.document import render_svg
@@ -20,7 +20,7 @@ from autogradviz.scene.payload import to_payload
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
 def test_any_events_make_a_picture_and_a_payload(events):
-    scene = build_scene(Model(Log.from_events(events)), ())
+    scene = build_scene(Analysis(Log.from_events(events)), ())
     everything = [group.index for group in scene.groups]
     assert ET.fromstring(render_svg(scene, open_groups=everything)).tag.endswith("svg")
     payload = json.loads(json.dumps(to_payload(scene)))
@@ -30,7 +30,7 @@ def test_any_events_make_a_picture_and_a_payload(events):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
 def test_a_graph_alone_looks_as_it_does_with_all_that_stands_beside_it(events):
-    model = Model(Log.from_events(events))
+    model = Analysis(Log.from_events(events))
     whole, alone = build_scene(model, ()), build_scene(model, (), beside=False)
     assert render_svg(alone) == render_svg(whole)
     assert to_dot(alone) == to_dot(whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import make_log as m
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.scene.saved_diffs import draw_saved_diffs
 
 
@@ -22,7 +22,7 @@ def region(*, outcome, again):
     facts.append(m.recomputed(1, outcome=outcome))
     return [
         (row.region, row.position, row.before, row.after)
-        for row in draw_saved_diffs(Model(m.make_log(*facts)))
+        for row in draw_saved_diffs(Analysis(m.make_log(*facts)))
     ]
 
 

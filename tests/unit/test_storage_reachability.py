@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import make_log as m
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.evidence.gradient_flow import Flow
 from autogradviz.diagnose.evidence.storage_reachability import find_reach
@@ -12,7 +12,7 @@ from autogradviz.diagnose.evidence.storage_reachability import find_reach
 
 def fates(*facts, origins=(1, 2), until=10**6):
     """Return for each storage its first use, the last on its way, its end, the first inside."""
-    found = find_reach(Flow(Evidence(Model(m.make_log(*facts)))), origins, until)
+    found = find_reach(Flow(Evidence(Analysis(m.make_log(*facts)))), origins, until)
     names = {}
     for storage, fate in found.items():
         end = None if fate.end is None else fate.end.op

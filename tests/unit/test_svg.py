@@ -10,7 +10,7 @@ from make_log import began, make_log
 from make_scene import Box, scene_of, tower
 from test_scene_nodes import FAILING, MUTATED
 
-from autogradviz.analysis import Model
+from autogradviz.analysis import Analysis
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render import dot
 from autogradviz.render.dot import render_dot_svg, to_dot
@@ -114,7 +114,7 @@ def test_the_picture_asks_nothing_of_the_network():
 
 
 def test_a_recording_without_a_graph_says_so():
-    scene = build_scene(Model(make_log(began(model_name="Net"))), ())
+    scene = build_scene(Analysis(make_log(began(model_name="Net"))), ())
     assert texts(render_svg(scene)) == [
         "Net",
         "0 nodes · 0 edges",

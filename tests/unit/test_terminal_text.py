@@ -4,7 +4,7 @@ import make_log as m
 import pytest
 from make_scene import Box, scene_of
 
-from autogradviz.analysis import Model, SourceLocation
+from autogradviz.analysis import Analysis, SourceLocation
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
 from autogradviz.render.text import as_text, finding_text, findings, megabytes, summary
@@ -49,13 +49,13 @@ def test_a_summary_tells_the_figures_then_the_findings():
 
 
 def test_an_empty_recording_has_a_summary():
-    scene = build_scene(Model(Log()), ())
+    scene = build_scene(Analysis(Log()), ())
     assert "graph  0 nodes, 0 edges, 0 backward" in as_text(summary(scene))
 
 
 def test_an_error_stands_in_the_summary_with_its_first_line():
     log = m.make_log(m.raised("ValueError", "too far\nand more"))
-    lines = as_text(summary(build_scene(Model(log), ()))).splitlines()
+    lines = as_text(summary(build_scene(Analysis(log), ()))).splitlines()
     assert lines[-1] == "raised  ValueError: too far"
 
 

@@ -27,7 +27,7 @@ def find_warm_cast(evidence: Evidence, region: Region, again: Recomputation) -> 
     if reader is None:
         return None
     cast = casts[min(storages(reader.inputs) & casts.keys())]
-    culprit = evidence.model.location(switch.stack_id)
+    culprit = evidence.analysis.location(switch.stack_id)
     return Cause(
         slug="checkpoint-context-missing",
         title="autocast's cache held a weight's cast in forward, and not in recomputation",
@@ -51,7 +51,7 @@ def _switch(evidence: Evidence, region: Region) -> ModeChanged | None:
     """Return the last switch of autocast before a region, None where that put it off."""
     switches = [
         event
-        for event in evidence.model.log.of(ModeChanged)
+        for event in evidence.analysis.log.of(ModeChanged)
         if event.mode.startswith("autocast ") and "cache" not in event.mode
         if event.seq < region.entered_seq
     ]
@@ -61,7 +61,7 @@ def _switch(evidence: Evidence, region: Region) -> ModeChanged | None:
 
 def _cast_anew(evidence: Evidence, again: Recomputation) -> bool:
     """Return whether a recomputation cast what its forward did not."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     refused = error is not None and "not found in storage" in error.message
     if refused and error is not None and _CAST in error.message:
         return True
@@ -72,4 +72,4 @@ def _cast_anew(evidence: Evidence, again: Recomputation) -> bool:
 
 
 def _casts(evidence: Evidence, after: int, before: int) -> list[Op]:
-    return [op for op in evidence.model.ops if op.name == _CAST and after < op.seq < before]
+    return [op for op in evidence.analysis.ops if op.name == _CAST and after < op.seq < before]

@@ -70,7 +70,7 @@ def _opened(evidence: Evidence, region: Region, setter: SourceLocation) -> Sourc
     for filename, lineno, function, text in _around(evidence, region) if names else ():
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return source.location(filename, lineno, function)
-    for place in evidence.model.stack(entered_stack(evidence, region)) if names else ():
+    for place in evidence.analysis.stack(entered_stack(evidence, region)) if names else ():
         for filename, lineno, function in _enters(place.filename, place.function, names):
             if lineno < place.lineno and filename in evidence.user_files:
                 return source.location(filename, lineno, function)
@@ -98,7 +98,7 @@ def _around(evidence: Evidence, region: Region) -> list[tuple[str, int, str, str
     """Return file, line, function and text of the ``with`` items around a region's forward."""
     return [
         (place.filename, lineno, place.function, text)
-        for place in evidence.model.stack(entered_stack(evidence, region))
+        for place in evidence.analysis.stack(entered_stack(evidence, region))
         if place.filename in evidence.user_files
         for lineno, text in source.enclosing_withs(place.filename, place.lineno)
     ]

@@ -54,7 +54,7 @@ def find_functional_call(
     if not all(_TENSOR.match(text) for text in (change.before, change.after)):
         return None
     lending = False
-    for place in evidence.model.stack(entered_stack(evidence, region)):  # from the innermost
+    for place in evidence.analysis.stack(entered_stack(evidence, region)):  # from the innermost
         lending |= place.function in _LENDERS and place.filename not in evidence.user_files
         if lending and place.filename in evidence.user_files:
             return place
@@ -69,7 +69,7 @@ def find_data_reassignment_in_region(
     A tensor that requires no gradient is kept as it is: what gives it other memory changes what
     checkpoint compares.
     """
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None or "have different metadata" not in error.message or _differ(region, again):
         return None
     between = RecomputeWindow(evidence, region, again)

@@ -32,7 +32,7 @@ def given_within(evidence: Evidence, region: Region, reader: Op) -> bool:
     if free is None or free - set(named):
         return False
     tensors = {s for op in region.ops for s in storages(op.inputs)}
-    bare = {s.tensor.storage_id for s in evidence.model.saved.values()
+    bare = {s.tensor.storage_id for s in evidence.analysis.saved.values()
             if s.is_argument and s.region_id == region.region_id} & tensors  # fmt: skip
     return _passed(call.filename, call.lineno) > len(bare)
 

@@ -95,7 +95,7 @@ def _seen_beside(
     owner = base_name(best.state_name).rpartition(".")[0]
     return next(
         (
-            evidence.model.location(other.stack_id)
+            evidence.analysis.location(other.stack_id)
             for other in others
             if other.stack_id is not None
             and base_name(other.state_name).rpartition(".")[0] == owner
@@ -116,7 +116,7 @@ def _changes(
     """
     found = [
         change
-        for change in evidence.model.log.of(StateChanged)
+        for change in evidence.analysis.log.of(StateChanged)
         if change.recompute_id == again.recompute_id
         and change.state_kind in kinds
         and (change.state_kind != "random" or change.in_forward)
@@ -206,12 +206,12 @@ def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list
         stack_id = region.ops[0].stack_id
     library = {
         (event.filename, event.lineno)
-        for event in evidence.model.log.of(FrameSeen)
+        for event in evidence.analysis.log.of(FrameSeen)
         if event.library
     }
     return [
         source.names_in(place.filename, place.function)
-        for place in evidence.model.stack(stack_id)
+        for place in evidence.analysis.stack(stack_id)
         if (place.filename, place.lineno) not in library
     ]
 

@@ -29,10 +29,10 @@ def find_toggle(
     evidence: Evidence, region: Region, again: Recomputation, *, on: bool
 ) -> SourceLocation | None:
     """Return the line that switched a tensor between a region's two runs: seen, else read."""
-    for event in evidence.model.log.of(RequiresGradChanged):
+    for event in evidence.analysis.log.of(RequiresGradChanged):
         within = region.entered_seq < event.seq < again.started_seq
         if within and event.requires_grad == on and event.stack_id is not None:
-            return evidence.model.location(event.stack_id)
+            return evidence.analysis.location(event.stack_id)
     between = RecomputeWindow(evidence, region, again)
     found = [
         (-between.outside(filename, function, line), filename, line, function)

@@ -39,7 +39,7 @@ def find_culprit(
 ) -> SourceLocation | None:
     """Return the line that made a difference: seen while recording, else read in the source."""
     if change.stack_id is not None:
-        return evidence.model.location(change.stack_id)
+        return evidence.analysis.location(change.stack_id)
     if change.state_kind == "random":
         return find_draw(evidence, region, again, change)
     if change.state_kind != "object":
@@ -148,7 +148,7 @@ def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
     return next(
         (
             event
-            for event in evidence.model.log.of(StateChanged)
+            for event in evidence.analysis.log.of(StateChanged)
             if event.recompute_id == change.recompute_id and event.state_kind == "thread"
         ),
         None,

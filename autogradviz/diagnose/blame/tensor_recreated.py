@@ -44,7 +44,7 @@ def _lines(evidence: Evidence, region: Region, again: Recomputation) -> set[tupl
     }
     return {
         (place.filename, place.lineno)
-        for op in evidence.model.ops
+        for op in evidence.analysis.ops
         if since < op.seq < again.started_seq and op.seq in read
-        for place in evidence.model.stack(op.stack_id)
+        for place in evidence.analysis.stack(op.stack_id)
     }

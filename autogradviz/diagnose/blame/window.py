@@ -84,7 +84,7 @@ class ExecutionWindow:
     def _frames(self, stack_id: int | None) -> dict[Place, int]:
         """Return the line where each of the user's functions stood in a stack."""
         frames: dict[Place, int] = {}
-        for place in self._evidence.model.stack(stack_id):
+        for place in self._evidence.analysis.stack(stack_id):
             if place.filename in self._evidence.user_files:
                 function = "" if place.function == "<module>" else place.function
                 frames.setdefault((place.filename, function), place.lineno)
@@ -133,7 +133,7 @@ class RecomputeWindow(ExecutionWindow):
     """Where a region's two runs passed, and what lies between them."""
 
     def __init__(self, evidence: Evidence, region: Region, again: Recomputation) -> None:
-        began = evidence.model.log.of(RecomputeStarted)
+        began = evidence.analysis.log.of(RecomputeStarted)
         last = next((e for e in began if e.recompute_id == again.recompute_id), None)
         super().__init__(
             evidence,
@@ -155,7 +155,7 @@ class RecomputeWindow(ExecutionWindow):
         ran = {
             (place.filename, place.function)
             for op in self._region.ops
-            for place in self._evidence.model.stack(op.stack_id)
+            for place in self._evidence.analysis.stack(op.stack_id)
         }
         # What PyTorch's own files call goes by names that say nothing of the user's functions.
         known = self._evidence.user_files
@@ -168,7 +168,7 @@ class RecomputeWindow(ExecutionWindow):
 
 def entered_stack(evidence: Evidence, region: Region) -> int | None:
     """Return the stack that called a region's forward."""
-    entered = evidence.model.log.of(RegionEntered)
+    entered = evidence.analysis.log.of(RegionEntered)
     found = next((event for event in entered if event.region_id == region.region_id), None)
     return found.stack_id if found is not None else None
 

@@ -23,7 +23,7 @@ def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocat
     return next(
         (
             place
-            for place in evidence.model.stack(op.stack_id)
+            for place in evidence.analysis.stack(op.stack_id)
             if place.function == wanted or place.function.endswith(f".{wanted}")
         ),
         None,
@@ -33,8 +33,8 @@ def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocat
 def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
     """Return where a custom Function was called, where its forward ran an operator."""
     wanted = f"{class_name(node)}.forward"
-    for op in evidence.model.ops:
-        places = evidence.model.stack(op.stack_id) if op.phase != "backward" else ()
+    for op in evidence.analysis.ops:
+        places = evidence.analysis.stack(op.stack_id) if op.phase != "backward" else ()
         for inner, outer in pairwise(place for place in places if place.text):
             if f".{inner.function}".endswith(f".{wanted}"):
                 return outer
@@ -58,6 +58,6 @@ def forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
 
 def ops_within(evidence: Evidence, first: int, last: int) -> tuple[Op, ...]:
     """Return the operators between two events."""
-    ops = evidence.model.ops
+    ops = evidence.analysis.ops
     begin = bisect_right(ops, first, key=attrgetter("seq"))
     return tuple(ops[begin : bisect_left(ops, last, lo=begin, key=attrgetter("seq"))])

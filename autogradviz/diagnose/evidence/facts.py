@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import (
-        Model,
+        Analysis,
         Node,
         Op,
         Recomputation,
@@ -55,14 +55,14 @@ _seq: Final = attrgetter("seq")
 class Evidence:
     """A model with the indices that findings need, each built when first asked for."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
 
     @cached_property
     def writers(self) -> dict[int, list[Op]]:
         """Ops that wrote a storage, oldest first, by storage id."""
         found: dict[int, list[Op]] = defaultdict(list)
-        for op in self.model.ops:
+        for op in self.analysis.ops:
             for storage_id in _written_storages(op):
                 found[storage_id].append(op)
         return found
@@ -99,7 +99,7 @@ class Evidence:
         """What stays and was written by both runs of any region."""
         return frozenset(
             storage_id
-            for region in self.model.regions
+            for region in self.analysis.regions
             for again in region.recomputations[:1]
             for storage_id in self.written_twice(region, again)
         )
@@ -109,7 +109,7 @@ class Evidence:
         """The first unpack that raised, the innermost of a nest."""
         failed = [
             (saved, unpack)
-            for saved in self.model.saved.values()
+            for saved in self.analysis.saved.values()
             for unpack in saved.unpacks
             if unpack.failed
         ]
@@ -120,7 +120,7 @@ class Evidence:
         """The event number of the first op that returned a storage without being given it."""
         first: dict[int, int] = {}
         met: set[int] = set()
-        for op in self.model.ops:
+        for op in self.analysis.ops:
             for tensor in op.inputs:
                 if tensor.storage_id is not None:
                     met.add(tensor.storage_id)
@@ -134,7 +134,7 @@ class Evidence:
     def numbered(self) -> dict[int, list[tuple[int, int]]]:
         """Sequence and event numbers of the ops of a forward that made a node, by thread."""
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for op in self.model.ops:
+        for op in self.analysis.ops:
             if op.sequence_nr is not None and op.phase != "backward":
                 found[op.thread].append((op.sequence_nr, op.seq))
         return {thread: sorted(pairs) for thread, pairs in found.items()}
@@ -151,7 +151,7 @@ class Evidence:
         if self.failed_unpack is None:
             return None
         wanted = self.failed_unpack[0].region_id
-        return next((r for r in self.model.regions if r.region_id == wanted), None)
+        return next((r for r in self.analysis.regions if r.region_id == wanted), None)
 
     def written_after(self, region: Region, until: int) -> tuple[Op, Op] | None:
         """Return the first write to what a region reads but did not make, and its reader.
@@ -185,7 +185,7 @@ class Evidence:
     def _restored(self) -> defaultdict[int, list[int]]:
         """When storages had their version counter set back."""
         found: defaultdict[int, list[int]] = defaultdict(list)
-        for event in self.model.log.of(VersionRestored):
+        for event in self.analysis.log.of(VersionRestored):
             if event.storage_id is not None:
                 found[event.storage_id].append(event.seq)
         return found
@@ -196,13 +196,13 @@ class Evidence:
 
     def leaf_name(self, tensor_id: int) -> str:
         """Return a parameter's or buffer's first name, "a leaf" where it has none."""
-        return (self.model.parameters.get(tensor_id) or ("a leaf",))[0]
+        return (self.analysis.parameters.get(tensor_id) or ("a leaf",))[0]
 
     @cached_property
     def _names(self) -> dict[int, str]:
         names: dict[int, str] = {}
-        for tensor_id, found in self.model.parameters.items():
-            storage_id = self.model.tensors[tensor_id].storage_id
+        for tensor_id, found in self.analysis.parameters.items():
+            storage_id = self.analysis.tensors[tensor_id].storage_id
             if storage_id is not None:
                 names.setdefault(storage_id, found[0])
         return names
@@ -219,24 +219,24 @@ class Evidence:
     def buffers(self) -> frozenset[int]:
         """The storages of registered buffers."""
         storages = (
-            self.model.tensors[event.tensor_id].storage_id
-            for event in self.model.log.of(ParameterSeen)
+            self.analysis.tensors[event.tensor_id].storage_id
+            for event in self.analysis.log.of(ParameterSeen)
             if event.buffer
         )
         return frozenset(storage_id for storage_id in storages if storage_id is not None)
 
     def backward_that_ran(self, node: Node) -> SourceLocation | None:
         """Return the line of the first backward in which a node ran to its end."""
-        starts = {event.backward_id: event for event in self.model.log.of(BackwardStarted)}
-        for event in self.model.log.of(NodeFinished):
+        starts = {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
+        for event in self.analysis.log.of(NodeFinished):
             if event.node_id == node.node_id and event.backward_id in starts:
-                return self.model.location(starts[event.backward_id].stack_id)
+                return self.analysis.location(starts[event.backward_id].stack_id)
         return None
 
     @cached_property
     def user_files(self) -> tuple[str, ...]:
         """Files of the user's own that appear in stacks, in order, and those that they import."""
-        frames = self.model.log.of(FrameSeen)
+        frames = self.analysis.log.of(FrameSeen)
         return with_imported(f.filename for f in frames if not f.library)
 
     def raw_write(self, passage: ExecutionWindow | None = None) -> SourceLocation | None:
@@ -264,11 +264,11 @@ class Evidence:
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""
-        return self.model.in_optimizer(op.stack_id)
+        return self.analysis.in_optimizer(op.stack_id)
 
     def raised_at(self) -> SourceLocation | None:
         """Return the innermost line of the user's own code in the error's traceback."""
-        return self.model.error.location if self.model.error is not None else None
+        return self.analysis.error.location if self.analysis.error is not None else None
 
 
 def opens_window(op: Op) -> bool:

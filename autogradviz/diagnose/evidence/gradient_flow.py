@@ -111,17 +111,19 @@ class Flow:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._windows: dict[int, End] = {}  # storages that detach opened a window on
-        self.forward = [op for op in evidence.model.ops if op.phase == "forward"]
-        self.reentrant = {r.region_id for r in evidence.model.regions if r.reentrant}
+        self.forward = [op for op in evidence.analysis.ops if op.phase == "forward"]
+        self.reentrant = {r.region_id for r in evidence.analysis.regions if r.reentrant}
 
     @cached_property
     def leaves(self) -> set[int]:
         """Storages of leaves that are known to require a gradient."""
-        model = self._evidence.model
-        found = {event.tensor_id for event in model.log.of(ParameterSeen) if event.requires_grad}
-        found |= {e.tensor_id for e in model.log.of(RequiresGradChanged) if e.requires_grad}
-        found |= {n.parameter.tensor.tensor_id for n in model.graph.nodes.values() if n.parameter}
-        return storages(model.tensors[tensor_id] for tensor_id in found)
+        analysis = self._evidence.analysis
+        found = {event.tensor_id for event in analysis.log.of(ParameterSeen) if event.requires_grad}
+        found |= {e.tensor_id for e in analysis.log.of(RequiresGradChanged) if e.requires_grad}
+        found |= {
+            n.parameter.tensor.tensor_id for n in analysis.graph.nodes.values() if n.parameter
+        }
+        return storages(analysis.tensors[tensor_id] for tensor_id in found)
 
     def end_at(self, op: Op, taken: set[int]) -> End | None:
         """Return why an operator without a node passed no gradient on.
@@ -193,20 +195,20 @@ class Flow:
     @cached_property
     def _switches(self) -> dict[tuple[int, str], list[ModeChanged]]:
         found: dict[tuple[int, str], list[ModeChanged]] = defaultdict(list)
-        for event in self._evidence.model.log.of(ModeChanged):
+        for event in self._evidence.analysis.log.of(ModeChanged):
             found[event.thread, event.mode].append(event)
         return found
 
     def switch_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
         """Return the ``with`` line, or the decorator's, that switched gradients off."""
-        model = self._evidence.model
-        thrown = model.location(event.stack_id)
-        thrown_by = [place.function for place in model.stack(event.stack_id)[:3]]
+        analysis = self._evidence.analysis
+        thrown = analysis.location(event.stack_id)
+        thrown_by = [place.function for place in analysis.stack(event.stack_id)[:3]]
         if not any(function.endswith(_DECORATED) for function in thrown_by):
             return thrown or op.location
         # The function that was decorated stands just inside its decorator's frame.
         inside = None
-        for place in model.stack(op.stack_id):
+        for place in analysis.stack(op.stack_id):
             if place.function.endswith(_DECORATED):
                 break
             inside = place

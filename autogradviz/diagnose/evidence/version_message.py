@@ -15,7 +15,7 @@ from autogradviz.diagnose.formatting import fit, quoted, short, where
 from autogradviz.events import VersionBumped
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Model, Node, Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Analysis, Node, Op, SavedTensor, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
@@ -30,17 +30,17 @@ class Versions(NamedTuple):
     expected: int
 
 
-def versions_in_message(model: Model) -> Versions | None:
+def versions_in_message(analysis: Analysis) -> Versions | None:
     """Return the versions that the error's message tells, None where it tells none."""
-    told = _VERSIONS.search(model.error.message) if model.error is not None else None
+    told = _VERSIONS.search(analysis.error.message) if analysis.error is not None else None
     return Versions(int(told[1]), int(told[2])) if told else None
 
 
-def first_bump_unrecorded(model: Model, saved: SavedTensor, version: int | None) -> bool:
+def first_bump_unrecorded(analysis: Analysis, saved: SavedTensor, version: int | None) -> bool:
     """Return whether a counter was past a version before anybody was seen moving it."""
     past = (
         event
-        for event in model.log.of(VersionBumped)
+        for event in analysis.log.of(VersionBumped)
         if event.storage_id == saved.tensor.storage_id
         and version is not None
         and event.seen_version > version
@@ -51,8 +51,8 @@ def first_bump_unrecorded(model: Model, saved: SavedTensor, version: int | None)
 
 def from_message_only(evidence: Evidence, node: Node | None) -> Finding:
     """Say what the message tells, and who moved a counter from the one version to the other."""
-    model = evidence.model
-    error, versions = model.error, versions_in_message(model)
+    analysis = evidence.analysis
+    error, versions = analysis.error, versions_in_message(analysis)
     assert error is not None
     told = f" (version {versions.expected} when saved, {versions.now} now)" if versions else ""
     victim = node.location if node is not None else None
@@ -91,13 +91,13 @@ def from_message_only(evidence: Evidence, node: Node | None) -> Finding:
 
 
 def _op(evidence: Evidence, event: VersionBumped) -> Op | None:
-    made = (op for op in evidence.model.ops if op.seq == event.op_seq)
+    made = (op for op in evidence.analysis.ops if op.seq == event.op_seq)
     return next(made, None) if event.op_seq is not None else None
 
 
 def _moved(evidence: Evidence, node: Node, versions: Versions) -> list[VersionBumped]:
     """Return the first bump past the saved version, of each memory that ended at the other one."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     kept = [saved.tensor for saved in node.saved]
     if node.op is not None:
         kept += [*node.op.inputs, *node.op.outputs]
@@ -108,7 +108,7 @@ def _moved(evidence: Evidence, node: Node, versions: Versions) -> list[VersionBu
     known = {_root(became, storage_id) for storage_id in storages(kept)}
     since = node.op.seq if node.op is not None else 0
     until = error.seq if error is not None else since
-    for event in evidence.model.log.of(VersionBumped):
+    for event in evidence.analysis.log.of(VersionBumped):
         if event.storage_id is None or not since < event.seq < until:
             continue
         counter = _root(became, event.storage_id)
@@ -125,7 +125,7 @@ def _parts(evidence: Evidence, sparse: set[int]) -> list[Tensor]:
     """Return the values and indices that somebody took out of sparse tensors."""
     return [
         tensor
-        for op in (evidence.model.ops if sparse else ())
+        for op in (evidence.analysis.ops if sparse else ())
         if op.name.endswith(("values", "indices"))
         and any(given.tensor_id in sparse for given in op.inputs)
         for tensor in op.outputs
@@ -134,13 +134,13 @@ def _parts(evidence: Evidence, sparse: set[int]) -> list[Tensor]:
 
 def _line(evidence: Evidence, event: VersionBumped) -> SourceLocation | None:
     op = _op(evidence, event)
-    return op.location if op is not None else evidence.model.location(event.stack_id)
+    return op.location if op is not None else evidence.analysis.location(event.stack_id)
 
 
 def _became(evidence: Evidence) -> dict[int, int]:
     """Return which memory a tensor had before ``set_``, by what it was given."""
     found: dict[int, int] = {}
-    for op in evidence.model.ops:
+    for op in evidence.analysis.ops:
         if op.name == _SWAPS and op.inputs and op.outputs:
             before, after = op.inputs[0].storage_id, op.outputs[0].storage_id
             if before is not None and after is not None and before != after:

@@ -37,14 +37,14 @@ class _Met(NamedTuple):
 
 def find_read_back(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor that a backward read changed, past every check."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     ran: dict[int, list[Op]] = defaultdict(list)
-    for op in evidence.model.ops:
+    for op in evidence.analysis.ops:
         if op.backward_node_id is not None and op.phase == "backward" and op.input_hashes:
             ran[op.backward_node_id].append(op)
     for node_id in sorted(ran):
-        node = evidence.model.graph.nodes.get(node_id)
+        node = evidence.analysis.graph.nodes.get(node_id)
         found = _changed(evidence, node, ran[node_id]) if node is not None else None
         if node is not None and found is not None:
             yield _describe(evidence, node, *found)

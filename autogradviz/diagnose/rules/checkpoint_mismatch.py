@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import (
-        Model,
+        Analysis,
         OpPair,
         RaisedError,
         Recomputation,
@@ -53,8 +53,8 @@ _KINDS: Final = (
 
 def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where checkpoint's determinism check, or recomputation itself, raised."""
-    model = evidence.model
-    error = model.error
+    analysis = evidence.analysis
+    error = analysis.error
     if error is None:
         return
     region = _failed_region(evidence)
@@ -66,14 +66,14 @@ def find_diverged(evidence: Evidence) -> Iterator[Finding]:
         if again.outcome == "error" and cause is not None:
             yield _raised(evidence, region, again, cause)
         elif cause is not None and _is_of_shapes(error) and _unfit(again):
-            yield _describe(model, region, again, cause, *_KINDS[1][1:])
+            yield _describe(analysis, region, again, cause, *_KINDS[1][1:])
         return
     kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
     # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
     if kind is None and "Detected non-determinism" not in error.message:
         return
     slug, title = (kind[1], kind[2]) if kind else _kind_by_counts(region, again)
-    yield _describe(model, region, again, cause, slug, title)
+    yield _describe(analysis, region, again, cause, slug, title)
 
 
 def _is_of_shapes(error: RaisedError) -> bool:
@@ -94,7 +94,7 @@ def _unfit(again: Recomputation) -> bool:
 
 def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cause) -> Finding:
     """Say why a region that ran well in forward raised when it was recomputed."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     assert error is not None
     failed = evidence.failed_unpack[0] if evidence.failed_unpack is not None else None
     first_line = (error.message or error.type_name).splitlines()[0]
@@ -131,12 +131,12 @@ def _failed_region(evidence: Evidence) -> Region | None:
     """Return the region whose saved tensor could not be taken back, else the last one rerun."""
     if evidence.failed_region is not None:
         return evidence.failed_region
-    rerun = [region for region in evidence.model.regions if region.recomputations]
+    rerun = [region for region in evidence.analysis.regions if region.recomputations]
     return max(rerun, key=lambda r: r.recomputations[-1].started_seq, default=None)
 
 
 def _describe(
-    model: Model,
+    analysis: Analysis,
     region: Region,
     again: Recomputation,
     cause: Cause | None,
@@ -164,7 +164,7 @@ def _describe(
                 f"({short(region.location)}) did not run the same way twice.",
                 *(cause.lines if cause is not None else ()),
                 *_first_difference(pair, again),
-                *_saved_lines(model, region, again, differing),
+                *_saved_lines(analysis, region, again, differing),
             ]
         ),
         fix=cause.fix
@@ -249,7 +249,7 @@ def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
 
 
 def _saved_lines(
-    model: Model,
+    analysis: Analysis,
     region: Region,
     again: Recomputation,
     differing: list[tuple[SavedTensor | None, SavedTensor | None]],
@@ -260,7 +260,7 @@ def _saved_lines(
     for first, second in differing[:SHOWN]:
         saved = first or second
         assert saved is not None
-        node = model.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
+        node = analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
         now = shape(second.tensor) if second is not None else "never saved"
         before = shape(first.tensor) if first is not None else "not saved"
         name = slot(saved, node.name if node is not None else None)

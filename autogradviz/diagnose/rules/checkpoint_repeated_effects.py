@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def find_captured_mutations(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a tensor read by a region was written before it was read again."""
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for again in region.recomputations:
             found = evidence.written_after(region, again.started_seq)
             if found is not None and not values_agree(region, again):
@@ -74,9 +74,9 @@ def _mutated(
 
 def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a region drew other random numbers when it was recomputed."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for again in region.recomputations[:1]:
             cause = random_cause(evidence, region, again)
             if cause is not None and not values_agree(region, again):
@@ -107,7 +107,7 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
 
 def find_repeated_effects(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a region writes what stays, and wrote it again when recomputed."""
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for again in region.recomputations[:1]:
             twice = {
                 storage_id: (before, after)

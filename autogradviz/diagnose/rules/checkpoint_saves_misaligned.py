@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 def find_shifted_saves(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first region whose saves came from other operators."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for again in region.recomputations[:1]:
             pair = _first_shifted(region, again)
             if pair is not None:
@@ -63,7 +63,7 @@ def _describe(
     second: SavedTensor,
 ) -> Finding:
     cause = find_cause(evidence, region, again)
-    node = evidence.model.graph.nodes.get(first.node_id) if first.node_id is not None else None
+    node = evidence.analysis.graph.nodes.get(first.node_id) if first.node_id is not None else None
     assert first.op is not None
     assert second.op is not None
     return Finding(

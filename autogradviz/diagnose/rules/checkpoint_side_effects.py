@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first container that grew twice, or number that moved on twice."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     runs = {
         again.recompute_id: (region, again)
-        for region in evidence.model.regions
+        for region in evidence.analysis.regions
         for again in region.recomputations
     }
-    for event in evidence.model.log.of(EffectRepeated):
+    for event in evidence.analysis.log.of(EffectRepeated):
         found = runs.get(event.recompute_id) if event.recompute_id is not None else None
         if found is not None and _accumulates(event):
             yield _describe(evidence, *found, event)
@@ -53,7 +53,7 @@ def _describe(
 ) -> Finding:
     name = base_name(event.state_name)
     culprit = (
-        evidence.model.location(event.stack_id)
+        evidence.analysis.location(event.stack_id)
         if event.stack_id is not None
         else find_writer(evidence, region, again, event, in_forward=True)
     )

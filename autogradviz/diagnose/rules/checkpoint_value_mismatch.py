@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 def find_different_values(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first region whose recomputation gave other values."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     # A counter or a running statistic that moved on twice is told as that.
     counted = evidence.buffers | evidence.written_in_both_runs
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for again in region.recomputations:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # told by its own family

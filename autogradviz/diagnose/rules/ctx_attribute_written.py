@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor that a custom backward read in another state."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    nodes = evidence.model.graph.nodes
-    for op in evidence.model.ops:
+    nodes = evidence.analysis.graph.nodes
+    for op in evidence.analysis.ops:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
         if op.recompute_id is not None:
             continue  # PyTorch's own checkpoint is a Function too
@@ -88,7 +88,7 @@ def _computed_anew(evidence: Evidence, read: Op) -> SourceLocation | None:
     return next(
         (
             op.location
-            for op in evidence.model.ops
+            for op in evidence.analysis.ops
             if op.seq > read.seq
             and op.backward_node_id == read.backward_node_id
             and op.sequence_nr is not None
@@ -108,9 +108,9 @@ def _kept_in_region(evidence: Evidence, node: Node, forward: Op) -> SourceLocati
     if forward.region_id is None:
         return None
     used = {t.tensor_id for t in (*forward.inputs, *forward.outputs)}
-    for event in evidence.model.log.of(ContextTensorKept):
+    for event in evidence.analysis.log.of(ContextTensorKept):
         if event.node_id == node.node_id and event.tensor_id in used:
-            near = evidence.model.location(event.stack_id) or node.location
+            near = evidence.analysis.location(event.stack_id) or node.location
             return assignment(near, event.slot.removeprefix("ctx."))
     return None
 

@@ -32,11 +32,11 @@ _DTYPE: Final = re.compile(r"\bdtype\b")
 
 def find_handmade(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first custom Function whose second run gave something else."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     again: dict[int, list[Op]] = {}
-    nodes = evidence.model.graph.nodes
-    for op in evidence.model.ops:
+    nodes = evidence.analysis.graph.nodes
+    for op in evidence.analysis.ops:
         node_id = op.backward_node_id
         if op.phase == "backward" and node_id in nodes and op.region_id is None:
             again.setdefault(node_id, []).append(op)
@@ -70,7 +70,7 @@ def _forwards(evidence: Evidence, name: str) -> list[Op]:
     """Return the operators that were called in the forwards of a class."""
     return [
         op
-        for op in evidence.model.ops
+        for op in evidence.analysis.ops
         if op.phase != "backward" and frame_in(evidence, op, name, "forward") is not None
     ]
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved leaf whose ``.data`` was something else in backward."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    nodes = evidence.model.graph.nodes.values()
+    nodes = evidence.analysis.graph.nodes.values()
     leaves = {n.parameter.tensor.tensor_id for n in nodes if n.parameter is not None}
     for node in sorted(nodes, key=lambda n: n.order):
         for saved in node.saved:
@@ -67,7 +67,7 @@ def _read(evidence: Evidence, node: Node, saved: SavedTensor, leaves: set[int]) 
     if place is None:
         return None
     before = op.input_hashes[place] if op.input_hashes else NO_ID
-    for read in evidence.model.ops:
+    for read in evidence.analysis.ops:
         if read.backward_node_id == node.node_id and read.phase == "backward":
             hashes = read.input_hashes or (NO_ID,) * len(read.inputs)
             for tensor, content in zip(read.inputs, hashes, strict=False):
@@ -102,7 +102,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
         return source.location(*min(found)[2:])
     made = (
         each.location
-        for each in evidence.model.ops
+        for each in evidence.analysis.ops
         if op.seq < each.seq < read.seq
         and each.phase == "forward"
         and any(tensor.tensor_id == tensor_id for tensor in each.outputs)

@@ -21,16 +21,16 @@ _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 def find_swallowed(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where checkpoint wonders that a recomputation went on to its end."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None or _MESSAGE not in error.message:
         return
-    rerun = [region for region in evidence.model.regions if region.recomputations]
+    rerun = [region for region in evidence.analysis.regions if region.recomputations]
     if rerun:
         yield _describe(evidence, max(rerun, key=lambda r: r.recomputations[-1].started_seq))
 
 
 def _describe(evidence: Evidence, region: Region) -> Finding:
-    error = evidence.model.error
+    error = evidence.analysis.error
     last = region.saved[-1] if region.saved else None
     victim = last.location if last is not None else region.location
     culprit = _caught(evidence, last.op.stack_id if last is not None and last.op else None)
@@ -64,7 +64,7 @@ def _describe(evidence: Evidence, region: Region) -> Finding:
 
 def _caught(evidence: Evidence, stack_id: int | None) -> SourceLocation | None:
     """Return the innermost handler that catches every exception, around a call in a stack."""
-    for place in evidence.model.stack(stack_id):
+    for place in evidence.analysis.stack(stack_id):
         if place.filename in evidence.user_files:
             for function, owner in source.functions(place.filename):
                 lines = [n.lineno for n in source.own_nodes(owner)

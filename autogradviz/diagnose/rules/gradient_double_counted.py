@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def find_counted_twice(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first leaf that a nested backward and its own node both fill."""
-    log = evidence.model.log
-    if evidence.model.error is not None:
+    log = evidence.analysis.log
+    if evidence.analysis.error is not None:
         return
     nested = {e.backward_id: e for e in log.of(BackwardStarted)
               if e.parent_backward_id is not None and e.accumulate}  # fmt: skip
@@ -31,14 +31,14 @@ def find_counted_twice(evidence: Evidence) -> Iterator[Finding]:
     for event in log.of(GradAccumulated):
         filled[event.node_id].append(event)
     following: dict[int, set[int]] = defaultdict(set)
-    for edge in evidence.model.graph.edges:
+    for edge in evidence.analysis.graph.edges:
         following[edge.source].add(edge.target)
     for node_id, inner in _began_by(evidence, nested).items():
         for leaf in sorted(following[node_id] & filled.keys()):
             first = [e for e in filled[leaf] if e.backward_id == inner.backward_id]
             again = [e for e in filled[leaf] if e.backward_id == inner.parent_backward_id]
             if first and again:
-                node = evidence.model.graph.nodes[node_id]
+                node = evidence.analysis.graph.nodes[node_id]
                 yield _describe(evidence, node, inner, first[0], again[0])
                 return
 
@@ -47,13 +47,13 @@ def _began_by(evidence: Evidence, nested: dict[int, BackwardStarted]) -> dict[in
     """Return the backwards that nodes of Python began while they ran, by node."""
     found: dict[int, BackwardStarted] = {}
     running: dict[tuple[int, int], int] = {}  # by backward and thread
-    events: list[NodeStarted | BackwardStarted] = list(evidence.model.log.of(NodeStarted))
+    events: list[NodeStarted | BackwardStarted] = list(evidence.analysis.log.of(NodeStarted))
     for event in sorted([*events, *nested.values()], key=attrgetter("seq")):
         if isinstance(event, NodeStarted):
             running[event.backward_id, event.thread] = event.node_id
         elif event.parent_backward_id is not None:
             node_id = running.get((event.parent_backward_id, event.thread))
-            node = evidence.model.graph.nodes.get(node_id) if node_id is not None else None
+            node = evidence.analysis.graph.nodes.get(node_id) if node_id is not None else None
             if node is not None:
                 found.setdefault(node.node_id, event)
     return found
@@ -67,7 +67,7 @@ def _describe(
     second: GradAccumulated,
 ) -> Finding:
     name = evidence.leaf_name(first.tensor_id)
-    culprit = evidence.model.location(inner.stack_id)
+    culprit = evidence.analysis.location(inner.stack_id)
     victim = applied_at(evidence, node) or node.location
     return Finding(
         slug="gradient-counted-twice",

@@ -37,7 +37,7 @@ class _Layer:
 
 def find_uneven_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a hint where gradients vanish, explode, or are all zero behind a step function."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     layers = sorted(_layers(evidence), key=lambda layer: layer.first.seq)
     if len(layers) >= _LAYERS:
@@ -49,13 +49,13 @@ def find_uneven_gradients(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _layers(evidence: Evidence) -> Iterator[_Layer]:
-    model = evidence.model
+    analysis = evidence.analysis
     users: dict[int, Op] = {}
-    for op in model.ops:
+    for op in analysis.ops:
         for storage_id in storages(op.inputs):
             users.setdefault(storage_id, op)
-    for event in model.log.of(NormRead):
-        tensor, names = model.tensors[event.tensor_id], model.parameters.get(event.tensor_id)
+    for event in analysis.log.of(NormRead):
+        tensor, names = analysis.tensors[event.tensor_id], analysis.parameters.get(event.tensor_id)
         user = users.get(tensor.storage_id) if tensor.storage_id is not None else None
         weight = event.place == "gradient" and len(tensor.shape) >= _WEIGHTS
         if weight and names and user is not None and event.norm is not None:
@@ -108,7 +108,7 @@ def _scaled(layers: list[_Layer], worst: _Layer, slug: str) -> Finding:
 
 
 def _step_function(evidence: Evidence) -> Node | None:
-    nodes = evidence.model.graph.nodes.values()
+    nodes = evidence.analysis.graph.nodes.values()
     return next((n for n in nodes if n.name.rstrip("0123456789") in _STEPS and n.runs), None)
 
 

@@ -57,9 +57,9 @@ class _Cause:
 
 def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each cause that kept gradients from parameters."""
-    model = evidence.model
-    started = [event for event in model.log.of(BackwardStarted) if event.accumulate]
-    if model.error is not None or not started or any(e.input_tensor_ids for e in started):
+    analysis = evidence.analysis
+    started = [event for event in analysis.log.of(BackwardStarted) if event.accumulate]
+    if analysis.error is not None or not started or any(e.input_tensor_ids for e in started):
         return
     missing = _missing(evidence)
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}
@@ -77,7 +77,7 @@ def _weight(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
 
 def _missing(evidence: Evidence) -> dict[int, str]:
     """Return the names of parameters without a gradient, by tensor id."""
-    log = evidence.model.log
+    log = evidence.analysis.log
     if any(event.seam in PARTIAL for event in log.of(RecorderLimited)):
         return {}  # the gradient may have come in a step that was not kept
     requires = {event.tensor_id: event.requires_grad for event in log.of(ParameterSeen)
@@ -88,11 +88,11 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     # Weights that were computed, as an inner loop's, are no leaves: they never have a gradient.
     reached |= {
         tensor.tensor_id
-        for op in evidence.model.ops
+        for op in evidence.analysis.ops
         if op.node_id is not None and not opens_window(op)
         for tensor in op.outputs
     }
-    names = evidence.model.parameters
+    names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]
         for tensor_id, required in requires.items()
@@ -126,14 +126,14 @@ class _Causes:
         self._missing = missing
         self._flow = Flow(evidence)
         self._fates: dict[int, Reach] = {}  # by storage of the parameter
-        log = evidence.model.log
+        log = evidence.analysis.log
         self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
         self._called = {event.module_id for event in log.of(ModuleEntered)}
         self._cut_off = {event.region_id for event in log.of(RegionCutOff)}
-        self._regions = {region.region_id: region for region in evidence.model.regions}
+        self._regions = {region.region_id: region for region in evidence.analysis.regions}
         self._nodes = {
             node.parameter.tensor.tensor_id: node
-            for node in evidence.model.graph.nodes.values()
+            for node in evidence.analysis.graph.nodes.values()
             if node.parameter is not None
         }
 
@@ -142,15 +142,15 @@ class _Causes:
         if self._missing:
             self._fates = self._follow()
         for tensor_id, name in self._missing.items():
-            storage_id = self._evidence.model.tensors[tensor_id].storage_id
+            storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
             cause = self._cause(tensor_id, storage_id) if storage_id is not None else None
             if cause is not None:
                 yield cause, name
 
     def _follow(self) -> dict[int, Reach]:
-        tensors = self._evidence.model.tensors
+        tensors = self._evidence.analysis.tensors
         origins = storages(tensors[tensor_id] for tensor_id in self._missing)
-        until = max(event.seq for event in self._evidence.model.log.of(BackwardStarted))
+        until = max(event.seq for event in self._evidence.analysis.log.of(BackwardStarted))
         return find_reach(self._flow, origins, until)
 
     def _cause(self, tensor_id: int, storage_id: int) -> _Cause | None:
@@ -175,7 +175,7 @@ class _Causes:
 
     def _unused(self, tensor_id: int) -> _Cause:
         owner = self._owners[tensor_id]
-        module = self._evidence.model.modules.get(owner)
+        module = self._evidence.analysis.modules.get(owner)
         called = owner in self._called
         name = (module.name or module.type_name) if module is not None else "its module"
         why = "was called, and did not use them" if called else "was never called"
@@ -190,10 +190,10 @@ class _Causes:
 
     def _stopped_in_backward(self, leaf: Node) -> _Cause | None:
         """Return the node that ran and passed nothing on towards a leaf."""
-        model = self._evidence.model
-        taken = {event.node_id: event.inputs for event in model.log.of(NodeStarted)}
+        analysis = self._evidence.analysis
+        taken = {event.node_id: event.inputs for event in analysis.log.of(NodeStarted)}
         above = defaultdict(list)
-        for edge in model.graph.edges:
+        for edge in analysis.graph.edges:
             above[edge.target].append(edge)
         waiting, seen = [leaf.node_id], {leaf.node_id}
         while waiting:
@@ -203,7 +203,7 @@ class _Causes:
                 came = taken.get(edge.source, ())
                 nothing = edge.input < len(inputs) and inputs[edge.input] == NO_ID
                 if nothing and any(tensor_id != NO_ID for tensor_id in came):
-                    return _none_from(model.graph.nodes[edge.source], edge.output)
+                    return _none_from(analysis.graph.nodes[edge.source], edge.output)
                 if (nothing or not came) and edge.source not in seen:
                     seen.add(edge.source)
                     waiting.append(edge.source)

@@ -29,10 +29,10 @@ _ONCE: Final = "once_differentiable"
 
 def find_refused_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the line that returned what the engine could not take."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None:
         return
-    node = evidence.model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    node = evidence.analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
     found = None
     if node is not None and any(words in error.message for words in _OF_FUNCTION):
         found = _from_function(evidence, node)
@@ -73,8 +73,8 @@ def _from_function(evidence: Evidence, node: Node) -> Finding | None:
 
 
 def _from_hook(evidence: Evidence) -> Finding | None:
-    ran = evidence.model.log.of(HookRan)
-    hook = next((h for h in evidence.model.hooks if ran and h.hook_id == ran[-1].hook_id), None)
+    ran = evidence.analysis.log.of(HookRan)
+    hook = next((h for h in evidence.analysis.hooks if ran and h.hook_id == ran[-1].hook_id), None)
     if hook is None:
         return None
     line = _hook_return(evidence, hook) or hook.location
@@ -108,7 +108,7 @@ def _hook_return(evidence: Evidence, hook: Hook) -> SourceLocation | None:
 
 
 def _differentiated_twice(evidence: Evidence) -> Finding | None:
-    graphs = [e for e in evidence.model.log.of(BackwardStarted) if e.create_graph]
+    graphs = [e for e in evidence.analysis.log.of(BackwardStarted) if e.create_graph]
     marked = [
         source.location(filename, decorator.lineno, function)
         for filename in evidence.user_files
@@ -118,7 +118,7 @@ def _differentiated_twice(evidence: Evidence) -> Finding | None:
     ]
     if not marked:
         return None
-    first = evidence.model.location(graphs[-1].stack_id) if graphs else None
+    first = evidence.analysis.location(graphs[-1].stack_id) if graphs else None
     return _finding(
         evidence,
         "A backward that may be differentiated once was differentiated twice",
@@ -156,7 +156,7 @@ def _finding(
     sure: bool,
     nodes: tuple[int, ...] = (),
 ) -> Finding:
-    error = evidence.model.error
+    error = evidence.analysis.error
     assert error is not None
     return Finding(
         slug=SLUG,

@@ -28,11 +28,11 @@ _SHOWN: Final = 4  # ways that ended, of one tensor
 
 def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the operator after which the loss had no graph any more."""
-    error = evidence.model.error
-    started = evidence.model.log.of(BackwardStarted)
+    error = evidence.analysis.error
+    started = evidence.analysis.log.of(BackwardStarted)
     if error is None or _MESSAGE not in error.message or not started:
         return
-    tensors = evidence.model.tensors
+    tensors = evidence.analysis.tensors
     roots = storages(tensors[tensor_id] for tensor_id in started[-1].root_tensor_ids)
     ends = _ends_behind(evidence, roots, started[-1])
     if ends:
@@ -44,7 +44,7 @@ def find_lost_graph(evidence: Evidence) -> Iterator[Finding]:
 def _ends_behind(evidence: Evidence, roots: set[int], started: BackwardStarted) -> list[End]:
     """Return where the ways to the roots ended, the last one first."""
     ways = _Ways(evidence)
-    for op in evidence.model.ops:
+    for op in evidence.analysis.ops:
         if op.seq > started.seq:
             break
         if op.phase == "backward":
@@ -67,7 +67,7 @@ class _Ways:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._flow = Flow(evidence)
-        self._regions = {r.region_id: r for r in evidence.model.regions if r.reentrant}
+        self._regions = {r.region_id: r for r in evidence.analysis.regions if r.reentrant}
         self._graded = set(self._flow.leaves)
         self._number: End | None = None
         self._copied: End | None = None
@@ -80,9 +80,9 @@ class _Ways:
         if op.sequence_nr is not None:
             self._graded |= self._flow.carried(op)
             return
-        began = [e for e in self._evidence.model.log.of(BackwardStarted) if e.seq < op.seq]
+        began = [e for e in self._evidence.analysis.log.of(BackwardStarted) if e.seq < op.seq]
         if began and not began[-1].create_graph:
-            line = self._evidence.model.location(began[-1].stack_id)
+            line = self._evidence.analysis.location(began[-1].stack_id)
             for storage_id in storages(op.outputs) - self._graded:
                 self.ended[storage_id] = (End("backward", op, line),)
 
@@ -144,18 +144,18 @@ class _Ways:
         """Return whether an operator only gave a parameter its first values."""
         return any(
             "/torch/nn/init" in place.filename.replace("\\", "/")
-            for place in self._evidence.model.stack(op.stack_id)
+            for place in self._evidence.analysis.stack(op.stack_id)
         )
 
 
 def _non_differentiable(evidence: Evidence) -> dict[int, SourceLocation | None]:
     """Return where custom Functions said which results have no gradient, by storage."""
-    model = evidence.model
+    analysis = evidence.analysis
     return {
-        storage_id: model.location(event.stack_id)
-        for event in model.log.of(FunctionMarked)
+        storage_id: analysis.location(event.stack_id)
+        for event in analysis.log.of(FunctionMarked)
         if event.mark == "mark_non_differentiable"
-        for storage_id in storages(model.tensors[tensor_id] for tensor_id in event.tensor_ids)
+        for storage_id in storages(analysis.tensors[tensor_id] for tensor_id in event.tensor_ids)
     }
 
 
@@ -174,7 +174,7 @@ def _before(copied: End | None, op: Op) -> End | None:
 
 def _describe(evidence: Evidence, ends: list[End]) -> Finding:
     end, *others = ends
-    error = evidence.model.error
+    error = evidence.analysis.error
     victim = evidence.raised_at()
     assert error is not None
     return Finding(
@@ -210,13 +210,13 @@ def _operator(end: End) -> str:
 
 def _frozen(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where the leaves were told not to require a gradient."""
-    error = evidence.model.error
-    frozen = [e for e in evidence.model.log.of(RequiresGradChanged) if not e.requires_grad]
-    seen = evidence.model.location(frozen[-1].stack_id) if frozen else None
+    error = evidence.analysis.error
+    frozen = [e for e in evidence.analysis.log.of(RequiresGradChanged) if not e.requires_grad]
+    seen = evidence.analysis.location(frozen[-1].stack_id) if frozen else None
     culprit = seen or switched_off_in_source(evidence)
     if error is None or (culprit is None and not frozen):
         return
-    named = (evidence.model.parameters.get(event.tensor_id, ("",))[0] for event in frozen)
+    named = (evidence.analysis.parameters.get(event.tensor_id, ("",))[0] for event in frozen)
     names = [name for name in named if name]
     yield Finding(
         slug="graph-lost",

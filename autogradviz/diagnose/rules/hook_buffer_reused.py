@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def find_reused_buffers(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved tensor whose place in a hook's memory was written."""
-    told = sorted(evidence.model.log.of(PackedWritten), key=lambda event: event.saved_id)
+    told = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)
     for event in told:
-        saved = evidence.model.saved.get(event.saved_id)
+        saved = evidence.analysis.saved.get(event.saved_id)
         write = _write(evidence, event)
         if saved is not None and write is not None:
             yield _describe(evidence, saved, event, write)
@@ -32,7 +32,7 @@ def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
     All views of one memory share one version: without contents only a write to the very same
     window, or to all of the memory, counts.
     """
-    tensor = evidence.model.tensors[event.tensor_id]
+    tensor = evidence.analysis.tensors[event.tensor_id]
     if event.saved_hash is not None and event.saved_hash == event.seen_hash:
         return None
     known = event.saved_hash is not None
@@ -53,9 +53,9 @@ def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
 
 
 def _describe(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: Op) -> Finding:
-    node = evidence.model.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
+    node = evidence.analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
     name = slot(saved, node.name if node is not None else None)
-    pairs = [e for e in evidence.model.log.of(HooksEntered) if e.seq < saved.saved_seq]
+    pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
     hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "its pack hook")
     proven = event.saved_hash is not None and write.location is not None
     return Finding(
@@ -69,7 +69,7 @@ def _describe(evidence: Evidence, saved: SavedTensor, event: PackedWritten, writ
                 f"hooks when it was saved ({shape(saved.tensor)}):",
                 quoted(saved.location),
                 f"{hook} gave memory of its own that holds it, "
-                f"{shape(evidence.model.tensors[event.tensor_id])} at version {event.version}.",
+                f"{shape(evidence.analysis.tensors[event.tensor_id])} at version {event.version}.",
                 f"Before backward took it back, {write.name} at {short(write.location)} wrote that "
                 f"memory again; it is at version {event.seen_version} now:",
                 quoted(write.location),

@@ -23,10 +23,10 @@ _LAST: Final = 1 << 30
 
 def find_mixed_up(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved tensor that came back with another one's content."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    saves = [s for s in evidence.model.saved.values() if s.packed_by == "user"]
-    written = {event.saved_id for event in evidence.model.log.of(PackedWritten)}
+    saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]
+    written = {event.saved_id for event in evidence.analysis.log.of(PackedWritten)}
     for saved in saves:
         for unpack in saved.unpacks if saved.saved_id not in written else ():
             other = _other(saves, saved, unpack)
@@ -54,12 +54,12 @@ def _other(saves: list[SavedTensor], saved: SavedTensor, unpack: Unpack) -> Save
 def _describe(
     evidence: Evidence, saved: SavedTensor, other: SavedTensor, unpack: Unpack
 ) -> Finding:
-    nodes = evidence.model.graph.nodes
+    nodes = evidence.analysis.graph.nodes
     names = [
         slot(each, nodes[each.node_id].name if each.node_id in nodes else None)
         for each in (saved, other)
     ]
-    pairs = [e for e in evidence.model.log.of(HooksEntered) if e.seq < saved.saved_seq]
+    pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
     hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "")
     culprit = _key(evidence, hook)
     return Finding(

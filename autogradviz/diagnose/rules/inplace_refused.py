@@ -57,7 +57,7 @@ _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
 def find_refused(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for an in-place operation that raised where it stands."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None:
         return
     reason = next((reason for reason in _REASONS if reason[0] in error.message), None)
@@ -132,7 +132,7 @@ def _kept_for_later(evidence: Evidence, made: list[Op]) -> Op | None:
     """Return what an attribute or an item keeps of the mode's tensors, and others read later."""
     numbers = {op.seq for op in made}
     makers = {s: op for op in made for s in storages(op.outputs)}
-    for op in evidence.model.ops:
+    for op in evidence.analysis.ops:
         if made and op.seq > made[0].seq and op.seq not in numbers:
             for storage_id in sorted(storages(op.inputs) & makers.keys()):
                 place = makers[storage_id].location
@@ -147,5 +147,5 @@ def _viewed_at(evidence: Evidence, message: str) -> SourceLocation | None:
     if named is None:
         return None
     stem = re.sub(r"[_\d]", "", named[1]).lower()
-    made = (op for op in reversed(evidence.model.ops) if op.name.replace("_", "") == stem)
+    made = (op for op in reversed(evidence.analysis.ops) if op.name.replace("_", "") == stem)
     return next((op.location for op in made), None)

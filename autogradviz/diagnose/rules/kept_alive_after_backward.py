@@ -23,7 +23,7 @@ _PILE: Final = 3  # hooks of one line that ran in one backward
 
 def find_kept_alive(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for tensors that a custom Function keeps, and for hooks that pile up."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     yield from _on_context(evidence)
     yield from _piled_up(evidence)
@@ -31,11 +31,11 @@ def find_kept_alive(evidence: Evidence) -> Iterator[Finding]:
 
 def _on_context(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each attribute of a ``ctx`` that keeps a tensor; one a line."""
-    model = evidence.model
+    analysis = evidence.analysis
     told = set()
-    for event in model.log.of(ContextTensorKept):
-        node = model.graph.nodes.get(event.node_id)
-        large = model.tensors[event.tensor_id].nbytes >= _LARGE
+    for event in analysis.log.of(ContextTensorKept):
+        node = analysis.graph.nodes.get(event.node_id)
+        large = analysis.tensors[event.tensor_id].nbytes >= _LARGE
         if node is None or not node.runs or not (event.own_output or large):
             continue
         key = (node.name, event.slot)
@@ -47,7 +47,7 @@ def _on_context(evidence: Evidence) -> Iterator[Finding]:
 def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
     name = event.slot.removeprefix("ctx.")
     # The log has a line where save_for_backward was called, which stands near.
-    near = evidence.model.location(event.stack_id) or node.location
+    near = evidence.analysis.location(event.stack_id) or node.location
     culprit = assignment(near, name) or near
     cycle = event.own_output
     return Finding(
@@ -57,7 +57,7 @@ def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
         victim=node.location,
         explanation=fit(
             [
-                f"{shape(evidence.model.tensors[event.tensor_id])} hangs on the ctx of a custom "
+                f"{shape(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx of a custom "
                 "Function:",
                 quoted(culprit),
                 "What save_for_backward keeps is freed when backward has run, and its version is "
@@ -89,19 +89,19 @@ def assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
 def _piled_up(evidence: Evidence) -> Iterator[Finding]:
     """Yield a hint where one line's hooks on one tensor all ran in one backward."""
     of_line: dict[tuple[int, str, SourceLocation], list[Hook]] = defaultdict(list)
-    for hook in evidence.model.hooks:
+    for hook in evidence.analysis.hooks:
         owner = hook.tensor_id if hook.tensor_id is not None else -1
         if hook.location is not None and (owner >= 0 or hook.module):
             of_line[owner, hook.module, hook.location].append(hook)
     for (owner, module, line), hooks in of_line.items():
         ids = {hook.hook_id for hook in hooks}
         runs: dict[int | None, set[int]] = defaultdict(set)
-        for event in evidence.model.log.of(HookRan):
+        for event in evidence.analysis.log.of(HookRan):
             if event.hook_id in ids:
                 runs[event.backward_id].add(event.hook_id)
         most = max((len(found) for found in runs.values()), default=0)
         if most >= _PILE:
-            names = evidence.model.parameters.get(owner, (module or "a tensor",))
+            names = evidence.analysis.parameters.get(owner, (module or "a tensor",))
             yield _pile(line, names[0], hooks, Counter({len(f): 1 for f in runs.values()}), most)
 
 

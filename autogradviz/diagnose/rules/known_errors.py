@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def find_misuse(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for errors that PyTorch words well but places badly."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None:
         return
     for words, explain in _ERRORS:
@@ -42,7 +42,7 @@ def _finding(
     events: tuple[int, ...] = (),
 ) -> Finding:
     """Return a finding on the error that ended the recording."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     node_id = about.node_id if about is not None else None
     unpacked: tuple[Any, ...] = getattr(about, "unpacks", ())
     seen = (about.saved_seq, unpacked[-1].seq) if unpacked else ()  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ def _failed_save(evidence: Evidence) -> tuple[SavedTensor | None, str, SourceLoc
     if evidence.failed_unpack is None:
         return None, "a saved tensor", None
     saved = evidence.failed_unpack[0]
-    nodes = evidence.model.graph.nodes
+    nodes = evidence.analysis.graph.nodes
     node = nodes.get(saved.node_id) if saved.node_id is not None else None
     location = saved.location or (node.location if node is not None else None)
     return saved, slot(saved, node.name if node is not None else None), location
@@ -125,7 +125,7 @@ def _unpacked_twice(evidence: Evidence) -> Finding:
 
 def _read_by_hand(evidence: Evidence, saved: SavedTensor) -> SourceLocation | None:
     """Return a line that took back, outside of its node, what the node then asked for in vain."""
-    log, location = evidence.model.log, evidence.model.location
+    log, location = evidence.analysis.log, evidence.analysis.location
     backwards = {location(event.stack_id) for event in log.of(BackwardStarted)}
     if evidence.raised_at() not in backwards:
         return None  # by a node of the user's own, which read twice
@@ -155,8 +155,8 @@ def _mutation_context_left(evidence: Evidence) -> Finding:
 
 
 def _freed(evidence: Evidence) -> Finding:
-    error = evidence.model.error
-    nodes = evidence.model.graph.nodes
+    error = evidence.analysis.error
+    nodes = evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     first = evidence.backward_that_ran(node) if node is not None else None
     carried = _carried_over(evidence, node) if node is not None else None
@@ -198,14 +198,14 @@ def _freed(evidence: Evidence) -> Finding:
 
 def _carried_over(evidence: Evidence, freed: Node) -> Op | None:
     """Return the operator that took an old graph's tensor after that graph had been freed."""
-    runs = evidence.model.log.of(NodeFinished)
+    runs = evidence.analysis.log.of(NodeFinished)
     ended = next((event.seq for event in runs if event.node_id == freed.node_id), None)
     if ended is None:
         return None
-    nodes = evidence.model.graph.nodes
+    nodes = evidence.analysis.graph.nodes
     crossing = [
         (after, before)
-        for edge in evidence.model.graph.edges
+        for edge in evidence.analysis.graph.edges
         if (after := nodes[edge.source].op) is not None
         and (before := nodes[edge.target].op) is not None
         and before.seq < ended < after.seq
@@ -222,7 +222,9 @@ def _came_round(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:
     A GAN's generator loss takes what the discriminator's took already: there the first backward
     should have left the graph alone.
     """
-    passed = [op for op in evidence.model.ops if op.seq < ended and op.location == after.location]
+    passed = [
+        op for op in evidence.analysis.ops if op.seq < ended and op.location == after.location
+    ]
     given = storages(before.outputs)
     return any(op.stack_id == after.stack_id for op in passed) or (
         bool(passed) and not any(storages(op.inputs) & given for op in passed)
@@ -230,9 +232,9 @@ def _came_round(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:
 
 
 def _selective_twice(evidence: Evidence) -> Finding:
-    region = next((r for r in reversed(evidence.model.regions) if r.recomputations), None)
-    started = evidence.model.log.of(BackwardStarted)
-    again = evidence.model.location(started[-1].stack_id) if started else None
+    region = next((r for r in reversed(evidence.analysis.regions) if r.recomputations), None)
+    started = evidence.analysis.log.of(BackwardStarted)
+    again = evidence.analysis.location(started[-1].stack_id) if started else None
     return _finding(
         evidence,
         "selective-backward-twice",
@@ -252,7 +254,7 @@ def _selective_twice(evidence: Evidence) -> Finding:
 
 def _first_kept(evidence: Evidence, region: Region) -> SourceLocation | None:
     """Return the first operator of a region whose result its policy keeps."""
-    kept = {event.op_seq for event in evidence.model.log.of(PolicyDecided) if event.cached}
+    kept = {event.op_seq for event in evidence.analysis.log.of(PolicyDecided) if event.cached}
     return next((op.location for op in region.ops if op.seq in kept), region.location)
 
 

@@ -25,10 +25,10 @@ Switches: TypeAlias = dict[int, list[RequiresGradChanged]]
 
 def find_frozen(evidence: Evidence) -> Iterator[Finding]:
     """Yield a hint for gradients that a switched-off leaf threw away, and for forgotten thaws."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     switches: Switches = defaultdict(list)
-    for event in evidence.model.log.of(RequiresGradChanged):
+    for event in evidence.analysis.log.of(RequiresGradChanged):
         switches[event.tensor_id].append(event)
     early = list(_thrown_away(evidence, switches)) if switches else []
     if early:
@@ -43,11 +43,11 @@ def _thrown_away(
     """Yield the leaves that backward came to while they were switched off, and when it did."""
     nodes = {
         node.parameter.tensor.tensor_id: node
-        for node in evidence.model.graph.nodes.values()
+        for node in evidence.analysis.graph.nodes.values()
         if node.parameter is not None
     }
     started: dict[int, list[int]] = defaultdict(list)
-    for event in evidence.model.log.of(NodeStarted):
+    for event in evidence.analysis.log.of(NodeStarted):
         started[event.node_id].append(event.seq)
     for tensor_id, events in switches.items():
         node = nodes.get(tensor_id)
@@ -62,10 +62,10 @@ def _too_early(evidence: Evidence, early: list[tuple[Node, RequiresGradChanged, 
     names = [evidence.leaf_name(event.tensor_id) for _, event, _ in early]
     node, event, reached_seq = early[0]
     culprit = _line(evidence, event)
-    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < reached_seq]
-    backward = evidence.model.location(began[-1].stack_id) if began else None
-    uses = [edge.source for edge in evidence.model.graph.edges if edge.target == node.node_id]
-    victim = evidence.model.graph.nodes[uses[0]].location if uses else None
+    began = [e for e in evidence.analysis.log.of(BackwardStarted) if e.seq < reached_seq]
+    backward = evidence.analysis.location(began[-1].stack_id) if began else None
+    uses = [edge.source for edge in evidence.analysis.graph.edges if edge.target == node.node_id]
+    victim = evidence.analysis.graph.nodes[uses[0]].location if uses else None
     return Finding(
         slug="leaf-frozen-early",
         title=f"{names[0]} was switched off before backward came to it: its gradient is lost",
@@ -109,7 +109,7 @@ def _never_thawed(evidence: Evidence, switches: Switches) -> Iterator[Finding]:
 def _trained_both_ways(evidence: Evidence, events: list[RequiresGradChanged]) -> bool:
     """Return whether backwards ran while a leaf was switched off, and after it was on again."""
     off, on = events[0].seq, events[-1].seq
-    began = [event.seq for event in evidence.model.log.of(BackwardStarted)]
+    began = [event.seq for event in evidence.analysis.log.of(BackwardStarted)]
     return any(off < seq < on for seq in began) and any(seq > on for seq in began)
 
 
@@ -119,7 +119,7 @@ def _forgotten(
     first, again = switches[left[0]][0], switches[thawed[0]][-1]
     names = [evidence.leaf_name(t) for t in left]
     culprit = _line(evidence, first)
-    use = next((op for op in evidence.model.ops if op.seq > again.seq and any(
+    use = next((op for op in evidence.analysis.ops if op.seq > again.seq and any(
         t.tensor_id in left for t in op.inputs)), None)  # fmt: skip
     return Finding(
         slug="leaf-never-thawed",
@@ -143,7 +143,7 @@ def _forgotten(
 
 def _line(evidence: Evidence, event: RequiresGradChanged) -> SourceLocation | None:
     """Return where it was switched: seen, or, where it was assigned, the only such line."""
-    seen = evidence.model.location(event.stack_id)
+    seen = evidence.analysis.location(event.stack_id)
     if seen is not None:
         return seen
     found = [

@@ -45,13 +45,13 @@ _FIXES: Final = {
 
 def find_not_finite(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a loss or a gradient is NaN or infinite."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is not None:
         told = _ANOMALY.search(error.message)
         if told is not None:
             yield _anomaly(evidence, told[1])
         return
-    bad = [event for event in evidence.model.log.of(NormRead) if event.norm is None]
+    bad = [event for event in evidence.analysis.log.of(NormRead) if event.norm is None]
     if not bad:
         return
     contents = _Contents(evidence)
@@ -68,13 +68,13 @@ class _Contents:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self.bad = {e.content_hash: e for e in evidence.model.log.of(NotFiniteSeen)}
+        self.bad = {e.content_hash: e for e in evidence.analysis.log.of(NotFiniteSeen)}
 
     @cached_property
     def _maker(self) -> dict[int, Op]:
         """The first operator that gave a content."""
         found: dict[int, Op] = {}
-        for op in self._evidence.model.ops:
+        for op in self._evidence.analysis.ops:
             for content in op.output_hashes:
                 if content in self.bad:
                     found.setdefault(content, op)
@@ -92,7 +92,7 @@ class _Contents:
     def origin_of_loss(self, tensor_id: int) -> Op | None:
         """Return the operator that the loss's NaN began at."""
         content = None
-        for op in self._evidence.model.ops:
+        for op in self._evidence.analysis.ops:
             for tensor, given in zip(op.outputs, op.output_hashes, strict=False):
                 if tensor.tensor_id == tensor_id and given in self.bad and op.phase == "forward":
                     content = given
@@ -113,7 +113,7 @@ class _Contents:
         return next(
             (
                 op
-                for op in self._evidence.model.ops
+                for op in self._evidence.analysis.ops
                 if op.phase == "backward" and self.given(op) is not None and not self.taken(op)
             ),
             None,
@@ -121,10 +121,10 @@ class _Contents:
 
 
 def _anomaly(evidence: Evidence, name: str) -> Finding:
-    model = evidence.model
-    error = model.error
+    analysis = evidence.analysis
+    error = analysis.error
     assert error is not None
-    ran = (model.graph.nodes.get(e.node_id) for e in reversed(model.log.of(NodeStarted)))
+    ran = (analysis.graph.nodes.get(e.node_id) for e in reversed(analysis.log.of(NodeStarted)))
     node = next((n for n in ran if n is not None and n.name == name), None)
     culprit = node.location if node is not None else None
     forward = node.op.name if node is not None and node.op is not None else ""
@@ -149,10 +149,10 @@ def _anomaly(evidence: Evidence, name: str) -> Finding:
 
 
 def _produced(evidence: Evidence, contents: _Contents, origin: Op, bad: list[NormRead]) -> Finding:
-    model = evidence.model
+    analysis = evidence.analysis
     given = contents.given(origin)
     backward = origin.phase == "backward"
-    nodes = model.graph.nodes
+    nodes = analysis.graph.nodes
     node_id = origin.backward_node_id
     node = nodes.get(node_id) if backward and node_id is not None else None
     culprit = node.location if node is not None else origin.location
@@ -226,8 +226,8 @@ def _whose(evidence: Evidence, bad: list[NormRead]) -> str:
 def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:
     return next(
         (
-            evidence.model.location(event.stack_id)
-            for event in evidence.model.log.of(BackwardStarted)
+            evidence.analysis.location(event.stack_id)
+            for event in evidence.analysis.log.of(BackwardStarted)
             if event.backward_id == read.backward_id
         ),
         None,
@@ -240,7 +240,7 @@ def _confidence(evidence: Evidence, bad: list[NormRead]) -> Confidence:
         return "certain"
     scaled = any(
         place.filename.replace("\\", "/").endswith("torch/amp/grad_scaler.py")
-        for op in evidence.model.ops
-        for place in evidence.model.stack(op.stack_id)
+        for op in evidence.analysis.ops
+        for place in evidence.analysis.stack(op.stack_id)
     )
     return "hint" if scaled else "likely"

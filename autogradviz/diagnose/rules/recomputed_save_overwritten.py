@@ -26,10 +26,10 @@ def find_overwritten(evidence: Evidence) -> Iterator[Finding]:
 
     Needs the operators of the recomputation.
     """
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    computed, nodes = computed_gradients(evidence), evidence.model.graph.nodes
-    for region in evidence.model.regions:
+    computed, nodes = computed_gradients(evidence), evidence.analysis.graph.nodes
+    for region in evidence.analysis.regions:
         runs = [
             (run.started_seq, {s.position: s for s in run.saved}) for run in region.recomputations
         ]

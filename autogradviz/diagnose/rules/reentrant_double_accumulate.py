@@ -28,7 +28,7 @@ def find_ready_twice(evidence: Evidence) -> Iterator[Finding]:
         return
     uses = [
         (region, op)
-        for region in evidence.model.regions
+        for region in evidence.analysis.regions
         for op in region.ops
         if region.reentrant and any(tensor.tensor_id == tensor_id for tensor in op.inputs)
     ]
@@ -38,13 +38,13 @@ def find_ready_twice(evidence: Evidence) -> Iterator[Finding]:
 
 def _leaf(evidence: Evidence) -> int | None:
     """Return the leaf whose accumulation somebody would not have twice."""
-    error, model = evidence.model.error, evidence.model
+    error, analysis = evidence.analysis.error, evidence.analysis
     if error is None:
         return None
     hook = _failed_again(evidence)
     if hook is not None:
         return hook
-    node = model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    node = analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
     if _REDUCER in error.message and node is not None and node.parameter is not None:
         return node.parameter.tensor.tensor_id
     return None
@@ -52,7 +52,7 @@ def _leaf(evidence: Evidence) -> int | None:
 
 def _failed_again(evidence: Evidence) -> int | None:
     """Return the leaf whose hook raised when it ran once more in the same outermost backward."""
-    runs = evidence.model.log.of(HookRan)
+    runs = evidence.analysis.log.of(HookRan)
     failed = next((run for run in runs if run.failed), None)
     if failed is None or failed.backward_id is None or failed.hook_kind != "post_accumulate_grad":
         return None
@@ -64,7 +64,7 @@ def _failed_again(evidence: Evidence) -> int | None:
         and run is not failed
         and outermost.get(run.backward_id) == outermost[failed.backward_id]
     ]
-    hooks = {hook.hook_id: hook.tensor_id for hook in evidence.model.hooks}
+    hooks = {hook.hook_id: hook.tensor_id for hook in evidence.analysis.hooks}
     return hooks.get(failed.hook_id) if before else None
 
 

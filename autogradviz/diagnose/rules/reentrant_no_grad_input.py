@@ -26,10 +26,10 @@ _REASONS: Final = {
 
 def find_cut_off(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first such region that holds something to learn."""
-    backwards = evidence.model.log.of(BackwardStarted)
-    regions = {region.region_id: region for region in evidence.model.regions}
+    backwards = evidence.analysis.log.of(BackwardStarted)
+    regions = {region.region_id: region for region in evidence.analysis.regions}
     trainable = _trainable(evidence)
-    for event in evidence.model.log.of(RegionCutOff):
+    for event in evidence.analysis.log.of(RegionCutOff):
         region = regions.get(event.region_id)
         if region is None or not any(b.seq > event.seq for b in backwards):
             continue
@@ -42,8 +42,8 @@ def find_cut_off(evidence: Evidence) -> Iterator[Finding]:
 def _trainable(evidence: Evidence) -> set[int]:
     """Return the storages of parameters that require grad."""
     storages = (
-        evidence.model.tensors[event.tensor_id].storage_id
-        for event in evidence.model.log.of(ParameterSeen)
+        evidence.analysis.tensors[event.tensor_id].storage_id
+        for event in evidence.analysis.log.of(ParameterSeen)
         if event.requires_grad
     )
     return {storage_id for storage_id in storages if storage_id is not None}

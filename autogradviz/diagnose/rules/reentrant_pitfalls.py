@@ -32,22 +32,22 @@ _NO_OUTPUT: Final = "none of output has requires_grad=True"
 
 def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each pitfall that a reentrant checkpoint was caught in."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is not None and any(words in error.message for words in _GRAD):
         yield _gradients_asked_for(evidence)
     elif error is not None and _NO_OUTPUT in error.message:
         yield from _detached_output(evidence)
     elif error is not None:
         yield from find_ready_twice(evidence)
-    elif any(region.reentrant for region in evidence.model.regions):
+    elif any(region.reentrant for region in evidence.analysis.regions):
         yield from find_lost_beside(evidence)
         yield from find_carried(evidence)
         yield from find_repeated_hooks(evidence)
 
 
 def _gradients_asked_for(evidence: Evidence) -> Finding:
-    model = evidence.model
-    nodes = [node for node in model.graph.nodes.values() if node.name == REENTRANT_NODE]
+    analysis = evidence.analysis
+    nodes = [node for node in analysis.graph.nodes.values() if node.name == REENTRANT_NODE]
     failed = next((n for n in nodes if n.state == "failed"), None) or next(iter(nodes), None)
     culprit = failed.location if failed is not None else None
     victim = evidence.raised_at()
@@ -69,19 +69,19 @@ def _gradients_asked_for(evidence: Evidence) -> Finding:
         ),
         fix=REENTRANT_FIX,
         confidence="certain" if culprit is not None else "likely",
-        events=(model.error.seq,) if model.error is not None else (),
+        events=(analysis.error.seq,) if analysis.error is not None else (),
         nodes=(failed.node_id,) if failed is not None else (),
     )
 
 
 def _detached_output(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where all that a region gives was detached inside it."""
-    rerun = [region for region in evidence.model.regions if region.recomputations]
+    rerun = [region for region in evidence.analysis.regions if region.recomputations]
     region = max(rerun, key=lambda r: r.recomputations[-1].started_seq, default=None)
     if region is None:
         return
     end = _last_end(evidence, region)
-    error = evidence.model.error
+    error = evidence.analysis.error
     culprit = end.culprit if end is not None else region.location
     yield Finding(
         slug="reentrant-detached-output",
@@ -131,12 +131,13 @@ def captured_graph(evidence: Evidence) -> Finding | None:
 
     To be asked where a backward needs a graph that was freed before.
     """
-    nodes = evidence.model.graph.nodes
-    makers = {s: op for op in evidence.model.ops if op.node_id is not None and op.region_id is None
+    nodes = evidence.analysis.graph.nodes
+    ops = evidence.analysis.ops
+    makers = {s: op for op in ops if op.node_id is not None and op.region_id is None
               for s in storages(op.outputs)}  # fmt: skip
-    arguments = {edge.target for edge in evidence.model.graph.edges
+    arguments = {edge.target for edge in evidence.analysis.graph.edges
                  if nodes[edge.source].name == REENTRANT_NODE}  # fmt: skip
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         if not region.reentrant or not region.recomputations:
             continue
         for op in region.recomputations[0].ops:
@@ -149,7 +150,7 @@ def captured_graph(evidence: Evidence) -> Finding | None:
 
 def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Finding:
     within = given_within(evidence, region, reader)
-    error, nodes = evidence.model.error, evidence.model.graph.nodes
+    error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     return Finding(
         slug="reentrant-captured-graph",

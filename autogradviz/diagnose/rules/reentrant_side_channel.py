@@ -31,10 +31,10 @@ REENTRANT_FIX: Final = "checkpoint(function, *args, use_reentrant=False)"
 def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where the loss uses what a region left behind on the side."""
     flow = Flow(evidence)
-    nodes = evidence.model.graph.nodes
-    following = {e.node_id: e.next_node_ids for e in evidence.model.log.of(NodeSeen)}
+    nodes = evidence.analysis.graph.nodes
+    following = {e.node_id: e.next_node_ids for e in evidence.analysis.log.of(NodeSeen)}
     with_graph = {node.location for node in nodes.values() if node.name == REENTRANT_NODE}
-    regions = {r.region_id: r for r in evidence.model.regions
+    regions = {r.region_id: r for r in evidence.analysis.regions
                if r.reentrant and r.location in with_graph}  # fmt: skip
     with_node = differentiable(regions.values())
     made: dict[int, Op] = {}  # by storage, what a region made last
@@ -53,8 +53,8 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
                 found = made[on_the_side], op
         if found is not None:
             tainted.update(dict.fromkeys(storages(op.outputs), found))
-    tensors = evidence.model.tensors
-    for event in evidence.model.log.of(BackwardStarted):
+    tensors = evidence.analysis.tensors
+    for event in evidence.analysis.log.of(BackwardStarted):
         for root in sorted(storages(tensors[t] for t in event.root_tensor_ids)):
             if root in tainted:
                 maker, user = tainted[root]
@@ -110,7 +110,7 @@ def _where_kept(evidence: Evidence, maker: Op, user: Op) -> SourceLocation | Non
     if maker.location is None or user.location is None:
         return None
     filename = maker.location.filename
-    ran = {place.function for place in evidence.model.stack(maker.stack_id)}
+    ran = {place.function for place in evidence.analysis.stack(maker.stack_id)}
     lines = [
         write.lineno
         for name in re.findall(r"[A-Za-z_]\w*", user.location.text)
@@ -156,14 +156,14 @@ def _left_behind(
 
 def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a leaf's hook ran once a region in place of once a backward."""
-    log = evidence.model.log
+    log = evidence.analysis.log
     parents = {e.backward_id: e.parent_backward_id for e in log.of(BackwardStarted)}
     outermost = outermost_backwards(evidence)
     runs: dict[tuple[int, int], list[HookRan]] = defaultdict(list)
     for event in log.of(HookRan):
         if event.backward_id in outermost:
             runs[event.hook_id, outermost[event.backward_id]].append(event)
-    for hook in evidence.model.hooks:
+    for hook in evidence.analysis.hooks:
         if hook.kind not in {"tensor", "post_accumulate_grad"} or hook.tensor_id is None:
             continue
         for (hook_id, _), events in runs.items():
@@ -176,20 +176,20 @@ def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
 def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
     """Return for each backward the outermost one that it ran in, itself where it is that."""
     found: dict[int | None, int] = {}
-    for event in evidence.model.log.of(BackwardStarted):  # a parent stands before its children
+    for event in evidence.analysis.log.of(BackwardStarted):  # a parent stands before its children
         found[event.backward_id] = found.get(event.parent_backward_id, event.backward_id)
     return found
 
 
 def _reader(evidence: Evidence, region: Region, tensor_id: int | None) -> SourceLocation | None:
     """Return the line of a region's first operator that takes a leaf."""
-    leaf = evidence.model.tensors.get(tensor_id or 0)
+    leaf = evidence.analysis.tensors.get(tensor_id or 0)
     return next((op.location for op in region.ops if leaf is not None
                  and leaf.storage_id in storages(op.inputs)), None)  # fmt: skip
 
 
 def _ran_again(evidence: Evidence, hook: Hook, events: list[HookRan]) -> Finding:
-    regions = [region for region in evidence.model.regions if region.reentrant]
+    regions = [region for region in evidence.analysis.regions if region.reentrant]
     region = regions[-1]
     name = evidence.leaf_name(hook.tensor_id or 0)
     return Finding(

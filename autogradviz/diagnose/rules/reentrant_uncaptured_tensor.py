@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def find_carried(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor that a region took from another without a node."""
     flow = Flow(evidence)
-    following = {e.node_id: e.next_node_ids for e in evidence.model.log.of(NodeSeen)}
-    regions = [region for region in evidence.model.regions if region.reentrant]
+    following = {e.node_id: e.next_node_ids for e in evidence.analysis.log.of(NodeSeen)}
+    regions = [region for region in evidence.analysis.regions if region.reentrant]
     with_node = differentiable(regions)
     made: dict[int, tuple[Region, Op]] = {}
     for region in regions:

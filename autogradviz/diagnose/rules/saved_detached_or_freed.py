@@ -22,10 +22,10 @@ _FREED: Final = "out of bounds for storage of size 0"
 
 def find_detached(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the ``detach_`` of a tensor that backward still needed."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None or _DETACHED not in error.message:
         return
-    node = evidence.model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    node = evidence.analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
     culprit = _call(evidence, node, "detach_") or _call(evidence, node, "zero_grad")
     victim = node.location if node is not None else None
     name = node.name if node is not None else "A node"
@@ -58,10 +58,10 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
 
 def find_freed(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the line that freed memory which backward still needed."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None or _FREED not in error.message:
         return
-    node = evidence.model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    node = evidence.analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
     culprit = _call(evidence, node, "resize_")
     victim = node.location if node is not None else error.location
     name = node.name if node is not None else "An operator"
@@ -93,7 +93,7 @@ def find_freed(evidence: Evidence) -> Iterator[Finding]:
 
 def _call(evidence: Evidence, node: Node | None, method: str) -> SourceLocation | None:
     """Return the call of a method that most surely ran between a node's forward and backward."""
-    began = evidence.model.log.of(BackwardStarted)
+    began = evidence.analysis.log.of(BackwardStarted)
     passage = ExecutionWindow(
         evidence,
         node.op.stack_id if node is not None and node.op is not None else None,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import (
+        Analysis,
         HistoryEntry,
-        Model,
         Node,
         Region,
         SavedTensor,
@@ -34,11 +34,11 @@ _MESSAGE: Final = "modified by an inplace operation"
 
 def find_mutated(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each slot whose version check stopped the backward."""
-    model = evidence.model
-    error = model.error
+    analysis = evidence.analysis
+    error = analysis.error
     if error is None or _MESSAGE not in error.message:
         return
-    node = model.graph.nodes.get(error.node_id) if error.node_id is not None else None
+    node = analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
     broken = [
         (saved, unpack)
         for saved in (node.saved if node is not None else ())
@@ -54,7 +54,7 @@ def find_mutated(evidence: Evidence) -> Iterator[Finding]:
 
 def _region_argument(evidence: Evidence) -> Finding | None:
     """Return a finding where a checkpointed region's own argument was written."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     region = evidence.failed_region
     if error is None or region is None:
         return None
@@ -89,7 +89,7 @@ def _region_argument(evidence: Evidence) -> Finding | None:
 
 def _own_argument(evidence: Evidence, region: Region) -> Finding | None:
     """Return a finding where a region's own forward wrote an argument that it was given."""
-    given = {s.tensor.storage_id for s in evidence.model.saved.values()
+    given = {s.tensor.storage_id for s in evidence.analysis.saved.values()
              if s.is_argument and s.region_id == region.region_id}  # fmt: skip
     write = next((op for op in region.ops if any(t.storage_id in given for t in op.written)), None)
     if write is None:
@@ -119,10 +119,10 @@ def _own_argument(evidence: Evidence, region: Region) -> Finding | None:
 
 
 def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
-    model = evidence.model
-    version = _saved_version(model, saved, unpack)
-    writes = _writes(model, saved, version, unpack)
-    unseen = first_bump_unrecorded(model, saved, version)
+    analysis = evidence.analysis
+    version = _saved_version(analysis, saved, unpack)
+    writes = _writes(analysis, saved, version, unpack)
+    unseen = first_bump_unrecorded(analysis, saved, version)
     thread = evidence.thread_write() if unseen else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
@@ -160,20 +160,20 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack
     )
 
 
-def _saved_version(model: Model, saved: SavedTensor, unpack: Unpack) -> int | None:
+def _saved_version(analysis: Analysis, saved: SavedTensor, unpack: Unpack) -> int | None:
     """Return the version that PyTorch remembered, as its message tells, else as recorded.
 
     Nobody sees when the forward of a custom Function ends, which is when PyTorch reads it.
     """
-    told = versions_in_message(model)
+    told = versions_in_message(analysis)
     return told.expected if told is not None and told.now == unpack.seen_version else saved.version
 
 
 def _writes(
-    model: Model, saved: SavedTensor, version: int | None, unpack: Unpack
+    analysis: Analysis, saved: SavedTensor, version: int | None, unpack: Unpack
 ) -> list[HistoryEntry]:
     """Return the writes that moved the counter past the saved version, oldest first."""
-    history = model.history(saved.tensor.storage_id)
+    history = analysis.history(saved.tensor.storage_id)
     if history is None:
         return []
     return [
@@ -208,7 +208,7 @@ def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> 
     if write is None or write.location is None:
         return "saved = tensor.clone()  # before the op that saves it"
     text, storage_id = write.location.text, saved.tensor.storage_id
-    if evidence.model.write_in_optimizer(write.seq):
+    if evidence.analysis.write_in_optimizer(write.seq):
         return (
             "# call step() only after every backward() that uses these weights,\n"
             "# or run the forward again between step() and the next backward()"
@@ -224,7 +224,7 @@ def _of_statement(
     evidence: Evidence, storage_id: int | None, write: HistoryEntry, line: SourceLocation
 ) -> str:
     """Return the statement that wrote, written anew, or what to change about it."""
-    text, stack = line.text, evidence.model.write_stack(write.seq)
+    text, stack = line.text, evidence.analysis.write_stack(write.seq)
     if "out=" in text:
         return f"# drop out=, let the op make a new tensor\n# instead of: {text}"
     if _within_torch_nn(stack, line):

@@ -18,17 +18,19 @@ _MESSAGE: Final = "cached during selective activation checkpoint has been mutate
 
 def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the write to what a policy had kept."""
-    error = evidence.model.error
+    error = evidence.analysis.error
     if error is None or _MESSAGE not in error.message:
         return
-    for region in evidence.model.regions:
+    for region in evidence.analysis.regions:
         for op in region.ops:
             if op.policy.endswith("save"):
                 write = _written(evidence, op, error.seq)
                 if write is not None:
                     yield _describe(region, op, write, error.seq)
                     return
-    kept = [(r, op) for r in evidence.model.regions for op in r.ops if op.policy.endswith("save")]
+    kept = [
+        (r, op) for r in evidence.analysis.regions for op in r.ops if op.policy.endswith("save")
+    ]
     if kept:
         yield _describe(*kept[-1], None, error.seq)
 

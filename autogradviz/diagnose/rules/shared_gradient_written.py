@@ -28,10 +28,11 @@ def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
     was written.
     """
     called_at = {
-        evidence.model.location(event.stack_id) for event in evidence.model.log.of(BackwardStarted)
+        evidence.analysis.location(event.stack_id)
+        for event in evidence.analysis.log.of(BackwardStarted)
     }
     handed = _Handed(evidence)
-    for op in evidence.model.ops:
+    for op in evidence.analysis.ops:
         # What the engine itself writes is called from the line of the backward.
         if op.phase != "backward" or not op.written or op.location in called_at:
             continue
@@ -45,19 +46,19 @@ class _Handed:
     """Which gradients nodes were handed, by the memory that they lie in."""
 
     def __init__(self, evidence: Evidence) -> None:
-        model = evidence.model
-        self._nodes = model.graph.nodes
-        self._starts = model.log.of(NodeStarted)
+        analysis = evidence.analysis
+        self._nodes = analysis.graph.nodes
+        self._starts = analysis.log.of(NodeStarted)
         self._started = [event.seq for event in self._starts]
-        self._hooks = model.log.of(HookRan)
+        self._hooks = analysis.log.of(HookRan)
         self._hooked = [event.seq for event in self._hooks]
         self._givers: dict[int, list[Edge]] = defaultdict(list)
-        for edge in model.graph.edges:
+        for edge in analysis.graph.edges:
             self._givers[edge.target].append(edge)
         self._takers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
         for event in self._starts:
             for place, tensor_id in enumerate(event.inputs):
-                storage_id = model.tensors[tensor_id].storage_id if tensor_id != NO_ID else None
+                storage_id = analysis.tensors[tensor_id].storage_id if tensor_id != NO_ID else None
                 if storage_id is not None:
                     self._takers[storage_id].append((event, place))
 

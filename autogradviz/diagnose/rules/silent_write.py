@@ -45,10 +45,10 @@ _SHAPE_ONLY: Final = {
 
 def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write that went past the version counter."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
     computed = computed_gradients(evidence)
-    for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
+    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
             if (saved.slot or "").startswith("running_") and not (
                 node.op is not None and uses_running_statistics(node.op)
@@ -103,7 +103,7 @@ def covers(written: Tensor, kept: Tensor) -> bool:
 
 def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
     """Return for each node that ran which of its gradients something took."""
-    log = evidence.model.log
+    log = evidence.analysis.log
     took = {event.node_id for event in log.of(NodeStarted)}
     starts = log.of(BackwardStarted)
     took.update(node_id for event in starts for node_id in event.input_ids)
@@ -117,7 +117,7 @@ def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
 
 def until_read(evidence: Evidence, op: Op | None, read_seq: int) -> ExecutionWindow:
     """Return what lies between an op that saved and the backward that read it."""
-    began = [e for e in evidence.model.log.of(BackwardStarted) if e.seq < read_seq]
+    began = [e for e in evidence.analysis.log.of(BackwardStarted) if e.seq < read_seq]
     return ExecutionWindow(
         evidence,
         op.stack_id if op is not None else None,

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def find_written_sparse(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write to what a saved sparse tensor was made of."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    made = {t.tensor_id: op for op in evidence.model.ops if op.name.startswith("_sparse_")
+    made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")
             and "tensor" in op.name for t in op.outputs}  # fmt: skip
-    for node in evidence.model.graph.nodes.values() if made else ():
+    for node in evidence.analysis.graph.nodes.values() if made else ():
         for saved in node.saved:
             maker = made.get(saved.tensor.tensor_id)
             if maker is None or saved.tensor.storage_id is not None:

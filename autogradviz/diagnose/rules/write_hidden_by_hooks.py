@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def find_hidden_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first hooked save that was written, and came back changed."""
-    if evidence.model.error is not None:
+    if evidence.analysis.error is not None:
         return
-    for node in sorted(evidence.model.graph.nodes.values(), key=lambda n: n.order):
+    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
             for unpack in saved.unpacks:
                 if saved.packed_by == "user" and _changed(unpack):
