@@ -90,7 +90,7 @@ class Recorder:
         self.with_ops = ops = ops and not self._refuses_ops
         self.with_stacks = stacks
         self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
-        self.with_values = values
+        self.with_fingerprints = values
         self.tally = EventSequence(self._filled)
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.limited = False
@@ -285,5 +285,5 @@ class Recorder:
 
     def hash_of(self, tensor: torch.Tensor) -> int | None:
         """Return a fingerprint of a tensor's content, None unless values are recorded."""
-        found = fingerprint(self, tensor) if self.with_values else NO_ID
+        found = fingerprint(self, tensor) if self.with_fingerprints else NO_ID
         return None if found == NO_ID else found
