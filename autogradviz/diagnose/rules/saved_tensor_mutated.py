@@ -188,10 +188,7 @@ def _writes(
 
 
 def _op_name(write: HistoryEntry | None) -> str:
-    if write is None or not write.op:
-        return "an unseen write"
-    parts = write.op.split(".")
-    return parts[1] if len(parts) > 1 else write.op
+    return write.op if write is not None and write.op else "an unseen write"
 
 
 def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
