@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from autogradviz.event_schema import Reference, Target
     from autogradviz.events import Event
 
+DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)
+"""Kinds of definitions. Each comes before those that it refers to, as ``StackSeen`` to frames."""
+
 PASSING: Final = tuple(
     kind for kind in EVENT_TYPES if not traits(kind).defines and not traits(kind).lasting
 )
@@ -41,29 +44,6 @@ def used_ids(log: Log, target: Target) -> set[int]:
                 column = log.recent(kind).column(used.place)
                 found.update(chain.from_iterable(column) if used.many else column)
     return {number for number in found if number is not None}
-
-
-def _in_dependency_order() -> tuple[type[Event], ...]:
-    """Return the kinds of definitions, each before those that it refers to."""
-    waiting = [kind for kind in EVENT_TYPES if traits(kind).defines]
-    ordered: list[type[Event]] = []
-    while waiting:
-        kind = next(each for each in waiting if not _is_used_by(waiting, each))
-        waiting.remove(kind)
-        ordered.append(kind)
-    return tuple(ordered)
-
-
-def _is_used_by(kinds: Collection[type[Event]], kind: type[Event]) -> bool:
-    """Return whether other kinds refer to the id that a kind defines."""
-    target = defined(kind)
-    return target is not None and any(
-        used.target == target for other in kinds if other is not kind for used in uses(other)
-    )
-
-
-DEFINITIONS: Final = _in_dependency_order()
-"""Each before those that it refers to."""
 
 
 def is_used(log: Log, kind: type[Event], ids: Collection[int]) -> Callable[[Row], bool]:
