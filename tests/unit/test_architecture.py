@@ -16,6 +16,7 @@ FLOORS = {
     "events": 0,
     "errors": 0,
     "_version": 0,
+    "deprecation": 0,
     "signals": 0,
     "gc_control": 0,
     "fast_dataclass": 0,
