@@ -9,7 +9,7 @@ loss, drawn lower) to ``target`` (nearer the inputs, drawn higher), the way the 
 **Layout.** Each group is laid out once, by itself: ``SceneGroup.cells`` in ``rows`` (top to
 bottom, each left to right), and ``links`` that run from cell to cell. Opening a group changes
 coordinates only: ``autogradviz.scene.layout.coordinates`` turns rows into coordinates for any set
-of open groups, and the viewer's ``place.js`` does the same arithmetic.
+of open groups, and the viewer's ``layout/coordinates.js`` does the same arithmetic.
 """
 
 from __future__ import annotations
