@@ -100,7 +100,7 @@ def checkpoint_random_not_restored(evidence: Evidence) -> Iterator[Draft]:
                     "recomputed; its gradients belong to those.",
                     *cause.lines,
                     "Shapes are the same, so checkpoint did not notice."
-                    + (" record(values=True) shows whether values differ." * unsure),
+                    + (" record(fingerprints=True) shows whether values differ." * unsure),
                 ],
                 fix=cause.fix,
                 confidence="hint" if unsure else cause.confidence,

@@ -39,7 +39,7 @@ def pack(tensor):
     return staging
 
 x = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     with saved_tensors_hooks(pack, lambda kept: kept):
         loss = x.exp().tanh().sum()
     loss.backward()

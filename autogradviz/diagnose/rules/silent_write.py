@@ -61,7 +61,7 @@ import torch
 import autogradviz
 
 w = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     loss = (w * w).sum()
     w.data.clamp_(max=0.1)  # <-- named
     loss.backward()

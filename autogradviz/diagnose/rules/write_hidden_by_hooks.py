@@ -29,7 +29,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import autogradviz
 
 x = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
         y = x.exp()
         loss = y.sum()
