@@ -183,7 +183,7 @@ class OpCalled(Event):
     outputs: tuple[int, ...]
     output_versions: tuple[int, ...]  # after the op; NO_ID where unknown
     written: tuple[int, ...]  # tensor ids that the op wrote in place
-    input_hashes: tuple[int, ...]  # contents before the op; empty unless values are recorded
+    input_hashes: tuple[int, ...]  # contents before the op; empty unless fingerprints are recorded
     output_hashes: tuple[int, ...]  # contents after the op; NO_ID where none can be had
     duration_ns: int
     sequence_nr: int | None  # of the autograd node that the op created on this thread
@@ -269,7 +269,7 @@ class TensorUnpacked(Event):
     version: int | None  # when saved
     seen_version: int | None  # now; None where only the hooks know
     failed: bool  # the unpack hook raised
-    saved_hash: int | None  # the content when saved; None unless values are recorded
+    saved_hash: int | None  # the content when saved; None unless fingerprints are recorded
     seen_hash: int | None  # the content handed to backward
 
 
@@ -282,7 +282,9 @@ class PackedWritten(Event):
     since_seq: int  # events with larger numbers happened after the hook had packed
     version: int | None  # of that tensor when the hook had packed
     seen_version: int | None  # now
-    saved_hash: int | None  # its content when the hook had packed; None unless values are recorded
+    saved_hash: (
+        int | None
+    )  # its content when the hook had packed; None unless fingerprints are recorded
     seen_hash: int | None  # now
 
 
@@ -397,7 +399,7 @@ class GradAccumulated(Event):
 class NormRead(Event):
     """How large a loss was, or the gradient that a leaf was left with.
 
-    Gradients are read when the recording ends; where values are recorded, after each backward.
+    Gradients are read when the recording ends; with fingerprints, after each backward.
     """
 
     backward_id: int  # that began at the root; the last that reached the leaf
@@ -408,7 +410,7 @@ class NormRead(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFiniteSeen(Event):
-    """A content that operators took or gave holds NaN or infinities; needs recorded values."""
+    """A content that operators took or gave holds NaN or infinities; needs fingerprints."""
 
     content_hash: int  # as ``OpCalled.input_hashes`` and ``output_hashes`` have it
     nan_count: int  # entries

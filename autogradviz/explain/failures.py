@@ -230,7 +230,7 @@ def unpack(packed):
     return kept[key].reshape(shape)
 
 weight = torch.rand(3, 3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     with saved_tensors_hooks(pack, unpack):
         h = weight.tanh()
         loss = (h @ h.t()).sum()

@@ -51,15 +51,16 @@ with autogradviz.record(model) as trace:
     Page(
         slug="not-finite",
         title="A loss or a gradient is NaN or infinite",
-        means="""The norms that every recording ends with say that it is so. record(values=True)
-        names the operator that gave the first such value from finite inputs, in forward or in
-        backward. Infinities that a mask wrote are no fault; what makes NaN of them is.""",
+        means="""The gradient norms read at the end of every recording show it.
+        record(fingerprints=True) names the operator that gave the first such value from finite
+        inputs, in forward or in backward. Infinities that a mask wrote are no fault; an operator
+        that makes NaN of them is.""",
         happens="""log or a division at 0, the slope of sqrt or of a norm at 0, a softmax over a row
         that is masked whole, an overflow in float16.""",
         fix="""Keep the operator away from that point: x.clamp_min(1e-8), x + 1e-8, log_softmax.""",
         example=f"""{_HEAD}
 x = torch.tensor([0.0, 1.0], requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     loss = torch.log(x).sum()  # <-- named
     loss.backward()
 """,

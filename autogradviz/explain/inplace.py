@@ -44,7 +44,7 @@ import torch
 import autogradviz
 
 w = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     loss = (w * w).sum()
     w.data.clamp_(max=0.1)  # <-- named
     loss.backward()
@@ -220,7 +220,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import autogradviz
 
 x = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
         y = x.exp()
         loss = y.sum()
@@ -250,7 +250,7 @@ def pack(tensor):
     return staging
 
 x = torch.rand(3, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     with saved_tensors_hooks(pack, lambda kept: kept):
         loss = x.exp().tanh().sum()
     loss.backward()

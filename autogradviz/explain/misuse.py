@@ -207,7 +207,7 @@ class Checkpoint(torch.autograd.Function):
         return torch.autograd.grad(y, x, gradient)[0]
 
 x = torch.rand(64, requires_grad=True)
-with autogradviz.record(values=True) as trace:
+with autogradviz.record(fingerprints=True) as trace:
     Checkpoint.apply(x).sum().backward()
 """,
     ),

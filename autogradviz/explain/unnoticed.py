@@ -12,7 +12,7 @@ PAGES: Final = (
         title="Recomputation gave other values in the same shapes",
         means="""The second run of a checkpointed region computed other values, in the same shapes:
         checkpoint did not notice, and the gradient does not belong to the loss. Told where contents
-        are recorded, with record(values=True).""",
+        are recorded, with record(fingerprints=True).""",
         happens="""A counter or a schedule scales something, a tie is broken otherwise, a statistic
         was updated in between.""",
         fix="""Make the region compute the same at each call: pass in what changes.""",
@@ -34,7 +34,7 @@ class Scaled(torch.nn.Module):
 
 net = Scaled()
 x = torch.rand(3, requires_grad=True)
-with autogradviz.record(net, values=True) as trace:
+with autogradviz.record(net, fingerprints=True) as trace:
     checkpoint(net, x, use_reentrant=False).sum().backward()
 """,
     ),

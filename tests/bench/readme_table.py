@@ -21,7 +21,7 @@ WAYS = (
     "record()",
     "record(ops=False)",
     "record(keep_steps=3)",
-    "record(values=True)",
+    "record(fingerprints=True)",
     "DebugMode",
     "TorchLens, the forward only",
     "torchview, the forward only",

@@ -138,7 +138,7 @@ WAYS: dict[str, Callable] = {
     "record()": recorded(),
     "record(ops=False)": recorded(ops=False),
     "record(stacks=False)": recorded(stacks=False),
-    "record(values=True)": recorded(values=True),
+    "record(fingerprints=True)": recorded(fingerprints=True),
     "record(keep_steps=3)": recorded(keep_steps=3),
     "torchviz": torchviz,
     "torchview, the forward only": torchview,

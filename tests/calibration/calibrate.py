@@ -47,7 +47,7 @@ def findings(work):
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
-            with autogradviz.record(values=True) as trace:
+            with autogradviz.record(fingerprints=True) as trace:
                 work()
         except BaseException:
             raised = True

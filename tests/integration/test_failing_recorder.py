@@ -65,7 +65,7 @@ def run(names):
 def recorded(names, times=1):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", autogradviz.errors.AutogradvizWarning)
-        with autogradviz.record(values=True) as trace:
+        with autogradviz.record(fingerprints=True) as trace:
             results = [run(names) for _ in range(times)]
     return results, trace
 

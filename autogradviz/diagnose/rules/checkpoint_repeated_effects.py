@@ -94,7 +94,7 @@ def find_unrestored_random(evidence: Evidence) -> Iterator[Finding]:
                             "recomputed; its gradients belong to those.",
                             *cause.lines,
                             "Shapes are the same, so checkpoint did not notice."
-                            + (" record(values=True) tells whether values differ." * unsure),
+                            + (" record(fingerprints=True) tells whether values differ." * unsure),
                         ]
                     ),
                     fix=cause.fix,

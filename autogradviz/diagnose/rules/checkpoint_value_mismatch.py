@@ -1,6 +1,6 @@
 """A region computed other values when it was recomputed, with the same shapes.
 
-Needs fingerprints (``record(values=True)``): nothing else tells.
+Needs fingerprints (``record(fingerprints=True)``): nothing else tells.
 """
 
 from __future__ import annotations

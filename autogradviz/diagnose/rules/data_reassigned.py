@@ -129,7 +129,7 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, found: _Found)
                 "found the new values: the gradient is not that of the loss that was computed."
                 if differs
                 else "Where the new values differ from the old ones the gradient is wrong, and "
-                "nothing is raised; record(values=True) compares them.",
+                "nothing is raised; record(fingerprints=True) compares them.",
             ]
         ),
         fix="# set .data after backward(); or give the forward a tensor of its own:\n"

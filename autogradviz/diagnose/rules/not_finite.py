@@ -196,10 +196,10 @@ def _unplaced(evidence: Evidence, bad: list[NormRead]) -> Finding:
                 f"{_whose(evidence, bad)} NaN or infinite after this backward:",
                 quoted(line),
                 "Which operator gave the first such value was not recorded:"
-                " record(values=True) names it.",
+                " record(fingerprints=True) names it.",
             ]
         ),
-        fix="with autogradviz.record(model, values=True) as trace:\n    ...",
+        fix="with autogradviz.record(model, fingerprints=True) as trace:\n    ...",
         confidence="hint",
         events=(bad[0].seq,),
     )
