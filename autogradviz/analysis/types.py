@@ -82,7 +82,7 @@ class Op:
     input_versions: tuple[int, ...]
     outputs: tuple[Tensor, ...]
     written: tuple[Tensor, ...]
-    input_hashes: tuple[int, ...]  # of contents; empty unless values were recorded
+    input_hashes: tuple[int, ...]  # of contents; empty unless fingerprints were recorded
     output_hashes: tuple[int, ...]
     sequence_nr: int | None
     node_id: int | None  # the node that the op created, once one was seen
@@ -106,7 +106,7 @@ class Unpack:
     version: int | None  # when saved
     seen_version: int | None  # when taken back
     failed: bool
-    saved_hash: int | None = None  # of the content, where values were recorded
+    saved_hash: int | None = None  # of the content, if fingerprints were recorded
     seen_hash: int | None = None
 
 

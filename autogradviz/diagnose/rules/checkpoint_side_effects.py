@@ -10,6 +10,7 @@ from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import EffectRepeated
 
 if TYPE_CHECKING:
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+@rule("checkpoint-effect-repeated", when=NoError(), priority=210, at_most=None, only_new_lines=True)
 def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first container that grew twice, or number that moved on twice."""
-    if evidence.analysis.error is not None:
-        return
     runs = {
         again.recompute_id: (region, again)
         for region in evidence.analysis.regions

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
 
@@ -29,10 +31,46 @@ _BEGIN: Final = 8  # operators of a second run that are looked for in the first
 _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
+PAGE: Final = Page(
+    slug="handmade-checkpoint-differs",
+    title="A checkpoint of one's own runs the forward again otherwise",
+    means="""A custom Function keeps its inputs and calls the function again in backward. An
+    operator that was given the same as in forward gave something else: the random state was not
+    put back, or autocast was set otherwise.""",
+    happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
+    checkpoint written by hand restores what its author thought of.""",
+    fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
+    example="""
+import torch
+import autogradviz
+
+def block(x):
+    return torch.dropout(x.tanh(), 0.5, True)
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = block(x)  # <-- named
+        return torch.autograd.grad(y, x, gradient)[0]
+
+x = torch.rand(64, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    Checkpoint.apply(x).sum().backward()
+""",
+)
+
+
+@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,), at_most=None)
 def find_handmade(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first custom Function whose second run gave something else."""
-    if evidence.analysis.error is not None:
-        return
     again: dict[int, list[Op]] = {}
     nodes = evidence.analysis.graph.nodes
     for op in evidence.analysis.ops:
