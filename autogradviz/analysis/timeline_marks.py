@@ -49,11 +49,11 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
     """
     changes = log.of(ModeChanged)
     inference = {event.seq for event in changes if event.mode == "inference"}
-    open_: dict[tuple[int, str], list[ModeChanged]] = {}
+    open_: dict[tuple[int, str, str | None], list[ModeChanged]] = {}
     for event in changes:
         if event.mode == "grad" and event.seq + 1 in inference:
             continue
-        enclosing = open_.setdefault((event.thread, event.mode), [])
+        enclosing = open_.setdefault((event.thread, event.mode, event.device_type), [])
         if enclosing and enclosing[-1].before == event.after:
             yield _mode_mark(enclosing.pop(), event.time_ns)
         else:
@@ -64,18 +64,20 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
 
 
 def _mode_mark(start: ModeChanged, end_ns: int) -> Mark:
-    label = _mode_label(start.mode, start.after)
+    label = _mode_label(start)
     return Mark("mode", start.thread, start.time_ns, end_ns, label, start.stack_id)
 
 
-def _mode_label(mode: str, value: str) -> str:
-    """Return a mode and its value: "gradients off", "autocast bfloat16 (cpu)"."""
-    if mode == "grad":
+def _mode_label(event: ModeChanged) -> str:
+    """Return the new value of a mode: "gradients off", "autocast bfloat16 (cpu)"."""
+    value = event.after
+    if event.mode == "grad":
         return _GRADIENTS.get(value, value)
-    if mode == "inference":
+    if event.mode == "inference":
         return _INFERENCE.get(value, value)
-    name, _, device = mode.partition(" ")
-    return f"{name} {device} {value}" if device == "cache" else f"{name} {value} ({device})"
+    if event.mode == "autocast_cache":
+        return f"autocast cache {value}"
+    return f"autocast {value} ({event.device_type})"
 
 
 def find_hook_pairs(log: Log, end_ns: int) -> Iterator[Mark]:

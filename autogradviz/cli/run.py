@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from contextlib import ExitStack
@@ -26,7 +27,6 @@ from autogradviz.record import record, set_outer_recording
 from autogradviz.render.text import as_text, findings
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from autogradviz.cli.run_script import Program
@@ -78,7 +78,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MODULE",
         help='write only what happened in modules of this name, as "h.*.attn"',
     )
-    parser.add_argument("--values", action="store_true", help="also compare what tensors hold")
+    parser.add_argument(
+        "--fingerprints", action="store_true", help="also compare the contents of tensors"
+    )
+    parser.add_argument("--values", action="store_true", help=argparse.SUPPRESS)  # deprecated
     parser.add_argument("--no-ops", action="store_true", help="graph and backward only; cheaper")
     parser.add_argument("--no-stacks", action="store_true", help="without lines; cheaper")
     parser.add_argument("-q", "--quiet", action="store_true", help="tell of failures only")
@@ -109,6 +112,10 @@ def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
 
     What the program raises is raised, and Python shows it as if nobody had been there.
     """
+    if options.values:
+        _complain(
+            "--values is deprecated and will be removed in the next release; use --fingerprints"
+        )
     program = read_program(words)
     session = _Session(options, program)
     try:
@@ -152,7 +159,7 @@ class _Session:
         options = self._options
         at_the_end = options.steps or options.within
         return record(
-            values=options.values,
+            fingerprints=options.fingerprints or options.values,
             ops=not options.no_ops,
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,

@@ -253,10 +253,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("fingerprints", [False, True])
 @pytest.mark.parametrize("work", KINDS)
-def test_tensors_of_all_kinds_are_recorded_and_drawn(work, values):
-    with autogradviz.record(values=values) as trace:
+def test_tensors_of_all_kinds_are_recorded_and_drawn(work, fingerprints):
+    with autogradviz.record(fingerprints=fingerprints) as trace:
         work().sum().backward()
     assert trace.log.of(RecorderFailed) == ()
     name, chip = KINDS[work]

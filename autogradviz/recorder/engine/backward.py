@@ -59,7 +59,7 @@ class BackwardTable:
         self._open: dict[int, Entry] = {}
         self._by_task: dict[int, Entry] = {}
         # Without operators nobody writes gradients, so that nobody asks which is which.
-        followed = recorder.with_ops or recorder.with_values
+        followed = recorder.with_ops or recorder.with_fingerprints
         self._number = recorder.tensors.number if followed else recorder.tensors.intern_by_shape
         self._tell_started = recorder.emitter(NodeStarted)
         self._tell_finished = recorder.emitter(NodeFinished)
@@ -146,7 +146,7 @@ class BackwardTable:
         del state.running[entry.depths[2] :]
         del state.marks[entry.depths[3] :]
         self._recorder.emit(BackwardEnded, entry.backward_id, failed)
-        if self._recorder.with_values and not self._open and not failed:
+        if self._recorder.with_fingerprints and not self._open and not failed:
             self._recorder.guarded("leaves", self._recorder.leaves.read)
         if not self._open:
             self._recorder.steps.backward_ended()

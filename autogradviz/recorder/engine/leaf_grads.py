@@ -178,7 +178,7 @@ class LeafTable:
                 one: Read = (backward_id, tensor_id, "gradient", gradient)
                 found.append((nbytes or gradient.nbytes, one))
         found.sort(key=itemgetter(0))
-        if self._recorder.with_values or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:
+        if self._recorder.with_fingerprints or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:
             return [one for _, one in found]
         taken, read = [], 0
         for nbytes, one in found:

@@ -156,7 +156,7 @@ class OpMode(TorchDispatchMode):
             if fresh and not _grad_enabled():
                 inside = now - 1
                 fresh = False
-            plain = not (_function_modes() or recorder.with_values)
+            plain = not (_function_modes() or recorder.with_fingerprints)
             tensor: Any = args[0] if signature.alone and args else None
             if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
                 tensor_id = recorder.tensors.number(tensor, state.number)

@@ -64,7 +64,7 @@ def look(
         None where all should be plain tensors, and one is not.
     """
     number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
-    with_values = recorder.with_values
+    with_fingerprints = recorder.with_fingerprints
     known = recorder.versions.known
     ids, versions, hashes = [], [], []
     written: list[Written] | None = None
@@ -89,7 +89,7 @@ def look(
             storage_id = storage_of[tensor_id]
             if storage_id >= len(known) or known[storage_id] != version:
                 recorder.versions.seen(tensor_id, storage_id, version)
-            if with_values:
+            if with_fingerprints:
                 hashes.append(fingerprint(recorder, tensor))
             if writes:
                 written = written or []
@@ -119,7 +119,7 @@ def read_outputs(
     Returns:
         Numbers, versions as they will be when the op is over, and fingerprints.
     """
-    number, with_values = recorder.tensors.number, recorder.with_values
+    number, with_fingerprints = recorder.tensors.number, recorder.with_fingerprints
     raised = {}
     if written and signature.bumps_later:
         raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
@@ -129,6 +129,6 @@ def read_outputs(
             tensor_id = number(tensor)
             ids.append(tensor_id)
             versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-            if with_values:
+            if with_fingerprints:
                 hashes.append(fingerprint(recorder, tensor))
     return tuple(ids), tuple(versions), tuple(hashes)

@@ -107,7 +107,7 @@ class SlotTable:
         version = saved_hash = None
         if sequence_nr is not None and saves.ops:
             version = saves.version_saved(sequence_nr, tensor_id)
-            if recorder.with_values:
+            if recorder.with_fingerprints:
                 saved_hash = saves.hash_saved(sequence_nr, tensor_id)
         try:
             seen = kept._version  # noqa: SLF001 - has no public name
