@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from autogradviz.deprecation import warn_deprecated
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log import save_new
 from autogradviz.signals import uninterrupted
@@ -56,9 +57,9 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
     Args:
         model: gives names to modules and parameters. Optional: without it the outermost module
             that is called names them.
-        values: also fingerprint what tensors hold, so that values which differ silently are
-            found: recomputed ones, and saved ones written past the version counter. Reads every
-            tensor twice on its device and waits for it at each operator.
+        fingerprints: also record a hash of every tensor's contents, to find values that differ
+            without an error: recomputed ones, and saved ones written past the version counter.
+            Reads every tensor twice on its device and waits for it at each operator.
         ops: record every operator. Without it only graph, saves and backward are recorded,
             which costs less; lines and versions at save are then unknown, and of the gradients
             that nodes are given only shape and type.
@@ -71,6 +72,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
             are written there when an exception leaves the block, or as soon as a loss is NaN or
             infinite, with one warning; what is written first stays. Never over another file. If
             writing fails, training goes on, and so does the recording, with the last steps.
+        values: deprecated name of ``fingerprints``.
 
     Raises:
         TypeError: ``model`` is not an ``nn.Module``.
@@ -90,12 +92,16 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         self,
         model: torch.nn.Module | None = None,
         *,
-        values: bool = False,
+        fingerprints: bool = False,
         ops: bool = True,
         stacks: bool = True,
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        values: bool | None = None,
     ) -> None:
+        if values is not None:
+            warn_deprecated("record(values=...)", "record(fingerprints=...)")
+            fingerprints = values
         if model is not None:
             _require_module(model)
         if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
@@ -104,7 +110,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         self._model = model
         self._ops = ops
         self._stacks = stacks
-        self._values = values
+        self._fingerprints = fingerprints
         self._keep_steps = keep_steps
         self._path = None if path is None else Path(path).absolute()
         self._trace = Trace()
@@ -133,7 +139,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         recorder = Recorder(
             ops=self._ops,
             stacks=self._stacks,
-            values=self._values,
+            fingerprints=self._fingerprints,
             keep_steps=self._keep_steps,
             path=self._path,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz import event_log as log_files
 from autogradviz.analysis import Analysis
+from autogradviz.deprecation import warn_deprecated
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import VersionBumped
@@ -84,6 +85,12 @@ class Trace:
     def analysis(self) -> Analysis:
         """What the events mean: graph, tensor histories, checkpoint regions, memory."""
         return Analysis(self.log)
+
+    @property
+    def model(self) -> Analysis:
+        """Deprecated name of ``analysis``."""
+        warn_deprecated("Trace.model", "Trace.analysis")
+        return self.analysis
 
     @cached_property
     def _findings(self) -> tuple[Finding, ...]:

@@ -1,10 +1,10 @@
 // @ts-check
 /** The current view as a file. */
 
-import { paint } from "./paint.js";
-import { SvgContext } from "./svg_context.js";
+import { paint } from "./views/graph/paint/graph.js";
+import { SvgContext } from "./canvas/svg_context.js";
 
-/** @typedef {import("./paint_text.js").Pen} Pen */
+/** @typedef {import("./canvas/text.js").Pen} Pen */
 /** @typedef {{pen: Pen, width: number, height: number}} Drawing */
 
 const RATIO = 2;
@@ -13,7 +13,7 @@ const RATIO = 2;
  * Save the current view; of those that are tables, the graph.
  *
  * @param {import("./store.js").Store} store
- * @param {import("./graph.js").Graph} graph
+ * @param {import("./views/graph/graph_canvas.js").Graph} graph
  * @param {import("./main.js").Late} late
  * @param {"svg" | "png"} kind
  */
@@ -45,9 +45,9 @@ export function exportView(store, graph, late, kind) {
 
 /**
  * @param {import("./store.js").Store} store
- * @param {import("./graph.js").Graph} graph
+ * @param {import("./views/graph/graph_canvas.js").Graph} graph
  * @param {import("./main.js").Late} late
- * @returns {{canvas: HTMLElement, draw: (drawing: Drawing) => void, palette: import("./theme.js").Palette}}
+ * @returns {{canvas: HTMLElement, draw: (drawing: Drawing) => void, palette: import("./canvas/theme.js").Palette}}
  */
 function drawingOf(store, graph, { timeline, tensors }) {
   if (store.view === "timeline" && timeline) {

@@ -1,8 +1,8 @@
 // @ts-check
 /** Python and the viewer tell each other what is selected, looked at and coloured. */
 
-import { COLOURS } from "./colours.js";
-import { formatPlace } from "./format.js";
+import { COLOURS } from "./scene/colors.js";
+import { formatPlace } from "./scene/format.js";
 import { sameItem } from "./store.js";
 
 /** @typedef {import("./store.js").Item} Item */
@@ -11,7 +11,7 @@ import { sameItem } from "./store.js";
 
 /**
  * @param {Store} store
- * @param {import("./graph.js").Graph} graph
+ * @param {import("./views/graph/graph_canvas.js").Graph} graph
  * @param {import("./types.js").HostModel} model
  * @returns {() => void} ends it
  */
@@ -100,7 +100,7 @@ function hearColour(store, model) {
  * Open a group and look at it.
  *
  * @param {Store} store
- * @param {import("./graph.js").Graph} graph
+ * @param {import("./views/graph/graph_canvas.js").Graph} graph
  * @param {import("./types.js").HostModel} model
  */
 function hearFocus(store, graph, model) {

@@ -1,27 +1,27 @@
 // @ts-check
 /** The viewer: one function that mounts a scene in an element, for a notebook or for a report. */
 
-import { makeAtlas } from "./atlas.js";
-import { Checkpoint } from "./checkpoint.js";
-import { decodePayload } from "./decode.js";
-import { makeDetails } from "./details.js";
+import { makeAtlas } from "./scene/scene_index.js";
+import { Checkpoint } from "./views/checkpoint/checkpoint.js";
+import { decodePayload } from "./payload/decode.js";
+import { makeDetails } from "./shell/details/details.js";
 import { h } from "./dom.js";
 import { exportView } from "./export.js";
-import { Findings, makeBanner } from "./findings.js";
-import { makeNotices, makeRail, makeTopBar } from "./frame.js";
-import { Graph } from "./graph.js";
+import { Findings, makeBanner } from "./views/findings/findings.js";
+import { makeNotices, makeRail, makeTopBar } from "./shell/top_bar.js";
+import { Graph } from "./views/graph/graph_canvas.js";
 import { connectHost } from "./host.js";
-import { Legend } from "./legend.js";
-import { Outline } from "./outline.js";
-import { listenToPointer } from "./pointer.js";
-import { Search } from "./search.js";
-import { routeTo } from "./route.js";
-import { Scrubber } from "./scrubber.js";
-import { makeSource } from "./source.js";
+import { Legend } from "./views/graph/legend.js";
+import { Outline } from "./views/graph/outline.js";
+import { listenToPointer } from "./views/graph/pointer.js";
+import { Search } from "./shell/search.js";
+import { routeTo } from "./scene/gradient_path.js";
+import { Scrubber } from "./shell/scrubber.js";
+import { makeSource } from "./views/source/source.js";
 import { Store } from "./store.js";
-import { Tensors } from "./tensors.js";
-import { PALETTES, hostTheme, watchTheme } from "./theme.js";
-import { Timeline } from "./timeline.js";
+import { Tensors } from "./views/tensors/tensors.js";
+import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
+import { Timeline } from "./views/timeline/timeline.js";
 
 /** @typedef {import("./types.js").HostModel} HostModel */
 
@@ -106,7 +106,7 @@ function mountScene(root, scene, model) {
 
 /**
  * @param {Store} store
- * @param {() => import("./theme.js").Palette} palette
+ * @param {() => import("./canvas/theme.js").Palette} palette
  */
 function makeViews(store, palette) {
   const search = new Search(store);
@@ -155,7 +155,7 @@ function makeViews(store, palette) {
 
 /**
  * @param {Store} store
- * @param {() => import("./theme.js").Palette} palette
+ * @param {() => import("./canvas/theme.js").Palette} palette
  * @param {HTMLElement[]} panes
  * @returns {Late} filled as they are shown
  */
@@ -241,6 +241,6 @@ function emptyWords(scene) {
   );
 }
 
-export { serveLayouts } from "./layouter.js";
+export { serveLayouts } from "./layout/worker.js";
 
 export default { render };

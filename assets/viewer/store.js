@@ -1,7 +1,7 @@
 // @ts-check
 /** What the reader chose: the one state that all views share. */
 
-import { groupsAround } from "./atlas.js";
+import { groupsAround } from "./scene/scene_index.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
@@ -21,7 +21,7 @@ export class Store {
   /** @type {((change: Change) => void)[]} */
   #listeners = [];
 
-  /** @param {import("./atlas.js").Atlas} atlas */
+  /** @param {import("./scene/scene_index.js").Atlas} atlas */
   constructor(atlas) {
     this.atlas = atlas;
     this.scene = atlas.scene;
@@ -37,13 +37,13 @@ export class Store {
     this.region = firstRegion(this.scene);
     /** @type {number | null} nanoseconds; null shows how everything ended */
     this.time = null;
-    /** @type {import("./clock.js").Axis} */
+    /** @type {import("./scene/time_axis.js").Axis} */
     this.axis = "time";
-    /** @type {import("./colours.js").Colour} */
+    /** @type {import("./scene/colors.js").Colour} */
     this.colour = "kind";
     /** @type {Half} which halves of the nodes show */
     this.half = "both";
-    /** @type {import("./route.js").Route | null} the way from the loss that is lit */
+    /** @type {import("./scene/gradient_path.js").Route | null} the way from the loss that is lit */
     this.route = null;
   }
 
@@ -130,14 +130,14 @@ export class Store {
     this.#tell("time");
   }
 
-  /** @param {import("./clock.js").Axis} axis */
+  /** @param {import("./scene/time_axis.js").Axis} axis */
   layOut(axis) {
     if (axis === this.axis) return;
     this.axis = axis;
     this.#tell("axis");
   }
 
-  /** @param {import("./colours.js").Colour} colour */
+  /** @param {import("./scene/colors.js").Colour} colour */
   colourBy(colour) {
     if (colour === this.colour) return;
     this.colour = colour;
@@ -154,7 +154,7 @@ export class Store {
   /**
    * Light a way through the graph.
    *
-   * @param {import("./route.js").Route | null} route
+   * @param {import("./scene/gradient_path.js").Route | null} route
    * @returns {boolean} whether anything changed
    */
   showRoute(route) {

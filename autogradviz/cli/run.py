@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.argtypes import span, whole_number
 from autogradviz.cli.output_path import Target
 from autogradviz.cli.progress import Progress, say
@@ -22,10 +24,9 @@ from autogradviz.cli.run_script import (
 from autogradviz.errors import AutogradvizError, FileExistsAlreadyError, ProgramNotFoundError
 from autogradviz.event_log import check_not_exists
 from autogradviz.record import record, set_outer_recording
-from autogradviz.render.text import as_text, findings, megabytes
+from autogradviz.render.text import as_text, findings
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from autogradviz.cli.run_script import Program
@@ -77,7 +78,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MODULE",
         help='write only what happened in modules of this name, as "h.*.attn"',
     )
-    parser.add_argument("--values", action="store_true", help="also compare what tensors hold")
+    parser.add_argument(
+        "--fingerprints", action="store_true", help="also compare the contents of tensors"
+    )
+    parser.add_argument("--values", action="store_true", help=argparse.SUPPRESS)  # deprecated
     parser.add_argument("--no-ops", action="store_true", help="graph and backward only; cheaper")
     parser.add_argument("--no-stacks", action="store_true", help="without lines; cheaper")
     parser.add_argument("-q", "--quiet", action="store_true", help="tell of failures only")
@@ -108,6 +112,10 @@ def record_program(options: argparse.Namespace, words: Sequence[str]) -> int:
 
     What the program raises is raised, and Python shows it as if nobody had been there.
     """
+    if options.values:
+        _complain(
+            "--values is deprecated and will be removed in the next release; use --fingerprints"
+        )
     program = read_program(words)
     session = _Session(options, program)
     try:
@@ -151,7 +159,7 @@ class _Session:
         options = self._options
         at_the_end = options.steps or options.within
         return record(
-            values=options.values,
+            fingerprints=options.fingerprints or options.values,
             ops=not options.no_ops,
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,
@@ -276,7 +284,7 @@ class _Session:
                 target.write(trace)
             elif trace is not self._trace:
                 trace.save(target.path)
-            size = megabytes(target.path.stat().st_size)
+            size = format_bytes(target.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
             self._lines.append(f"the trace could not be written to {target}: {error}")
             return

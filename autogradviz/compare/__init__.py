@@ -25,7 +25,7 @@ def compare(before: Trace, after: Trace) -> Comparison:
 
     Of gradients: which arrived, which were finite, and the norms that they were left with.
 
-    Where both recordings hold fingerprints (``record(values=True)``), also the first operator
+    Where both recordings hold fingerprints (``record(fingerprints=True)``), also the first operator
     that gave other values and the leaves whose gradients differ.
     """
     found = tuple(_differences(before.analysis, after.analysis))

@@ -21,32 +21,34 @@ from autogradviz.recorder.torch_internals.patch import patched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from autogradviz.events import Mode
     from autogradviz.recorder.session import Session
 
-    Read = Callable[[], dict[str, str]]
+    Flag = tuple[Mode, str | None]  # the mode, and the device of an autocast mode
+    Read = Callable[[], dict[Flag, str]]
 
 _DEVICES: Final = ("cpu", "cuda")
-_DEFAULTS: Final = {
-    "grad": "on",
-    "inference": "off",
-    **{f"autocast {device}": "off" for device in _DEVICES},
-    "autocast cache": "on",
+_DEFAULTS: Final[dict[Flag, str]] = {
+    ("grad", None): "on",
+    ("inference", None): "off",
+    **{("autocast", device): "off" for device in _DEVICES},
+    ("autocast_cache", None): "on",
 }
 
 
-def _grad() -> dict[str, str]:
+def _grad() -> dict[Flag, str]:
     """Return this thread's grad mode."""
-    return {"grad": _on_off(torch.is_grad_enabled())}
+    return {("grad", None): _on_off(torch.is_grad_enabled())}
 
 
-def _modes() -> dict[str, str]:
+def _modes() -> dict[Flag, str]:
     """Return this thread's modes."""
-    found = {**_grad(), "inference": _on_off(torch.is_inference_mode_enabled())}
+    found = {**_grad(), ("inference", None): _on_off(torch.is_inference_mode_enabled())}
     for device in _DEVICES:
         on = torch.is_autocast_enabled(device)
         dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else "off"
-        found[f"autocast {device}"] = dtype
-    found["autocast cache"] = _on_off(torch.is_autocast_cache_enabled())
+        found["autocast", device] = dtype
+    found["autocast_cache", None] = _on_off(torch.is_autocast_cache_enabled())
     return found
 
 
@@ -70,7 +72,7 @@ _METHODS: Final = (
 
 
 def _emit_changes(
-    session: Session, read: Read, before: dict[str, str], *, with_stack: bool = True
+    session: Session, read: Read, before: dict[Flag, str], *, with_stack: bool = True
 ) -> None:
     """Record the modes that differ from those before."""
     now = read()
@@ -79,7 +81,7 @@ def _emit_changes(
     stack_id = session.stack_id() if with_stack else None
     for mode, after in now.items():
         if before[mode] != after:
-            session.emit(ModeChanged, mode, before[mode], after, stack_id=stack_id)
+            session.emit(ModeChanged, *mode, before[mode], after, stack_id=stack_id)
 
 
 @contextmanager

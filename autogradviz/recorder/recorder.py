@@ -80,7 +80,7 @@ class Recorder:
         *,
         ops: bool = True,
         stacks: bool = True,
-        values: bool = False,
+        fingerprints: bool = False,
         keep_steps: int | None = None,
         path: PathLike | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class Recorder:
         self.with_ops = ops = ops and not self._refuses_ops
         self.with_stacks = stacks
         self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
-        self.with_fingerprints = values
+        self.with_fingerprints = fingerprints
         self.tally = EventSequence(self._filled)
         self.contents: set[int] = set()  # fingerprints that were looked at for NaN
         self.limited = False
@@ -142,7 +142,9 @@ class Recorder:
         self.gate.recorder = self
         self.stacks.outermost = outermost
         self.threads.state().sequence_nr = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
-        options = [name for name in ("ops", "stacks", "values") if getattr(self, f"with_{name}")]
+        options = [
+            name for name in ("ops", "stacks", "fingerprints") if getattr(self, f"with_{name}")
+        ]
         self.emit(
             RecordingStarted,
             time.time_ns(),
@@ -284,6 +286,6 @@ class Recorder:
             self.emit(RecorderFailed, seam, message)
 
     def hash_of(self, tensor: torch.Tensor) -> int | None:
-        """Return a fingerprint of a tensor's content, None unless values are recorded."""
+        """Return a fingerprint of a tensor's content, None unless fingerprints are recorded."""
         found = fingerprint(self, tensor) if self.with_fingerprints else NO_ID
         return None if found == NO_ID else found

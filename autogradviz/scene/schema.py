@@ -9,7 +9,7 @@ loss, drawn lower) to ``target`` (nearer the inputs, drawn higher), the way the 
 **Layout.** Each group is laid out once, by itself: ``SceneGroup.cells`` in ``rows`` (top to
 bottom, each left to right), and ``links`` that run from cell to cell. Opening a group changes
 coordinates only: ``autogradviz.scene.layout.coordinates`` turns rows into coordinates for any set
-of open groups, and the viewer's ``place.js`` does the same arithmetic.
+of open groups, and the viewer's ``layout/coordinates.js`` does the same arithmetic.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class SceneNode:
     region: int = -1  # index into regions: the checkpoint that it belongs to
     wrote: str = ""  # what its op wrote in place: "v0 → v1" (pencil)
     cloned: str = ""  # what it saved and gets a clone of, as a write came: "self · 3.1 MB"
-    not_finite: str = ""  # "forward gave 3 NaN"; known where values were recorded
+    not_finite: str = ""  # "forward gave 3 NaN"; known if fingerprints were recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from viewer_page import Stage, serve_sources
 from autogradviz.render.widget import pack
 
 LOAD = """
-  const { decodePayload } = await import("http://viewer.test/decode.js");
-  const { makeAtlas } = await import("http://viewer.test/atlas.js");
+  const { decodePayload } = await import("http://viewer.test/payload/decode.js");
+  const { makeAtlas } = await import("http://viewer.test/scene/scene_index.js");
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
   const atlas = makeAtlas(await decodePayload(new DataView(bytes.buffer)));
 """
@@ -61,7 +61,7 @@ def test_bytes_are_told_by_the_strength_of_one_hue(ask):
     scene = recordings.plain()
     tints = ask(
         scene,
-        """const { tintsOf } = await import("http://viewer.test/colours.js");
+        """const { tintsOf } = await import("http://viewer.test/scene/colors.js");
         const tints = tintsOf(atlas, "bytes");
         return atlas.scene.nodes.map((node) => tints.node(node.index));""",
     )
@@ -86,7 +86,7 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
     )
     tints = ask(
         changed,
-        """const { tintsOf } = await import("http://viewer.test/colours.js");
+        """const { tintsOf } = await import("http://viewer.test/scene/colors.js");
         const tints = tintsOf(atlas, "gradient");
         return argument.map((node) => tints.node(node));""",
         [first.node, scene.pennants[-1].node, node_named(scene, "SumBackward0")],
@@ -123,7 +123,7 @@ def test_the_way_is_the_shortest_and_whole(ask):
     target = node_named(scene, "ReluBackward0")
     nodes, edges = ask(
         scene,
-        """const { routeTo } = await import("http://viewer.test/route.js");
+        """const { routeTo } = await import("http://viewer.test/scene/gradient_path.js");
         const { nodes, edges } = routeTo(atlas, { kind: "node", index: argument });
         return [nodes, [...edges]];""",
         target,

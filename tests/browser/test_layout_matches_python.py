@@ -11,8 +11,8 @@ from autogradviz.scene.payload import to_payload
 
 PLACE = """
 async ({ payload, openings }) => {
-  const { toScene } = await import("http://viewer.test/decode.js");
-  const { place } = await import("http://viewer.test/place.js");
+  const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { place } = await import("http://viewer.test/layout/coordinates.js");
   const scene = toScene(payload);
   return openings.map((open) => place(scene, new Set(open)));
 }

@@ -107,10 +107,10 @@ def test_a_thread_ends_with_its_viewer(open_page):
 
 
 PACKED = """async (payload) => {
-  const { toScene } = await import("http://viewer.test/decode.js");
-  const { place } = await import("http://viewer.test/place.js");
-  const { Placer } = await import("http://viewer.test/placer.js");
-  const { packPlacement, unpackPlacement } = await import("http://viewer.test/packing.js");
+  const { toScene } = await import("http://viewer.test/payload/decode.js");
+  const { place } = await import("http://viewer.test/layout/coordinates.js");
+  const { Placer } = await import("http://viewer.test/layout/cache.js");
+  const { packPlacement, unpackPlacement } = await import("http://viewer.test/layout/transfer.js");
   const scene = toScene(payload);
   const all = scene.groups.map((group) => group.index);
   const plain = ({ width, height, boxes, lines }) => JSON.stringify([

@@ -127,8 +127,8 @@ def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
     times = [point.time_ns for point in scene.memory]
     sums = page.evaluate(
         """async ([packed, times, grouping]) => {
-          const { decodePayload } = await import("http://viewer.test/decode.js");
-          const { layersOf } = await import("http://viewer.test/stacked.js");
+          const { decodePayload } = await import("http://viewer.test/payload/decode.js");
+          const { layersOf } = await import("http://viewer.test/views/tensors/stacked_memory.js");
           const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
           const scene = await decodePayload(new DataView(bytes.buffer));
           const layers = layersOf({ scene }, times, grouping);

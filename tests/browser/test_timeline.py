@@ -78,7 +78,7 @@ def test_a_node_is_faint_before_it_is_made_and_plain_before_it_ran(open_page):
     times = [node.born_ns - 1, node.born_ns, start, end]
     phases = page.evaluate(
         """async ([born_ns, runs_ns, times]) => {
-          const { phaseOf } = await import("http://viewer.test/replay.js");
+          const { phaseOf } = await import("http://viewer.test/scene/replay.js");
           return times.map((time) => phaseOf({ born_ns, runs_ns }, time));
         }""",
         [node.born_ns, list(node.runs_ns), times],
@@ -168,7 +168,7 @@ def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
 
 
 COUNTING = """async ({ times, asked }) => {
-  const { countingClock } = await import("http://viewer.test/clock.js");
+  const { countingClock } = await import("http://viewer.test/scene/time_axis.js");
   const clock = countingClock(times);
   return asked.map((time) => [clock.at(time), clock.timeAt(clock.at(time))]);
 }"""

@@ -97,7 +97,7 @@ def serve_sources(page):
     """Let a page import the viewer's modules from ``http://viewer.test/``."""
 
     def answer(route):
-        path = SOURCES / route.request.url.rpartition("/")[2]
+        path = SOURCES / route.request.url.removeprefix("http://viewer.test/")
         if not path.is_file():
             route.fulfill(
                 content_type="text/html", body="<!doctype html><link rel=icon href=data:,>"

@@ -210,7 +210,7 @@ def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
 @pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
 def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeypatch):
     monkeypatch.delattr(compressed, "_through_arrow")
-    with suppress(Exception, KeyboardInterrupt), autogradviz.record(values=True) as trace:
+    with suppress(Exception, KeyboardInterrupt), autogradviz.record(fingerprints=True) as trace:
         work()
     log = trace.log.copy()
     log.seal(sys.maxsize)

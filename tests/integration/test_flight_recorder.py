@@ -79,7 +79,7 @@ def test_without_an_optimizer_a_backward_ends_a_step():
     assert ops.count("aten.exp.default") == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"ops": False}, {"values": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"ops": False}, {"fingerprints": True}], ids=str)
 def test_gradients_accumulated_before_an_optimizer_steps_are_of_its_step(options):
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -253,10 +253,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("fingerprints", [False, True])
 @pytest.mark.parametrize("work", KINDS)
-def test_tensors_of_all_kinds_are_recorded_and_drawn(work, values):
-    with autogradviz.record(values=values) as trace:
+def test_tensors_of_all_kinds_are_recorded_and_drawn(work, fingerprints):
+    with autogradviz.record(fingerprints=fingerprints) as trace:
         work().sum().backward()
     assert trace.log.of(RecorderFailed) == ()
     name, chip = KINDS[work]
@@ -324,7 +324,7 @@ def test_random_numbers_are_recorded_with_their_generator_and_drawn():
     ops = {op.seq: op.overload for op in trace.analysis.ops}
     assert [ops[d.op_seq] for d in drawn] == [d.op for d in drawn]
     assert bars(trace, "random") == [
-        ("rand from a generator of its own", line_of("given")),
+        ("rand from an explicit generator", line_of("given")),
         ("bernoulli_ from cpu generator", line_of("drops")),
     ]
 

@@ -59,7 +59,7 @@ def test_contents_that_are_not_finite_are_told_where_values_were_recorded():
     def step(a):
         (a.sqrt() * 0).sum().backward()
 
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         step(leaf(0.0, 1.0))
     assert marks(trace, "not_finite") == {"sqrt": "backward gave 1 NaN"}
     with autogradviz.record() as trace:

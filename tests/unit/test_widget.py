@@ -113,7 +113,7 @@ def test_colours_are_those_that_the_viewer_knows():
     widget.color_by = "bytes"
     with pytest.raises(TraitError, match="color_by"):
         widget.color_by = "rainbow"
-    source = Path(__file__).parents[2] / "assets" / "viewer" / "colours.js"
+    source = Path(__file__).parents[2] / "assets" / "viewer" / "scene" / "colors.js"
     listed = re.search(r"COLOURS = .*?\[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
     assert tuple(re.findall(r'"(\w+)"', listed[1])) == COLORS
 

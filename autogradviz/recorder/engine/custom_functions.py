@@ -59,7 +59,7 @@ class CustomFunctionTable:
             if type(value) is not torch.Tensor or (value.is_leaf and value.requires_grad):
                 continue
             self._session.emit(
-                ContextTensorKept, node_id, f"ctx.{name}", self._intern(value),
+                ContextTensorKept, node_id, name, self._intern(value),
                 safe_grad_fn(value) is node,
                 stack_id=self._creators.custom.get(node._sequence_nr()),  # noqa: SLF001
             )  # fmt: skip

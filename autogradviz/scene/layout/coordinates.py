@@ -6,7 +6,7 @@ Lines are made of vertical and horizontal pieces. A horizontal piece lies in a g
 rows, on a track of its own, so no line crosses a box or its words; bends keep the vertical
 pieces free of the boxes.
 
-``assets/viewer/place.js`` does the same sums in the same order.
+``assets/viewer/layout/coordinates.js`` does the same sums in the same order.
 """
 
 from __future__ import annotations

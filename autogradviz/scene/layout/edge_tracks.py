@@ -1,6 +1,6 @@
 """Tracks: the heights at which lines run sideways between two rows.
 
-``assets/viewer/tracks.js`` does the same sums in the same order.
+``assets/viewer/layout/edge_tracks.js`` does the same sums in the same order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The longest way through a group: its main column.
 
-``assets/viewer/ways.js`` does the same sums in the same order.
+``assets/viewer/layout/longest_path.js`` does the same sums in the same order.
 """
 
 from __future__ import annotations

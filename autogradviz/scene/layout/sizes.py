@@ -4,7 +4,7 @@ Each open group is measured by itself, the innermost first: ``set_columns`` give
 the gaps between its rows grow by what runs through them, and the sum is the size of the group's
 cell one level up.
 
-``assets/viewer/measure.js`` does the same sums in the same order.
+``assets/viewer/layout/sizes.js`` does the same sums in the same order.
 """
 
 from __future__ import annotations

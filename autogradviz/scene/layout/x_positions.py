@@ -8,7 +8,7 @@ those on the longest way so much more than others that the main column stays str
 last the bends on the outer sides become lanes: each as near to the column as the widest row on
 its way allows, straight from end to end.
 
-``assets/viewer/columns.js`` does the same sums in the same order.
+``assets/viewer/layout/x_positions.js`` does the same sums in the same order.
 """
 
 from __future__ import annotations

@@ -1,0 +1,293 @@
+// @ts-check
+/** A canvas context that writes down what is drawn on it as SVG. */
+
+import { escape, short } from "./svg_format.js";
+
+const STATE = /** @type {const} */ ([
+  "fillStyle",
+  "strokeStyle",
+  "lineWidth",
+  "globalAlpha",
+  "font",
+  "textAlign",
+  "textBaseline",
+  "lineCap",
+  "lineJoin",
+]);
+
+export class SvgContext {
+  /** @param {CanvasRenderingContext2D} real measures text */
+  constructor(real) {
+    this.real = real;
+    this.fillStyle = "#000000";
+    this.strokeStyle = "#000000";
+    this.lineWidth = 1;
+    this.globalAlpha = 1;
+    this.font = "10px sans-serif";
+    this.textAlign = "left";
+    this.textBaseline = "alphabetic";
+    this.lineCap = "butt";
+    this.lineJoin = "miter";
+    /** @type {number[]} */
+    this.dashes = [];
+    /** @type {string[]} */
+    this.parts = [];
+    this.shape = "";
+    this.x = 0;
+    this.y = 0;
+    this.scaleX = 1;
+    this.moveX = 0;
+    this.moveY = 0;
+    /** @type {any[]} */
+    this.saved = [];
+    this.clips = 0;
+    this.clipId = "";
+  }
+
+  save() {
+    /** @type {any} */
+    const state = { dashes: this.dashes, clipId: this.clipId };
+    for (const name of [...STATE, "scaleX", "moveX", "moveY"]) {
+      state[name] = /** @type {any} */ (this)[name];
+    }
+    this.saved.push(state);
+  }
+
+  restore() {
+    Object.assign(this, this.saved.pop());
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  translate(x, y) {
+    this.moveX += x * this.scaleX;
+    this.moveY += y * this.scaleX;
+  }
+
+  /** @param {number} factor the same on both axes, as everything here is drawn */
+  scale(factor) {
+    this.scaleX *= factor;
+  }
+
+  /** @param {number[]} dashes */
+  setLineDash(dashes) {
+    this.dashes = dashes;
+  }
+
+  beginPath() {
+    this.shape = "";
+  }
+
+  closePath() {
+    this.shape += "Z";
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  moveTo(x, y) {
+    this.shape += `M${this.#at(x, y)}`;
+    [this.x, this.y] = [x, y];
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  lineTo(x, y) {
+    this.shape += `${this.shape ? "L" : "M"}${this.#at(x, y)}`;
+    [this.x, this.y] = [x, y];
+  }
+
+  /**
+   * @param {number} cx
+   * @param {number} cy
+   * @param {number} x
+   * @param {number} y
+   */
+  quadraticCurveTo(cx, cy, x, y) {
+    this.shape += `Q${this.#at(cx, cy)} ${this.#at(x, y)}`;
+    [this.x, this.y] = [x, y];
+  }
+
+  /**
+   * A corner cut round: lines here meet at right angles.
+   *
+   * @param {number} cx
+   * @param {number} cy
+   * @param {number} x
+   * @param {number} y
+   * @param {number} radius
+   */
+  arcTo(cx, cy, x, y, radius) {
+    const before = Math.hypot(cx - this.x, cy - this.y) || 1;
+    const after = Math.hypot(x - cx, y - cy) || 1;
+    this.lineTo(cx + ((this.x - cx) * radius) / before, cy + ((this.y - cy) * radius) / before);
+    const end = [cx + ((x - cx) * radius) / after, cy + ((y - cy) * radius) / after];
+    this.quadraticCurveTo(cx, cy, end[0], end[1]);
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} radius
+   */
+  arc(x, y, radius) {
+    const r = short(radius * this.scaleX);
+    this.shape += `M${this.#at(x - radius, y)}a${r} ${r} 0 1 0 ${short(2 * radius * this.scaleX)} 0`;
+    this.shape += `a${r} ${r} 0 1 0 ${short(-2 * radius * this.scaleX)} 0Z`;
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
+  rect(x, y, width, height) {
+    this.shape += `M${this.#at(x, y)}h${short(width * this.scaleX)}v${short(height * this.scaleX)}`;
+    this.shape += `h${short(-width * this.scaleX)}Z`;
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {number | number[]} radii
+   */
+  roundRect(x, y, width, height, radii) {
+    const most = Math.min(width, height) / 2;
+    const each = Array.isArray(radii) ? radii : [radii, radii, radii, radii];
+    const [tl, tr, br, bl] = each.map((radius) => Math.max(0, Math.min(radius, most)));
+    this.moveTo(x + tl, y);
+    this.lineTo(x + width - tr, y);
+    if (tr) this.quadraticCurveTo(x + width, y, x + width, y + tr);
+    this.lineTo(x + width, y + height - br);
+    if (br) this.quadraticCurveTo(x + width, y + height, x + width - br, y + height);
+    this.lineTo(x + bl, y + height);
+    if (bl) this.quadraticCurveTo(x, y + height, x, y + height - bl);
+    this.lineTo(x, y + tl);
+    if (tl) this.quadraticCurveTo(x, y, x + tl, y);
+    this.closePath();
+  }
+
+  clip() {
+    this.clipId = `clip${++this.clips}`;
+    this.parts.push(`<clipPath id="${this.clipId}"><path d="${this.shape}"/></clipPath>`);
+  }
+
+  /** @param {Path2D & {shape?: string}} [path] one of the glyphs */
+  fill(path) {
+    this.#put(path, `fill="${escape(this.fillStyle)}"`);
+  }
+
+  /** @param {Path2D & {shape?: string}} [path] */
+  stroke(path) {
+    const width = path ? this.lineWidth : this.lineWidth * this.scaleX;
+    let style = `fill="none" stroke="${escape(this.strokeStyle)}" stroke-width="${short(width)}"`;
+    if (this.lineCap !== "butt") style += ` stroke-linecap="${this.lineCap}"`;
+    if (this.lineJoin !== "miter") style += ` stroke-linejoin="${this.lineJoin}"`;
+    if (this.dashes.length) {
+      style += ` stroke-dasharray="${this.dashes.map((each) => short(each * this.scaleX))}"`;
+    }
+    this.#put(path, style);
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
+  fillRect(x, y, width, height) {
+    this.beginPath();
+    this.rect(x, y, width, height);
+    this.fill();
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
+  strokeRect(x, y, width, height) {
+    this.beginPath();
+    this.rect(x, y, width, height);
+    this.stroke();
+  }
+
+  /**
+   * @param {string} text
+   * @returns {TextMetrics}
+   */
+  measureText(text) {
+    this.real.font = this.font;
+    return this.real.measureText(text);
+  }
+
+  /**
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   */
+  fillText(text, x, y) {
+    const [, weight, size, family] = /^(?:(\d+) )?([\d.]+)px (.*)$/.exec(this.font) ?? [];
+    const anchor = { center: "middle", right: "end" }[this.textAlign];
+    const [px, py] = this.#at(x, y).split(" ");
+    const lowered = this.textBaseline === "middle" ? Number(size) * 0.35 * this.scaleX : 0;
+    this.parts.push(
+      `<text x="${px}" y="${short(Number(py) + lowered)}" fill="${escape(this.fillStyle)}"` +
+        ` font-size="${short(Number(size) * this.scaleX)}" font-family="${escape(family)}"` +
+        (weight && weight !== "400" ? ` font-weight="${weight}"` : "") +
+        (anchor ? ` text-anchor="${anchor}"` : "") +
+        `${this.#common()} xml:space="preserve">${escape(text)}</text>`,
+    );
+  }
+
+  /**
+   * @param {(Path2D & {shape?: string}) | undefined} path
+   * @param {string} style
+   */
+  #put(path, style) {
+    if (path) {
+      const place = `translate(${short(this.moveX)} ${short(this.moveY)}) scale(${this.scaleX})`;
+      this.parts.push(`<path d="${path.shape}" transform="${place}" ${style}${this.#common()}/>`);
+    } else if (this.shape) {
+      this.parts.push(`<path d="${this.shape}" ${style}${this.#common()}/>`);
+    }
+  }
+
+  /** @returns {string} */
+  #common() {
+    const alpha = this.globalAlpha < 1 ? ` opacity="${short(this.globalAlpha)}"` : "";
+    return this.clipId ? `${alpha} clip-path="url(#${this.clipId})"` : alpha;
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @returns {string}
+   */
+  #at(x, y) {
+    return `${short(x * this.scaleX + this.moveX)} ${short(y * this.scaleX + this.moveY)}`;
+  }
+
+  /**
+   * The whole picture.
+   *
+   * @param {number} width
+   * @param {number} height
+   * @returns {string}
+   */
+  text(width, height) {
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"` +
+      ` viewBox="0 0 ${width} ${height}">${this.parts.join("")}</svg>`
+    );
+  }
+}

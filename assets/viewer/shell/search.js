@@ -1,0 +1,151 @@
+// @ts-check
+/** Finds nodes and groups by op, module, place, tensor or parameter, and opens the way to them. */
+
+import { h } from "../dom.js";
+import { icon } from "../canvas/icons.js";
+import { entriesOf } from "./search_entries.js";
+
+/** @typedef {import("./search_entries.js").Entry} Entry */
+/** @typedef {import("../store.js").Store} Store */
+
+const SHOWN = 12;
+
+/** @type {Record<string, string>} */
+const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
+
+export class Search {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    /** @type {Entry[] | null} made with the first search */
+    this.entries = null;
+    /** @type {Entry[]} */
+    this.found = [];
+    this.active = 0;
+    this.input = h("input", {
+      attrs: {
+        type: "text",
+        placeholder: "Search op, module, file:line, tensor",
+        "aria-label": "Search",
+        role: "combobox",
+        "aria-expanded": "false",
+        spellcheck: "false",
+      },
+    });
+    this.results = h("div", { class: "agv-results agv-float", attrs: { role: "listbox" } });
+    this.results.hidden = true;
+    this.element = h(
+      "div",
+      { class: "agv-search" },
+      icon("search"),
+      this.input,
+      h("kbd", { text: "/" }),
+      this.results,
+    );
+    this.input.addEventListener("input", () => this.#search());
+    this.input.addEventListener("keydown", (event) => this.#press(event));
+    this.input.addEventListener("blur", () => this.#hide());
+    this.input.addEventListener("focus", () => this.#search());
+    this.results.addEventListener("pointerdown", (event) => {
+      const target = /** @type {Element} */ (event.target).closest("[data-at]");
+      event.preventDefault();
+      if (target) this.#go(Number(target.getAttribute("data-at")));
+    });
+  }
+
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+
+  /** @returns {boolean} whether there was something to clear */
+  clear() {
+    const had = this.input.value !== "";
+    this.input.value = "";
+    this.#hide();
+    return had;
+  }
+
+  #hide() {
+    this.results.hidden = true;
+    this.input.setAttribute("aria-expanded", "false");
+  }
+
+  #search() {
+    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (!words.length) return this.#hide();
+    this.entries ??= entriesOf(this.store.atlas);
+    this.found = this.entries.filter(({ text }) => words.every((word) => text.includes(word)));
+    // What begins with the words stands first; what stands for many things before each of them.
+    const whole = words.join(" ");
+    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(whole);
+    this.found.sort((a, b) => rank(a) - rank(b));
+    this.active = 0;
+    this.#show();
+  }
+
+  #show() {
+    const rows = this.found.slice(0, SHOWN).map((entry, at) =>
+      h(
+        "div",
+        {
+          class: `agv-result ${at === this.active ? "agv-on" : ""}`,
+          attrs: { role: "option", "data-at": at, "aria-selected": at === this.active },
+        },
+        h("span", { class: "agv-result-kind", text: entry.kind }),
+        h("span", { class: CLASSES[entry.kind] ?? "agv-strong", text: entry.title }),
+        h("span", { class: "agv-muted agv-end", text: entry.aside }),
+      ),
+    );
+    const rest = this.found.length - rows.length;
+    const words = rest ? `and ${rest} more` : this.found.length ? "" : "nothing found";
+    this.results.replaceChildren(
+      ...rows,
+      h("div", { class: "agv-muted agv-result-end", text: words }),
+    );
+    this.results.hidden = false;
+    this.input.setAttribute("aria-expanded", "true");
+  }
+
+  /** @param {KeyboardEvent} event */
+  #press(event) {
+    event.stopPropagation();
+    const last = Math.min(this.found.length, SHOWN) - 1;
+    if (event.key === "Escape") {
+      if (!this.clear()) this.input.blur();
+    } else if (event.key === "Tab" && this.found[this.active]) {
+      event.preventDefault();
+      this.#complete(this.found[this.active].title);
+    } else if (event.key === "Enter") {
+      this.#go(this.active);
+    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      const to = this.active + (event.key === "ArrowDown" ? 1 : -1);
+      this.active = Math.max(0, Math.min(last, to));
+      this.#show();
+    }
+  }
+
+  /** @param {number} at */
+  #go(at) {
+    const entry = this.found[at];
+    if (!entry) return;
+    if (entry.item) {
+      this.store.reveal(entry.item);
+      this.#hide();
+      return;
+    }
+    // What stands for many leads to the first of them, and lists the others.
+    this.#complete(entry.fill);
+    this.active = this.found.findIndex(({ item }) => item);
+    this.#show();
+    const first = this.found[this.active]?.item;
+    if (first) this.store.reveal(first);
+  }
+
+  /** @param {string} words that stand in the field from now on */
+  #complete(words) {
+    this.input.value = words;
+    this.#search();
+  }
+}

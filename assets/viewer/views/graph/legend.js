@@ -1,0 +1,189 @@
+// @ts-check
+/** What the shapes and colours mean, drawn by what draws them in the graph. */
+
+import { h } from "../../dom.js";
+import { paintGlyph } from "../../canvas/icons.js";
+import { roundRect } from "../../canvas/text.js";
+import { mix } from "../../canvas/theme.js";
+
+/** @typedef {import("../../canvas/theme.js").Palette} Palette */
+/** @typedef {import("../../types.js").Scene} Scene */
+/** @typedef {(ctx: CanvasRenderingContext2D, palette: Palette) => void} Sketch */
+
+const WIDTH = 30;
+const HEIGHT = 14;
+
+/**
+ * @param {boolean} ran
+ * @returns {Sketch}
+ */
+function nodeSketch(ran) {
+  return (ctx, palette) => {
+    const hue = ran ? palette.backward : mix(palette.backward, palette.surface, 0.5);
+    ctx.fillStyle = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
+    ctx.beginPath();
+    ctx.roundRect(12, 1.5, 17, 11, [0, 4, 4, 0]);
+    ctx.fill();
+    ctx.strokeStyle = hue;
+    roundRect(ctx, 1, 1.5, 28, 11, 4);
+    ctx.stroke();
+    ctx.beginPath();
+    ctx.moveTo(12, 1.5);
+    ctx.lineTo(12, 12.5);
+    ctx.stroke();
+  };
+}
+
+/**
+ * @param {"saved" | "recompute" | "mutation"} hue
+ * @returns {Sketch}
+ */
+function chipSketch(hue) {
+  return (ctx, palette) => {
+    ctx.fillStyle = mix(palette[hue], palette.surface, palette.chipTint);
+    ctx.strokeStyle = mix(palette[hue], palette.surface, 0.55);
+    roundRect(ctx, 1, 1.5, 28, 11, 3);
+    ctx.fill();
+    ctx.stroke();
+    ctx.fillStyle = palette[hue];
+    ctx.fillRect(1, 1, 4, 12);
+  };
+}
+
+/**
+ * @param {import("../../canvas/icons.js").GlyphName} name
+ * @param {"leaf" | "mutation" | "recompute"} hue
+ * @returns {Sketch}
+ */
+function glyphSketch(name, hue) {
+  return (ctx, palette) => paintGlyph(ctx, name, 15, 7, 13, palette[hue], palette.surface);
+}
+
+/**
+ * @param {string} state
+ * @returns {(scene: Scene) => boolean}
+ */
+function hasGradient(state) {
+  return ({ pennants }) => pennants.some((pennant) => pennant.grad === state);
+}
+
+/** @type {[sketch: Sketch, words: string, occurs: (scene: Scene) => boolean][]} */
+const ENTRIES = [
+  [nodeSketch(true), "forward | backward", () => true],
+  [
+    nodeSketch(false),
+    "backward not reached",
+    ({ nodes }) => nodes.some((node) => node.state === "not_run"),
+  ],
+  [chipSketch("saved"), "saved tensor, version", ({ chips }) => chips.length > 0],
+  [
+    chipSketch("recompute"),
+    "freed, recomputed",
+    ({ chips }) => chips.some((chip) => chip.state === "recomputed"),
+  ],
+  [
+    (ctx, palette) => {
+      ctx.beginPath();
+      ctx.moveTo(1, 2);
+      ctx.lineTo(23, 2);
+      ctx.lineTo(29, 7);
+      ctx.lineTo(23, 12);
+      ctx.lineTo(1, 12);
+      ctx.closePath();
+      ctx.fillStyle = mix(palette.leaf, palette.surface, palette.chipTint);
+      ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.7);
+      ctx.fill();
+      ctx.stroke();
+    },
+    "parameter",
+    ({ pennants }) => pennants.length > 0,
+  ],
+  [glyphSketch("check", "leaf"), "has a gradient", hasGradient("ok")],
+  [glyphSketch("none", "leaf"), "gradient is None", hasGradient("none")],
+  [glyphSketch("zero", "mutation"), "gradient is zero", hasGradient("zero")],
+  [
+    glyphSketch("nan", "mutation"),
+    "NaN or infinite",
+    (scene) => hasGradient("nan")(scene) || scene.nodes.some((node) => node.not_finite),
+  ],
+  [
+    glyphSketch("pencil", "mutation"),
+    "in-place write",
+    ({ nodes }) => nodes.some((node) => node.writes || node.wrote),
+  ],
+  [
+    glyphSketch("clone", "recompute"),
+    "cloned before a write",
+    ({ nodes }) => nodes.some((node) => node.cloned),
+  ],
+  [
+    (ctx, palette) => {
+      ctx.setLineDash([4, 2.5]);
+      ctx.strokeStyle = palette.recompute;
+      roundRect(ctx, 1, 1.5, 28, 11, 4);
+      ctx.stroke();
+      paintGlyph(ctx, "checkpoint", 15, 7, 10, palette.recompute);
+    },
+    "checkpoint, reruns",
+    ({ groups, nodes }) =>
+      groups.some((group) => group.checkpointed) || nodes.some((node) => node.recomputes),
+  ],
+  [
+    glyphSketch("failed", "mutation"),
+    "failed here",
+    ({ nodes }) => nodes.some((node) => node.error || node.state === "failed"),
+  ],
+  [
+    (ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2),
+    "hook",
+    ({ nodes }) => nodes.some((node) => node.hooks.length > 0),
+  ],
+  [
+    (ctx, palette) => {
+      ctx.strokeStyle = ctx.fillStyle = palette.path;
+      ctx.lineWidth = 2.4;
+      ctx.beginPath();
+      ctx.moveTo(1, 7);
+      ctx.lineTo(22, 7);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.moveTo(29, 7);
+      ctx.lineTo(21, 3);
+      ctx.lineTo(21, 11);
+      ctx.fill();
+    },
+    "path from the loss",
+    () => true,
+  ],
+];
+
+export class Legend {
+  /** @param {Scene} scene whose glyphs are listed, those that occur */
+  constructor(scene) {
+    this.entries = ENTRIES.filter(([, , occurs]) => occurs(scene));
+    const rows = this.entries.flatMap(([, words]) => [
+      h("canvas", { attrs: { "aria-hidden": "true" } }),
+      h("span", { text: words }),
+    ]);
+    this.element = h(
+      "details",
+      { class: "agv-legend", attrs: { open: "" } },
+      h("summary", { text: "Glyphs" }),
+      h("div", { class: "agv-legend-rows" }, ...rows),
+    );
+  }
+
+  /** @param {Palette} palette */
+  draw(palette) {
+    const ratio = window.devicePixelRatio || 1;
+    this.element.querySelectorAll("canvas").forEach((canvas, at) => {
+      canvas.width = WIDTH * ratio;
+      canvas.height = HEIGHT * ratio;
+      canvas.style.width = `${WIDTH}px`;
+      canvas.style.height = `${HEIGHT}px`;
+      const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+      ctx.scale(ratio, ratio);
+      this.entries[at][0](ctx, palette);
+    });
+  }
+}

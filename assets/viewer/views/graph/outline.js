@@ -1,0 +1,218 @@
+// @ts-check
+/** The visible part of the graph as a tree: what a screen reader reads, in step with the canvas. */
+
+import { h } from "../../dom.js";
+import { formatCount } from "../../scene/format.js";
+import { icon } from "../../canvas/icons.js";
+import { sameItem } from "../../store.js";
+
+/** @typedef {import("../../store.js").Item} Item */
+
+/**
+ * @typedef {object} Row
+ * @property {Item} item
+ * @property {number} level from 1
+ * @property {number} position among its siblings, from 1
+ * @property {number} siblings
+ */
+
+const ROW_HEIGHT = 21;
+
+/** Counts the trees of a page: ids must differ. */
+let trees = 0;
+
+export class Outline {
+  /** @param {import("../../store.js").Store} store */
+  constructor(store) {
+    this.store = store;
+    this.id = `agv-tree-${++trees}`;
+    /** @type {Row[]} */
+    this.rows = [];
+    this.spacer = h("div", { class: "agv-tree-rows" });
+    this.tree = h(
+      "div",
+      { class: "agv-tree", attrs: { role: "tree", tabindex: "0", "aria-label": "Modules" } },
+      this.spacer,
+    );
+    this.element = h(
+      "aside",
+      { class: "agv-outline" },
+      h(
+        "div",
+        { class: "agv-head" },
+        h("span", { text: "Modules" }),
+        h("span", { class: "agv-muted", text: "nodes" }),
+      ),
+      this.tree,
+    );
+    this.tree.addEventListener("scroll", () => this.#show());
+    this.tree.addEventListener("click", (event) => this.#click(event));
+    this.tree.addEventListener("keydown", (event) => this.#press(event));
+    this.resizer = new ResizeObserver(() => this.#show());
+    this.resizer.observe(this.tree);
+    store.subscribe((change) => {
+      if (change === "open") this.#list();
+      if (change === "selected") this.#scrollTo();
+      if (change === "open" || change === "selected") this.#show();
+    });
+    this.#list();
+  }
+
+  destroy() {
+    this.resizer.disconnect();
+  }
+
+  #list() {
+    this.rows = [{ item: { kind: "group", index: 0 }, level: 1, position: 1, siblings: 1 }];
+    this.#listGroup(0, 2);
+    this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
+  }
+
+  /**
+   * @param {number} group
+   * @param {number} level
+   */
+  #listGroup(group, level) {
+    const { cells, rows } = this.store.scene.groups[group];
+    const inside = rows
+      .flat()
+      .map((cell) => cells[cell])
+      .filter((cell) => cell.kind === "node" || cell.kind === "group");
+    inside.forEach(({ kind, ref }, at) => {
+      const item = /** @type {Item} */ ({ kind, index: ref });
+      this.rows.push({ item, level, position: at + 1, siblings: inside.length });
+      if (kind === "group" && this.store.open.has(ref)) this.#listGroup(ref, level + 1);
+    });
+  }
+
+  /** Only the rows in view have elements: a trace may have 100,000. */
+  #show() {
+    const first = Math.max(0, Math.floor(this.tree.scrollTop / ROW_HEIGHT) - 4);
+    const count = Math.ceil(this.tree.clientHeight / ROW_HEIGHT) + 8;
+    const shown = this.rows.slice(first, first + count);
+    this.spacer.replaceChildren(...shown.map((row, at) => this.#row(row, first + at)));
+    const active = this.#selectedAt();
+    if (active < 0) this.tree.removeAttribute("aria-activedescendant");
+    else this.tree.setAttribute("aria-activedescendant", `${this.id}-${active}`);
+  }
+
+  /** @returns {number} -1 where the selection has no row */
+  #selectedAt() {
+    return this.rows.findIndex((row) => sameItem(row.item, this.store.selected));
+  }
+
+  /**
+   * @param {Row} row
+   * @param {number} at
+   * @returns {HTMLElement}
+   */
+  #row(row, at) {
+    const { kind, index } = row.item;
+    const { groups, nodes } = this.store.scene;
+    const group = kind === "group" ? groups[index] : null;
+    const node = kind === "node" ? nodes[index] : null;
+    const selected = sameItem(row.item, this.store.selected);
+    const open = this.store.open.has(index);
+    const failed = group ? group.error : node?.error || node?.state === "failed";
+    const element = h(
+      "div",
+      {
+        class: `agv-row ${selected ? "agv-on" : ""} ${node ? "agv-row-node" : ""}`,
+        attrs: {
+          id: `${this.id}-${at}`,
+          role: "treeitem",
+          "data-at": at,
+          "aria-level": row.level,
+          "aria-posinset": row.position,
+          "aria-setsize": row.siblings,
+          "aria-selected": selected,
+          "aria-expanded": group ? String(open) : null,
+        },
+      },
+      h("span", { class: "agv-twist" }, group && index > 0 && icon(open ? "down" : "right")),
+      h("span", {
+        class: "agv-row-label",
+        text: group ? this.#nameOf(group) : node?.op || node?.name || "",
+        title: group ? group.path : (node?.name ?? ""),
+      }),
+      node && h("span", { class: "agv-row-module", text: this.#whereWithin(node) }),
+      group && group.repeat > 1 && h("span", { class: "agv-muted", text: `×${group.repeat}` }),
+      group?.checkpointed &&
+        h("span", { class: "agv-recompute", title: "checkpointed" }, icon("checkpoint")),
+      (node?.writes || node?.wrote) &&
+        h("span", { class: "agv-mutation", title: "in-place write" }, icon("pencil")),
+      node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
+      failed && h("span", { class: "agv-mutation", title: "failed here" }, icon("failed")),
+      group && h("span", { class: "agv-row-count", text: formatCount(group.node_count) }),
+    );
+    element.style.top = `${at * ROW_HEIGHT}px`;
+    element.style.paddingLeft = `${6 + 12 * (row.level - 1)}px`;
+    return element;
+  }
+
+  /**
+   * @param {import("../../types.js").SceneGroup} group
+   * @returns {string} the recording's own, of a root without a module
+   */
+  #nameOf({ index, label }) {
+    return label || (index ? "" : this.store.scene.summary.title);
+  }
+
+  /**
+   * A node's module, as far as its group does not say it.
+   *
+   * @param {import("../../types.js").SceneNode} node
+   * @returns {string}
+   */
+  #whereWithin({ module, group }) {
+    const { path } = this.store.scene.groups[group];
+    const within = path && `${module}.`.startsWith(`${path}.`);
+    const rest = within ? module.slice(path.length + 1) : module;
+    return rest && `in ${rest}`;
+  }
+
+  /** @param {MouseEvent} event */
+  #click(event) {
+    const target = /** @type {Element} */ (event.target);
+    const at = target.closest("[data-at]")?.getAttribute("data-at");
+    if (!at) return;
+    const { item } = this.rows[Number(at)];
+    if (target.closest(".agv-twist") && item.kind === "group") this.store.toggle(item.index);
+    this.store.reveal(item);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #press(event) {
+    const at = Math.max(0, this.#selectedAt());
+    const { item, level } = this.rows[at];
+    const open = item.kind === "group" && this.store.open.has(item.index);
+    const parent = this.rows.findLastIndex((row, i) => i < at && row.level === level - 1);
+    const moves = /** @type {Record<string, () => number | void>} */ ({
+      ArrowDown: () => at + 1,
+      ArrowUp: () => at - 1,
+      Home: () => 0,
+      End: () => this.rows.length - 1,
+      ArrowRight: () =>
+        open || item.kind === "node" ? at + 1 : this.store.toggle(item.index, true),
+      ArrowLeft: () =>
+        open && item.index > 0 ? this.store.toggle(item.index, false) : Math.max(0, parent),
+      Enter: () => (item.kind === "group" ? this.store.toggle(item.index) : undefined),
+    });
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const to = move();
+    if (typeof to === "number" && this.rows[to]) this.store.reveal(this.rows[to].item);
+  }
+
+  #scrollTo() {
+    const at = this.#selectedAt();
+    if (at < 0) return;
+    const top = at * ROW_HEIGHT;
+    const room = this.tree.clientHeight - ROW_HEIGHT;
+    const { scrollTop } = this.tree;
+    if (top < scrollTop) this.tree.scrollTop = top;
+    else if (top > scrollTop + room) this.tree.scrollTop = top - room;
+  }
+}

@@ -1,0 +1,95 @@
+// @ts-check
+/** The ways of the gradient. */
+
+import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { mix } from "../../../canvas/theme.js";
+
+/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../layout/coordinates.js").Line} Line */
+
+/**
+ * @typedef {object} LineStyle
+ * @property {string} color
+ * @property {number} width
+ */
+
+/**
+ * How a line looks: the way to the failing node leads, what touches the selection follows.
+ *
+ * @param {Pen} pen
+ * @param {boolean} onPath
+ * @param {boolean} lit
+ * @returns {LineStyle}
+ */
+export function lineStyle({ palette }, onPath, lit) {
+  if (onPath) return { color: palette.path, width: 2.4 };
+  if (lit) return { color: palette.backward, width: 1.8 };
+  return { color: mix(palette.edge, palette.canvas, 0.75), width: 1.2 };
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Line} line
+ * @param {LineStyle} style
+ */
+export function paintLine({ ctx, scale }, line, style) {
+  const { points } = line;
+  const last = points.length - 1;
+  // A hairline must stay visible from afar.
+  ctx.lineWidth = Math.max(style.width, 0.6 / scale);
+  ctx.strokeStyle = style.color;
+  ctx.lineJoin = "round";
+  if (line.stub) ctx.setLineDash([2, 2]);
+  ctx.beginPath();
+  ctx.moveTo(points[0][0], points[0][1]);
+  for (let i = 1; i < last; i++) {
+    const [x, y] = points[i];
+    const [nextX, nextY] = points[i + 1];
+    const [beforeX, beforeY] = points[i - 1];
+    const before = Math.abs(x - beforeX) + Math.abs(y - beforeY);
+    const after = Math.abs(nextX - x) + Math.abs(nextY - y);
+    ctx.arcTo(x, y, nextX, nextY, Math.min(5, before / 2, after / 2));
+  }
+  ctx.lineTo(points[last][0], points[last][1]);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (line.arrow && scale > 0.3) paintArrow(ctx, points[last - 1], points[last], style);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {import("../../../layout/coordinates.js").Point} from
+ * @param {import("../../../layout/coordinates.js").Point} to
+ * @param {LineStyle} style
+ */
+function paintArrow(ctx, from, to, style) {
+  const down = to[1] >= from[1] ? -1 : 1;
+  const half = 2.4 + style.width * 0.7;
+  const length = half * 1.8;
+  ctx.fillStyle = style.color;
+  ctx.beginPath();
+  ctx.moveTo(to[0], to[1]);
+  ctx.lineTo(to[0] - half, to[1] + down * length);
+  ctx.lineTo(to[0] + half, to[1] + down * length);
+  ctx.fill();
+}
+
+/**
+ * How many view operators an edge stands for.
+ *
+ * @param {Pen} pen
+ * @param {Line} line
+ * @param {number} views
+ * @param {string} color
+ * @param {string} background
+ */
+export function paintViews(pen, line, views, color, background) {
+  if (!line.label || 9.5 * pen.scale < 4) return;
+  const words = `${views} view ops`;
+  const width = widthOf(pen, words, 9.5) + 8;
+  const [x, y] = line.label;
+  pen.ctx.fillStyle = background;
+  roundRect(pen.ctx, x - width / 2, y - 6.5, width, 13, 6.5);
+  pen.ctx.fill();
+  write(pen, words, x, y, { size: 9.5, color, align: "center" });
+}

@@ -1,0 +1,236 @@
+// @ts-check
+/** Groups: the frame of an open one, the box of a closed one. */
+
+import { plural } from "../../../scene/format.js";
+import { paintGlyph } from "../../../canvas/icons.js";
+import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/sizes.js";
+import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { mix } from "../../../canvas/theme.js";
+
+/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../types.js").SceneGroup} SceneGroup */
+/** @typedef {import("../../../layout/coordinates.js").Box} Box */
+
+const DASHES = [6, 4];
+
+/**
+ * Whether an open group's frame says checkpoint; a run of blocks leaves that to its blocks.
+ *
+ * @param {SceneGroup} group
+ * @returns {boolean}
+ */
+function isDashed(group) {
+  return group.checkpointed && group.repeat === 1;
+}
+
+/**
+ * What lies behind the contents of an open group.
+ *
+ * @param {import("../../../canvas/theme.js").Palette} palette
+ * @param {SceneGroup} group
+ * @returns {string}
+ */
+export function frameFill(palette, group) {
+  if (!group.index) return palette.canvas;
+  if (isDashed(group)) return mix(palette.recompute, palette.canvas, 0.05);
+  return mix(palette.text, palette.canvas, 0.025);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneGroup} group
+ */
+export function paintFrame(pen, box, group) {
+  const { ctx, palette } = pen;
+  const { x, y, width, height } = box;
+  const dashed = isDashed(group);
+  const hue = dashed ? palette.recompute : palette.text;
+  roundRect(ctx, x, y, width, height, 8);
+  ctx.fillStyle = frameFill(palette, group);
+  ctx.fill();
+  ctx.strokeStyle = dashed ? hue : mix(hue, palette.canvas, 0.22);
+  ctx.lineWidth = dashed ? 1.4 : 1;
+  if (dashed) ctx.setLineDash(DASHES);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  paintHeader(pen, box, group);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneGroup} group
+ */
+function paintHeader(pen, box, group) {
+  const { ctx, palette } = pen;
+  if (12 * pen.scale < 4) return;
+  const middle = box.y + HEADER_HEIGHT / 2 + 3;
+  paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
+  const label = { size: 12.5, weight: 600, color: palette.text };
+  write(pen, group.label, box.x + 30, middle, { ...label, room: box.width - 40 });
+  const at = box.x + 30 + widthOf(pen, group.label, 12.5, 600) + 8;
+  const pill =
+    isDashed(group) && group.recomputes
+      ? paintRecomputes(pen, box.x + box.width - 8, middle, group)
+      : 0;
+  write(pen, headerNote(group), at, middle, {
+    size: 11.5,
+    color: palette.text2,
+    room: box.x + box.width - pill - 14 - at,
+  });
+}
+
+/**
+ * The words behind the label of an open group; lines keep clear of just these.
+ *
+ * @param {SceneGroup} group
+ * @returns {string}
+ */
+function headerNote(group) {
+  const words = group.type_name === group.label ? [] : [group.type_name];
+  if (group.repeat > 1) words.push(`×${group.repeat} identical`);
+  else if (group.checkpointed) words.push("checkpoint region");
+  return words.filter(Boolean).join(" · ");
+}
+
+/**
+ * The pill on the right of a checkpointed group; returns its width.
+ *
+ * @param {Pen} pen
+ * @param {number} right
+ * @param {number} middle
+ * @param {SceneGroup} group
+ * @returns {number}
+ */
+function paintRecomputes(pen, right, middle, group) {
+  const words = plural(group.recomputes, "recompute");
+  const width = widthOf(pen, words, 10, 500) + 28;
+  paintPill(pen, right - width, middle, width, pen.palette.recompute);
+  paintGlyph(pen.ctx, "checkpoint", right - width + 12, middle, 12, pen.palette.recompute);
+  write(pen, words, right - width + 21, middle, {
+    size: 10,
+    weight: 500,
+    color: pen.palette.recompute,
+  });
+  return width;
+}
+
+/**
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} middle
+ * @param {number} width
+ * @param {string} hue
+ */
+function paintPill({ ctx, palette }, x, middle, width, hue) {
+  roundRect(ctx, x, middle - 8, width, 16, 8);
+  ctx.fillStyle = palette.surface;
+  ctx.fill();
+  ctx.strokeStyle = hue;
+  ctx.lineWidth = 1;
+  ctx.stroke();
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {SceneGroup} group
+ * @param {import("../../../scene/colors.js").Tint | null} tint
+ */
+export function paintClosed(pen, box, group, tint) {
+  const { ctx, palette } = pen;
+  const stacked = group.repeat > 1;
+  const height = box.height - (stacked ? STACK_HEIGHT : 0);
+  const checkpointed = group.checkpointed;
+  let border = checkpointed ? palette.recompute : palette.line2;
+  if (group.error) border = palette.mutation;
+  ctx.lineWidth = group.error || checkpointed ? 1.4 : 1.1;
+  ctx.fillStyle = checkpointed
+    ? mix(palette.recompute, palette.surface, palette.chipTint / 2)
+    : palette.surface;
+  if (tint) ctx.fillStyle = mix(palette[tint.hue], palette.surface, tint.share * 0.5);
+  for (const behind of stacked ? [2, 1, 0] : [0]) {
+    ctx.strokeStyle = behind ? mix(border, palette.surface, 0.6) : border;
+    if (checkpointed) ctx.setLineDash(DASHES);
+    const inset = 3 * behind;
+    roundRect(ctx, box.x + inset, box.y + inset, box.width - 2 * inset, height, 7);
+    ctx.fill();
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+  if (height * pen.scale >= 8) paintClosedWords(pen, box, height, group);
+  if (group.error) {
+    paintGlyph(ctx, "failed", box.x + box.width - 1, box.y, 16, palette.mutation, palette.surface);
+  }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Box} box
+ * @param {number} height
+ * @param {SceneGroup} group
+ */
+function paintClosedWords(pen, box, height, group) {
+  const { palette } = pen;
+  const middle = box.y + height / 2;
+  const ran = group.state !== "not_run";
+  paintGlyph(pen.ctx, "right", box.x + 14, middle, 14, palette.text2);
+  const color = ran ? palette.text : palette.text2;
+  const count = countWords(group);
+  const right = box.x + box.width - 10;
+  const countWidth = widthOf(pen, count, 10.5);
+  write(pen, count, right, middle, { size: 10.5, color: palette.text2, align: "right" });
+  let at = box.x + 24;
+  const room = right - countWidth - 8;
+  write(pen, group.label, at, middle, { size: 12.5, weight: 600, color, room: room - at });
+  at += widthOf(pen, group.label, 12.5, 600) + 8;
+  if (group.repeat > 1) at = paintRepeat(pen, at, middle, group.repeat, room);
+  if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
+  else if (group.type_name && group.repeat === 1) {
+    write(pen, group.type_name, at, middle, { size: 10.5, color: palette.text3, room: room - at });
+  }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} middle
+ * @param {number} repeat
+ * @param {number} room
+ * @returns {number} where the next thing may stand
+ */
+function paintRepeat(pen, x, middle, repeat, room) {
+  const words = `×${repeat} identical`;
+  const width = widthOf(pen, words, 10, 500) + 14;
+  if (x + width > room) return x;
+  paintPill(pen, x, middle, width, pen.palette.line2);
+  write(pen, words, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
+  return x + width + 5;
+}
+
+/**
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} middle
+ * @param {number} count
+ * @param {number} room
+ */
+function paintCount(pen, x, middle, count, room) {
+  const { palette } = pen;
+  const width = widthOf(pen, String(count), 10, 500) + 24;
+  if (x + width > room) return;
+  paintPill(pen, x, middle, width, palette.recompute);
+  paintGlyph(pen.ctx, "checkpoint", x + 10, middle, 11, palette.recompute);
+  write(pen, String(count), x + 17, middle, { size: 10, weight: 500, color: palette.recompute });
+}
+
+/**
+ * What a closed group says of itself.
+ *
+ * @param {import("../../../types.js").SceneGroup} group
+ * @returns {string}
+ */
+function countWords(group) {
+  return plural(group.node_count, "node");
+}

@@ -1,0 +1,38 @@
+// @ts-check
+/** Forward, backward and recomputation, above lifelines and faintly behind them. */
+
+import { hueOfSpan } from "../../canvas/charts.js";
+import { roundRect, widthOf, write } from "../../canvas/text.js";
+import { mix } from "../../canvas/theme.js";
+
+const PHASES = ["forward", "backward", "optimizer", "recompute"];
+
+/**
+ * @param {import("../../canvas/text.js").Pen} pen
+ * @param {(time: number) => number} x
+ * @param {import("../../types.js").SceneSpan[]} spans
+ * @param {number} head height of the part above the lines
+ * @param {number} bottom of the lines
+ */
+export function paintPhases(pen, x, spans, head, bottom) {
+  const { ctx, palette } = pen;
+  for (const { kind, depth, start_ns, end_ns } of spans) {
+    if (depth || !PHASES.includes(kind)) continue;
+    const left = x(start_ns);
+    const width = Math.max(1.5, x(end_ns) - left);
+    const hue = hueOfSpan(palette, kind);
+    const inner = kind === "recompute";
+    ctx.fillStyle = mix(hue, palette.surface, inner ? 0.35 : 0.2);
+    if (inner) {
+      ctx.fillRect(left, head - 6, width, 3);
+      continue;
+    }
+    roundRect(ctx, left, 3, width, 15, 2);
+    ctx.fill();
+    if (widthOf(pen, kind, 10, 600) + 12 < width) {
+      write(pen, kind, left + 6, 10.5, { size: 10, weight: 600, color: hue });
+    }
+    ctx.fillStyle = `${hue}0d`;
+    ctx.fillRect(left, head, width, bottom - head);
+  }
+}

@@ -1,0 +1,206 @@
+// @ts-check
+/** All saved storages as a table that can be sorted and folded. */
+
+import { button, h } from "../../dom.js";
+import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
+import { icon } from "../../canvas/icons.js";
+import { sameItem } from "../../store.js";
+
+/** @typedef {import("../../types.js").SceneStorage} SceneStorage */
+/** @typedef {{storages: SceneStorage[], nbytes: number}} Row storages that are alike, folded */
+/** @typedef {keyof typeof COLUMNS} Column */
+
+const SHOWN = 200;
+
+const COLUMNS = {
+  tensor: (/** @type {SceneStorage} */ each) => each.name,
+  "saved for": (/** @type {SceneStorage} */ each) => each.slots[0] ?? "",
+  module: (/** @type {SceneStorage} */ each) => each.module,
+  line: (/** @type {SceneStorage} */ each) => formatPlace(each.filename, each.lineno),
+  shape: (/** @type {SceneStorage} */ each) => each.shape,
+  "version, state": (/** @type {SceneStorage} */ each) => stateWords(each),
+  bytes: (/** @type {SceneStorage} */ each) => each.nbytes,
+};
+
+export class SavedTable {
+  /** @param {import("../../store.js").Store} store */
+  constructor(store) {
+    this.store = store;
+    /** @type {Column} */
+    this.column = "bytes";
+    this.descending = true;
+    this.folded = store.scene.storages.length > 12;
+    this.shown = SHOWN;
+    this.element = h("div", { class: "agv-scroll agv-saved-table" });
+    store.subscribe((change) => change === "selected" && this.fill());
+    this.fill();
+  }
+
+  /** @param {boolean} folded */
+  fold(folded) {
+    this.folded = folded;
+    this.fill();
+  }
+
+  fill() {
+    const rows = this.#rows();
+    const most = Math.max(1, ...rows.map((row) => row.nbytes));
+    const head = h("tr", {}, ...Object.keys(COLUMNS).map((name) => this.#head(name)));
+    const body = rows.slice(0, this.shown).map((row) => this.#row(row, most));
+    const rest = rows.length - body.length;
+    const words = `Show ${formatCount(Math.min(rest, SHOWN))} of ${formatCount(rest)} more`;
+    const more = () => {
+      this.shown += SHOWN;
+      this.fill();
+    };
+    this.element.replaceChildren(
+      h(
+        "table",
+        { class: "agv-table agv-table-sorted" },
+        h("thead", {}, head),
+        h("tbody", {}, ...body),
+      ),
+      ...(rest > 0 ? [button(words, "agv-link agv-more", more, words)] : []),
+    );
+  }
+
+  /** @returns {Row[]} */
+  #rows() {
+    /** @type {Map<string | number, Row>} */
+    const rows = new Map();
+    for (const storage of this.store.scene.storages) {
+      const key = this.folded ? likenessOf(storage) : storage.index;
+      const row = rows.get(key) ?? { storages: [], nbytes: 0 };
+      rows.set(key, row);
+      row.storages.push(storage);
+      row.nbytes += storage.nbytes;
+    }
+    const valueOf = (/** @type {Row} */ row) =>
+      this.column === "bytes" ? row.nbytes : COLUMNS[this.column](row.storages[0]);
+    const sign = this.descending ? -1 : 1;
+    return [...rows.values()].sort((a, b) => sign * compare(valueOf(a), valueOf(b)));
+  }
+
+  /**
+   * @param {string} name
+   * @returns {HTMLElement}
+   */
+  #head(name) {
+    const column = /** @type {Column} */ (name);
+    const active = column === this.column;
+    const sort = () => {
+      this.descending = active ? !this.descending : column === "bytes";
+      this.column = column;
+      this.fill();
+    };
+    const order = this.descending ? "descending" : "ascending";
+    const turned = active && !this.descending ? "agv-turned" : "";
+    return h(
+      "th",
+      {
+        class: column === "bytes" ? "agv-right" : "",
+        attrs: { "aria-sort": active ? order : "none" },
+      },
+      button(
+        `Sort by ${name}`,
+        "agv-sort",
+        sort,
+        name,
+        ...(active ? [icon("sorted", turned)] : []),
+      ),
+    );
+  }
+
+  /**
+   * @param {Row} row
+   * @param {number} most
+   * @returns {HTMLElement}
+   */
+  #row({ storages, nbytes }, most) {
+    const first = storages[0];
+    const item = /** @type {const} */ ({ kind: "storage", index: first.index });
+    const on = storages.some(({ index }) => sameItem(this.store.selected, { ...item, index }));
+    const bar = h("span", { class: "agv-table-bar" });
+    bar.style.width = `${Math.max(1, (nbytes / most) * 46)}px`;
+    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
+    return h(
+      "tr",
+      {
+        class: `agv-${first.state} ${on ? "agv-on" : ""}`,
+        onclick: () => this.store.select(item),
+      },
+      h(
+        "td",
+        { class: "agv-clip agv-name-cell" },
+        button(
+          `Select ${first.name}`,
+          "agv-strong",
+          () => this.store.select(item),
+          first.name + times,
+        ),
+      ),
+      h("td", { class: "agv-clip", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
+      h("td", { class: "agv-clip agv-muted", text: modulesOf(storages) }),
+      h("td", { class: "agv-mono", text: formatPlace(first.filename, first.lineno) }),
+      h("td", { class: "agv-mono", text: first.shape, title: first.dtype }),
+      h("td", {}, ...stateCell(first)),
+      h("td", { class: "agv-right" }, formatBytes(nbytes), bar),
+    );
+  }
+}
+
+/**
+ * @param {SceneStorage} storage
+ * @returns {(Node | string)[]}
+ */
+function stateCell(storage) {
+  const { version, seen_version: seen } = storage;
+  const saved = version === null ? "" : `v${version}`;
+  const words = seen === null ? saved : `${saved} → v${seen}`;
+  const state = { held: "held", released: "released", broken: "failed" }[storage.state];
+  return [h("span", { class: "agv-version", text: words }), ` ${state}`];
+}
+
+/**
+ * @param {SceneStorage} storage
+ * @returns {string}
+ */
+function stateWords(storage) {
+  return `${storage.state} ${storage.version ?? ""}`;
+}
+
+/**
+ * What storages share that are the same tensor of identical blocks.
+ *
+ * @param {SceneStorage} storage
+ * @returns {string}
+ */
+function likenessOf(storage) {
+  const module = storage.module.replace(/\d+/g, "#");
+  const { name, slots, shape, state, filename, lineno } = storage;
+  return [name.replace(/\d+/g, "#"), slots[0], shape, state, filename, lineno, module].join("|");
+}
+
+/**
+ * @param {SceneStorage[]} storages
+ * @returns {string} "h.0–10.attn"
+ */
+function modulesOf(storages) {
+  const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
+  const [first, last] = [modules[0], modules[modules.length - 1]];
+  if (first === last) return first;
+  const [a, b] = [first.split("."), last.split(".")];
+  const apart = a.filter((part, at) => part !== b[at]);
+  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
+  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
+}
+
+/**
+ * @param {string | number} a
+ * @param {string | number} b
+ * @returns {number}
+ */
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
+}

@@ -1,0 +1,265 @@
+// @ts-check
+/** Saved memory over time, stacked by what keeps it. */
+
+import { blockOf, paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
+import { h } from "../../dom.js";
+import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { write } from "../../canvas/text.js";
+import { mix } from "../../canvas/theme.js";
+
+/** @typedef {import("../../types.js").SceneStorage} SceneStorage */
+/** @typedef {"module" | "kind" | "line"} Grouping */
+/** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
+
+const LEFT = 58;
+const RIGHT = 96;
+const TOP = 12;
+const AXIS = 22;
+const MOST = 9;
+
+/** @type {Record<Grouping, (storage: SceneStorage) => string>} */
+const GROUPINGS = {
+  module: (storage) => blockOf(storage.module) || "no module",
+  kind: (storage) => (storage.slots[0] ?? "").split(".")[0] || "other",
+  line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
+};
+
+export class Stacked {
+  /**
+   * @param {import("../../store.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    /** @type {Grouping} */
+    this.grouping = "module";
+    this.times = timesOf(store);
+    this.layers = layersOf(store, this.times, this.grouping);
+    this.canvas = h("canvas", { attrs: { role: "img" } });
+    this.element = h("div", { class: "agv-chart" }, this.canvas);
+    this.canvas.addEventListener("click", (event) => this.#choose(event.offsetX, event.offsetY));
+    this.resizer = new ResizeObserver(() => this.draw());
+    this.resizer.observe(this.element);
+    store.subscribe((change) => {
+      if (change === "time" || change === "selected" || change === "view") this.draw();
+    });
+  }
+
+  destroy() {
+    this.resizer.disconnect();
+  }
+
+  /** @param {Grouping} grouping */
+  group(grouping) {
+    this.grouping = grouping;
+    this.layers = layersOf(this.store, this.times, grouping);
+    this.draw();
+  }
+
+  /** @returns {string | null} the layer of what is selected */
+  #chosen() {
+    const { selected, scene } = this.store;
+    if (selected?.kind === "storage")
+      return GROUPINGS[this.grouping](scene.storages[selected.index]);
+    if (selected?.kind === "node" && this.grouping === "module") {
+      return blockOf(scene.nodes[selected.index].module);
+    }
+    return null;
+  }
+
+  draw() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing) return;
+    const { pen, width, height } = drawing;
+    const { ctx, palette } = pen;
+    const { end } = this.store.atlas;
+    const bottom = height - AXIS;
+    const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
+    const top = Math.max(1, ...sums);
+    const x = (/** @type {number} */ time) => LEFT + (time / end) * (width - LEFT - RIGHT);
+    const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
+    this.canvas.setAttribute("aria-label", this.#words());
+    for (const nbytes of ticks(0, top, 4)) {
+      ctx.fillStyle = palette.line;
+      ctx.fillRect(LEFT, Math.round(y(nbytes)), width - LEFT - RIGHT, 1);
+      const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
+      write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
+    }
+    paintTimes(pen, x, [0, end], bottom + AXIS / 2, null);
+    this.#paintLayers(pen, x, y);
+    if (this.store.time !== null) {
+      ctx.fillStyle = palette.text;
+      ctx.fillRect(Math.round(x(this.store.time)), TOP - 8, 1.4, bottom - TOP + 8);
+    }
+  }
+
+  /**
+   * One hue, alternating tints; the chosen layer is darker, each is named at its own end.
+   *
+   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {(time: number) => number} x
+   * @param {(nbytes: number) => number} y
+   */
+  #paintLayers(pen, x, y) {
+    const { ctx, palette } = pen;
+    const below = this.times.map(() => 0);
+    const chosen = this.#chosen();
+    /** @type {{label: string, at: number, value: number, on: boolean}[]} */
+    const labels = [];
+    this.layers.forEach((layer, index) => {
+      const on = layer.label === chosen;
+      ctx.beginPath();
+      this.times.forEach((time, at) => {
+        if (at) ctx.lineTo(x(time), y(below[at - 1] + layer.values[at - 1]));
+        ctx.lineTo(x(time), y(below[at] + layer.values[at]));
+      });
+      for (let at = this.times.length - 1; at >= 0; at--) {
+        ctx.lineTo(x(this.times[at]), y(below[at]));
+        if (at) ctx.lineTo(x(this.times[at]), y(below[at - 1]));
+      }
+      ctx.closePath();
+      const share = on ? 0.85 : index % 2 ? 0.28 : 0.45;
+      ctx.fillStyle = mix(palette.saved, palette.surface, share);
+      ctx.fill();
+      const widest = layer.values.indexOf(layer.peak);
+      labels.push({
+        label: layer.label,
+        at: y(below[widest] + layer.peak / 2),
+        value: layer.peak,
+        on,
+      });
+      layer.values.forEach((value, at) => (below[at] += value));
+    });
+    this.#paintLabels(pen, labels);
+  }
+
+  /**
+   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {{label: string, at: number, value: number, on: boolean}[]} labels
+   */
+  #paintLabels(pen, labels) {
+    const { palette } = pen;
+    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    const bottom = holder.clientHeight - AXIS;
+    const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
+    const x = holder.clientWidth - RIGHT + 8;
+    labels.forEach(({ label, on }, at) => {
+      if (step < 11 && at % 2 && !on) return; // no room for each
+      const y = bottom - step / 2 - at * step;
+      pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);
+      pen.ctx.fillRect(x, y - 4, 6, 8);
+      const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
+      write(pen, label, x + 10, y, { ...style, room: RIGHT - 20 });
+    });
+  }
+
+  /** @returns {string} */
+  #words() {
+    const largest = [...this.layers].sort((a, b) => b.peak - a.peak)[0];
+    return largest
+      ? `Saved memory by ${this.grouping}; most by ${largest.label}, ${formatBytes(largest.peak)}`
+      : "No tensor was saved";
+  }
+
+  /**
+   * Select the largest storage of the layer under a point.
+   *
+   * @param {number} offsetX
+   * @param {number} offsetY
+   */
+  #choose(offsetX, offsetY) {
+    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    const step = Math.min(14, (holder.clientHeight - AXIS - TOP) / Math.max(1, this.layers.length));
+    const onLabel = offsetX > holder.clientWidth - RIGHT;
+    const at = Math.floor((holder.clientHeight - AXIS - offsetY) / step);
+    const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - RIGHT);
+    if (!onLabel) {
+      if (share >= 0 && share <= 1) this.store.setTime(share * this.store.atlas.end);
+      return;
+    }
+    const layer = this.layers[at];
+    const inside = this.store.scene.storages
+      .filter((storage) => layer && GROUPINGS[this.grouping](storage) === layer.label)
+      .sort((a, b) => b.nbytes - a.nbytes);
+    if (inside.length) this.store.select({ kind: "storage", index: inside[0].index });
+  }
+
+  /**
+   * What is kept at a time, in words.
+   *
+   * @param {number} time
+   * @returns {string}
+   */
+  at(time) {
+    const point = this.store.scene.memory.findLast((each) => each.time_ns <= time);
+    return `${formatBytes(point?.nbytes ?? 0)} at ${formatDuration(time)}`;
+  }
+}
+
+/**
+ * The times at which the sum changes, thinned where there are more than can be seen.
+ *
+ * @param {import("../../store.js").Store} store
+ * @returns {number[]}
+ */
+function timesOf({ scene, atlas }) {
+  const times = new Set([0, atlas.end]);
+  for (const { holds } of scene.storages) for (const time of holds) if (time >= 0) times.add(time);
+  const sorted = [...times].sort((a, b) => a - b);
+  const step = Math.ceil(sorted.length / 600);
+  return sorted.filter((_, at) => at % step === 0 || at === sorted.length - 1);
+}
+
+/**
+ * @param {import("../../store.js").Store} store
+ * @param {number[]} times
+ * @param {Grouping} grouping
+ * @returns {Layer[]} the earliest lowest; small ones together
+ */
+export function layersOf({ scene }, times, grouping) {
+  /** @type {Map<string, Layer>} */
+  const layers = new Map();
+  for (const storage of scene.storages) {
+    const label = GROUPINGS[grouping](storage);
+    let layer = layers.get(label);
+    if (!layer) {
+      layer = { label, values: times.map(() => 0), peak: 0, first: storage.holds[0] ?? Infinity };
+      layers.set(label, layer);
+    }
+    for (let at = 0; at < storage.holds.length; at += 2) {
+      const [start, end] = [storage.holds[at], storage.holds[at + 1]];
+      for (let i = atOrAfter(times, start); i < times.length; i++) {
+        if (end >= 0 && times[i] >= end) break;
+        layer.values[i] += storage.nbytes;
+      }
+    }
+  }
+  for (const layer of layers.values()) layer.peak = Math.max(...layer.values);
+  const sorted = [...layers.values()].filter((l) => l.peak).sort((a, b) => b.peak - a.peak);
+  const kept = sorted.slice(0, sorted.length > MOST ? MOST - 1 : MOST);
+  const rest = sorted.slice(kept.length);
+  kept.sort((a, b) => a.first - b.first);
+  if (rest.length) {
+    const values = times.map((_, at) => rest.reduce((sum, l) => sum + l.values[at], 0));
+    const label = `${rest.length} others`;
+    kept.push({ label, values, peak: Math.max(...values), first: Infinity });
+  }
+  return kept;
+}
+
+/**
+ * @param {number[]} sorted
+ * @param {number} value
+ * @returns {number}
+ */
+function atOrAfter(sorted, value) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,51 @@
+"""The pages name tests and files that exist, and the README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "assets").glob("*.md")),
+]
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]*))?\)")
+TEST = re.compile(r"`(?:(test_\w+\.py)::)?(test_\w+)`")
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_that_exist(page):
+    targets = [target for target, _ in LINK.findall(page.read_text(encoding="utf-8"))]
+    local = [target for target in targets if not re.match(r"[a-z]+:", target)]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_mechanisms_name_tests_that_exist():
+    text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    file, missing = "", []
+    for named, test in TEST.findall(text):
+        file = named or file  # a name without a file belongs to the file before it
+        source = ROOT / "tests" / "integration" / file
+        if f"def {test}(" not in source.read_text(encoding="utf-8"):
+            missing.append(f"{file}::{test}")
+    assert missing == []
+    assert len(TEST.findall(text)) > 50
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    listed = {target for target, _ in LINK.findall(index)}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages - listed == set()
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
