@@ -156,9 +156,9 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
                 host.resume(None, None)
             raise
         if on_step is not None:
-            recorder.steps.listeners.append(on_step)
+            recorder.add_step_listener(on_step)
         self._process = os.getpid()
-        self._trace.follow(recorder.held)
+        self._trace.follow(recorder.snapshot_log)
         self._model = None
         return self._trace
 
@@ -170,9 +170,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
     @property
     def is_innermost(self) -> bool:
         """Whether it can be closed here: no other dispatch mode was entered inside it."""
-        from autogradviz.recorder.install import is_innermost
-
-        return self._recorder is not None and is_innermost(self._recorder)
+        return self._recorder is not None and self._recorder.can_stop()
 
     def __exit__(
         self,
@@ -199,12 +197,12 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
             return None
         with uninterrupted():
             self._trace.fill(recorder.stop(error))
-        keeper = recorder.keeper
+        retention = recorder.retention
         if error is not None:
             self._trace.annotate(error)
         self._write_last_steps(recorder, error)
-        if keeper is not None and keeper.stream is not None and keeper.dropped:
-            self._trace.fill_from(keeper.stream.path)
+        if retention is not None and retention.stream is not None and retention.dropped:
+            self._trace.fill_from(retention.stream.path)
         if self._host is not None:
             self._host.resume(self._trace, error)
         return recorder.failures
@@ -216,7 +214,7 @@ class record:  # noqa: N801 - reads as the verb that it is, like torch.no_grad
         """
         from autogradviz.recorder.retention.loss_watch import has_bad_loss, warn_of_loss
 
-        watch = None if recorder.keeper is None else recorder.keeper.watch
+        watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
         self.written = watch.written

@@ -179,9 +179,9 @@ class _Session:
         if self._options.steps is None:
             self._open()
             return
-        from autogradviz.recorder.retention.steps import hear_optimizers
+        from autogradviz.recorder.engine.steps import optimizer_step_listener
 
-        self._pacing.enter_context(hear_optimizers(self._count))
+        self._pacing.enter_context(optimizer_step_listener(self._count))
         if self._options.steps.start == 0:
             self._open()
 

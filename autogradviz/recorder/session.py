@@ -1,7 +1,7 @@
 """The state and services that all hook points of one recording share.
 
-A session knows the log, the event numbers, the threads and the stacks, the options, and what failed.
-It knows no table: those are built on top of it, each with the tables that it uses.
+A session knows the log, the event numbers, the threads and the stacks, the options, and what
+failed. It knows no table: those are built on top of it, each with the tables that it uses.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class SessionRef(Generic[T]):
     """A reference held by objects that may outlive the recording: hooks, and tags on nodes.
 
-    ``target`` is None once the recording has ended, so that such an object neither records nor keeps
-    the recording in memory.
+    ``target`` is None once the recording has ended, so that such an object neither records nor
+    keeps the recording in memory.
     """
 
     __slots__ = ("target",)
@@ -84,6 +84,12 @@ class Session:
         return ref
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The options that are on: "ops", "stacks", "fingerprints"."""
+        names = ("ops", "stacks", "fingerprints")
+        return tuple(name for name in names if getattr(self, f"with_{name}"))
+
+    @property
     def event_count(self) -> int:
         """The number of events so far, which is the number of the next one."""
         return self.sequence.newest + 1
@@ -126,7 +132,7 @@ class Session:
             return None
 
     def fail(self, hook_point: str, error: Exception) -> None:
-        """Record that a hook point failed; raise the exception again if a signal handler raised it."""
+        """Record that a hook point failed; re-raise what a signal handler raised."""
         if signal_behind(error) is not None:
             raise error
         message = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -118,8 +118,8 @@ class NodeTable:
         """Read every node that gradients of ``roots`` reach, once; return them with their tags.
 
         Nodes come in descending order of creation, which is a topological order, and leaves come
-        last, so the depth of a node is known when its turn comes. Its height above the touched nodes
-        below it matters only if many were touched.
+        last, so the depth of a node is known when its turn comes. Its height above the touched
+        nodes below it matters only if many were touched.
         """
         self._walk += 1
         deepest = 0 if self._too_deep else SAFE_DEPTH

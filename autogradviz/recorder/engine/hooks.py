@@ -2,9 +2,9 @@
 
 NOTE [ How hooks are traced ]
 PyTorch keeps hooks in dicts: a tensor's, a leaf's, a node's. Before and after every backward these
-dicts hold the user's own functions; while the engine runs, each hook in a known dict is replaced by a
-``TracingHook`` under the same key, so that order, handles and removal stay the user's. The hooks of
-modules are copied to lists when the module is called, and are wrapped there.
+dicts hold the user's own functions; while the engine runs, each hook in a known dict is replaced by
+a ``TracingHook`` under the same key, so that order, handles and removal stay the user's. The hooks
+of modules are copied to lists when the module is called, and are wrapped there.
 
 Dicts are known from the registration of a hook, and those of leaves also from the leaf. Hooks that
 were registered on other tensors or on nodes before the recording are not seen. ``retain_grad`` is a
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session, SessionRef
 
 _OF_TORCH: Final = frozenset({torch.autograd.graph.__file__, torch.utils.hooks.__file__})
-"""Hooks from these files call the user's: multi-grad hooks and those of modules are traced alone."""
+"""Hooks from these files call the user's hooks, which are traced by themselves."""
 
 _COMPILERS: Final = str(Path(torch.__file__).parent / "_functorch") + os.sep
 """Hooks from here only keep stack traces for ``torch.compile``."""
@@ -55,7 +55,7 @@ _RESULT_IGNORED: Final = frozenset({"post_accumulate_grad", "multi_grad"})
 
 
 class NodeHooks(dict[Any, Any]):
-    """The hooks of a node: an ``OrderedDict`` as far as PyTorch's handles need it, at half the cost."""
+    """The hooks of a node: like an ``OrderedDict`` to PyTorch's handles, at half the cost."""
 
     __slots__ = ("__weakref__",)
 
@@ -65,7 +65,9 @@ class TracingHook:
 
     __slots__ = ("_hook_id", "_kind", "_table", "hook")
 
-    def __init__(self, table: SessionRef[HookTable], hook: Any, hook_id: int, kind: HookKind) -> None:
+    def __init__(
+        self, table: SessionRef[HookTable], hook: Any, hook_id: int, kind: HookKind
+    ) -> None:
         self._table = table
         self.hook = hook
         self._hook_id = hook_id
@@ -101,9 +103,7 @@ class TracingHook:
         if kind == "node":
             kind = "node_pre" if len(args) == 1 else "node_post"
         given = args[_GRADIENTS.get(kind, 0)] if args else None
-        changed = (
-            result is not None and kind not in _RESULT_IGNORED and not _is_same(result, given)
-        )
+        changed = result is not None and kind not in _RESULT_IGNORED and not _is_same(result, given)
         state = table.session.threads.local.state
         backward_id, node_id = table.runs.current(state)
         table.session.emit(

@@ -8,9 +8,9 @@ backward is a step; its end is recorded when the next one begins.
 NOTE [ Gradients that wait for an optimizer ]
 A program that accumulates gradients runs several backwards before the first optimizer steps, and
 they are one step. It differs from a program without an optimizer in this: the gradients of the last
-backward are still as it left them, neither cleared nor zeroed, and some optimizer holds their leaf. An
-optimizer may be older than the recording, so the garbage collector's objects are searched for it, once
-a recording.
+backward are still as it left them, neither cleared nor zeroed, and some optimizer holds their leaf.
+An optimizer may be older than the recording, so the garbage collector's objects are searched for
+it, once a recording.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leaf tensors, and changes of their ``requires_grad``.
 
-A call of ``requires_grad_`` is recorded where it happens. An assignment to ``requires_grad`` is C++;
-it is noticed when the next backward starts.
+A call of ``requires_grad_`` is recorded where it happens. An assignment to ``requires_grad`` is
+C++; it is noticed when the next backward starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Version counters of storages, and the events for changes that no operator made.
 
-Operators emit the writes that they make. Here are the others: ``increment_version``, a counter found
-higher than any recorded write left it, and a counter that is restored.
+Operators emit the writes that they make. Here are the others: ``increment_version``, a counter
+found higher than any recorded write left it, and a counter that is restored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VersionTable:
         """By storage whose counter has changed: [(event, version)]."""
 
     def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
-        """Emit ``VersionBumped`` without an op if the counter is higher than the last known value."""
+        """Emit ``VersionBumped`` without an op if the counter exceeds the last known value."""
         if storage_id == NO_ID:
             return
         try:

@@ -3,10 +3,10 @@
 NOTE [ Versions under a dispatch mode ]
 The mode stands below the kernel that bumps version counters (``ADInplaceOrView``), so a counter
 changes only after the mode has returned: the version after such a write is the one before it plus
-one. Operators without that kernel bump the counter themselves, or not at all (fused optimizers), and
-the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU runs
-one in-place op for each tensor, and those are not dispatched through the bumping kernel when a mode
-called them. Without a mode they bump once, so the mode does it for them.
+one. Operators without that kernel bump the counter themselves, or not at all (fused optimizers),
+and the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
+runs one in-place op for each tensor, and those are not dispatched through the bumping kernel when a
+mode called them. Without a mode they bump once, so the mode does it for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
-from autogradviz.recorder.ids.versions import Written
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.random_ops import emit_draw
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.ids.tensors import TensorTable
-    from autogradviz.recorder.ids.versions import VersionTable
+    from autogradviz.recorder.ids.versions import VersionTable, Written
     from autogradviz.recorder.ops.creators import CreatorTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
@@ -78,8 +77,8 @@ Call: TypeAlias = tuple[
 """One call of an operator, before it runs.
 
 Its signature and thread; whether nothing overrides functions and no contents are read; the sequence
-numbers of the node that it creates and of the custom Function whose first op it is; ids and versions
-of its inputs; the inputs that it writes; fingerprints.
+numbers of the node that it creates and of the custom Function whose first op it is; ids and
+versions of its inputs; the inputs that it writes; fingerprints.
 """
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from autogradviz.events import HooksEntered, HooksLeft, PackedBy
-from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
 from autogradviz.recorder.callables import function_name
+from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
 from autogradviz.recorder.torch_internals.dynamo import skip_frame
 from autogradviz.recorder.torch_internals.patch import patched
 from autogradviz.recorder.torch_internals.private_api import SwapWithCloned

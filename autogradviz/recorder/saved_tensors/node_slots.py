@@ -148,9 +148,7 @@ class SlotTable:
         )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
 
-    def _read_hooked(
-        self, content: Any, node_id: int, sequence_nr: int | None, label: str
-    ) -> Slot:
+    def _read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, label: str) -> Slot:
         saves = self._saves
         save = saves.slot_found(content, node_id, label, sequence_nr)
         if save is not None:

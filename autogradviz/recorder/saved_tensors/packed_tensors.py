@@ -86,9 +86,7 @@ class HookedSave:
 class PackedTensors:
     """Reads the tensors in what pack hooks returned."""
 
-    def __init__(
-        self, session: Session, tensors: TensorTable, fingerprints: Fingerprints
-    ) -> None:
+    def __init__(self, session: Session, tensors: TensorTable, fingerprints: Fingerprints) -> None:
         self._session = session
         self._intern = tensors.intern
         self._hash_of = fingerprints.hash_of

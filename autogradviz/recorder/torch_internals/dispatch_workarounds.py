@@ -3,13 +3,13 @@
 In inference mode a composite operator reaches the mode undecomposed, and its parts then run below
 autograd: a view of a normal tensor would not know its base, and writing to it would not raise. It
 is decomposed above autograd, as without a mode. An operator that was registered without a gradient
-of its own runs with autograd on, so that the ops of its kernel are part of the graph; a mode runs it
-below autograd, and its gradient would be lost. A number that C++ had wrapped as a tensor arrives as a
-plain number, which few operators accept: it is wrapped again if the operator refuses it.
+of its own runs with autograd on, so that the ops of its kernel are part of the graph; a mode runs
+it below autograd, and its gradient would be lost. A number that C++ had wrapped as a tensor arrives
+as a plain number, which few operators accept: it is wrapped again if the operator refuses it.
 
 Below a mode PyTorch also does less for the operators that a kernel calls itself, such as those of
-``linalg.pinv`` or of a custom operator: autocast is off, and the conjugate bit of complex tensors is
-not resolved, so that the kernel computes with wrong numbers. Both are switched on again.
+``linalg.pinv`` or of a custom operator: autocast is off, and the conjugate bit of complex tensors
+is not resolved, so that the kernel computes with wrong numbers. Both are switched on again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def call_with_tls_keys(casts: DispatchKeySet, run: Any, args: Any, kwargs: Any) 
     """Run an operator with the thread-local dispatch keys that its kernel has without a mode.
 
     Args:
-        casts: the kinds of autocast that a rule for the operator itself has applied and switched off.
+        casts: the kinds of autocast that a rule for the operator itself has applied already.
         run: the operator.
         args: its positional arguments.
         kwargs: its keyword arguments.

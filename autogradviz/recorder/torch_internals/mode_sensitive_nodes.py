@@ -8,7 +8,8 @@ while those nodes run, and while a sparse gradient reaches a leaf; the operators
 recorded. The formulas of the binary cross entropies write in place without a mode, which rounds to
 the dtype of the tensor written: that shows only if a node saved tensors of different dtypes. The
 check in the formula of ``eigh`` is there for complex matrices, whose eigenvalues are real. A write
-to a view leaves a ``CopySlices`` node, which hides its formula: the operator that wrote identifies it.
+to a view leaves a ``CopySlices`` node, which hides its formula: the operator that wrote identifies
+it.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ MODE_SENSITIVE: Final[dict[str, Condition]] = {
 def is_sparse(gradients: Sequence[Any]) -> bool:
     """Return whether a leaf is about to receive a sparse gradient.
 
-    The indices and values that a mode has seen have Python objects; PyTorch would then give the leaf
-    a copy of the gradient and not the gradient itself.
+    The indices and values that a mode has seen have Python objects; PyTorch would then give the
+    leaf a copy of the gradient and not the gradient itself.
     """
     first = gradients[0] if len(gradients) == 1 else None
     return isinstance(first, torch.Tensor) and first.layout is not torch.strided

@@ -195,6 +195,8 @@ pop_mode: Final = torch.utils._python_dispatch._pop_mode
 push_mode: Final = torch.utils._python_dispatch._push_mode
 get_current_function_mode_stack: Final = torch.overrides._get_current_function_mode_stack
 has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
+get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled
+get_cudnn_enabled: Final = torch._C._get_cudnn_enabled
 len_torch_function_stack: Final = torch._C._len_torch_function_stack
 get_tracing_state: Final = torch._C._get_tracing_state
 
@@ -239,8 +241,19 @@ def allows_mutation_on_saved_tensors() -> bool:
 
 
 def current(path: str) -> Any:
-    """Return a function by its path from ``torch`` on, as it is now: other packages patch it too."""
+    """Return a function by its path from ``torch`` on; other packages may have patched it."""
     return attrgetter(path)(torch)
+
+
+def caches_parametrizations() -> bool:
+    """Return whether ``torch.nn.utils.parametrize.cached`` is active."""
+    return bool(torch.nn.utils.parametrize._cache_enabled)
+
+
+def global_forward_hook_count() -> int:
+    """Return the number of forward hooks and pre-hooks that are registered for all modules."""
+    module = torch.nn.modules.module
+    return len(module._global_forward_hooks) + len(module._global_forward_pre_hooks)
 
 
 def global_backward_hooks() -> tuple[dict[int, Any], dict[int, Any]]:
