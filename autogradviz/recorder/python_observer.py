@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ErrorRaised
-from autogradviz.recorder.checkpoint.reentrant import observe_reentrant
+from autogradviz.recorder.checkpoint.reentrant import ReentrantRegions, observe_reentrant
 from autogradviz.recorder.checkpoint.regions import (
     CheckpointPairs,
     RegionTable,
@@ -107,6 +107,8 @@ class PythonObserver:
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)
+        self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
+        self.reentrant = ReentrantRegions(session, self.regions, self.state)
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
@@ -117,12 +119,14 @@ class PythonObserver:
 
     def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
         session, tensors, state = self._session, self.tensors, self.state
-        regions = CheckpointPairs(session, self.regions, state, self.arguments)
-        handlers: dict[type, PairHandler] = {CheckpointHook: regions, RecomputationHook: regions}
+        handlers: dict[type, PairHandler] = {
+            CheckpointHook: self.checkpoint_pairs,
+            RecomputationHook: self.checkpoint_pairs,
+        }
         yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
         yield observe_checkpoint_frames()
         yield observe_custom_functions(session, self.functions)
-        yield observe_reentrant(session, self.regions, state)
+        yield observe_reentrant(session, self.reentrant)
         yield observe_hooks(session, tensors, self.modules, self.hooks)
         yield observe_policies(session)
         yield observe_disabled_hooks(session)

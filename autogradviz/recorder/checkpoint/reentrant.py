@@ -151,13 +151,10 @@ def _without_tensors(arguments: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def observe_reentrant(
-    session: Session, regions: RegionTable, state_table: StateTable
-) -> Iterator[None]:
+def observe_reentrant(session: Session, table: ReentrantRegions) -> Iterator[None]:
     """Record reentrant regions while the context is open."""
     forward, backward = CheckpointFunction.forward, CheckpointFunction.backward
     apply = CheckpointFunction.apply  # inherited
-    table = ReentrantRegions(session, regions, state_table)
 
     @skip_frame
     def wrapped_forward(ctx: Any, run_function: Any, preserve: Any, *args: Any) -> Any:
