@@ -47,7 +47,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
         if not made:
             continue
         found = next((tainted[s] for s in sorted(taken) if s in tainted), None)
-        if found is None and flow.switched_off(op) is None:
+        if found is None and flow.disabling_mode(op) is None:
             on_the_side = read_without_node(flow, op, made, following)
             if on_the_side is not None and made[on_the_side].seq in with_node:
                 found = made[on_the_side], op
