@@ -14,6 +14,7 @@ from autogradviz.events import (
     FrameSeen,
     NodeFinished,
     ParameterSeen,
+    RandomDrawn,
     RecordingStarted,
     VersionRestored,
 )
@@ -111,6 +112,12 @@ class Evidence:
         )
 
     @cached_property
+    def drawing_ops(self) -> frozenset[int]:
+        """Event numbers of the ops that drew from a random generator of PyTorch."""
+        drawn = self.analysis.log.of(RandomDrawn)
+        return frozenset(event.op_seq for event in drawn if event.op_seq is not None)
+
+    @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
         """The first unpack that raised, the innermost of a nest."""
         failed = [
@@ -123,18 +130,8 @@ class Evidence:
 
     @cached_property
     def made_in(self) -> dict[int, int]:
-        """The event number of the first op that returned a storage without being given it."""
-        first: dict[int, int] = {}
-        met: set[int] = set()
-        for op in self.analysis.ops:
-            for tensor in op.inputs:
-                if tensor.storage_id is not None:
-                    met.add(tensor.storage_id)
-            for tensor in op.outputs:
-                if tensor.storage_id is not None and tensor.storage_id not in met:
-                    met.add(tensor.storage_id)
-                    first[tensor.storage_id] = op.seq
-        return first
+        """The event number of the op that created each storage."""
+        return {storage_id: op.seq for storage_id, op in self.analysis.creators.items()}
 
     @cached_property
     def numbered(self) -> dict[int, list[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.events import NO_ID, BackwardStarted, NodeSeen
+from autogradviz.events import NO_ID, NodeSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,14 +52,6 @@ def find_captured_graph(evidence: Evidence) -> CapturedGraph | None:
                 if makers[storage_id].node_id not in arguments:
                     return CapturedGraph(region, makers[storage_id], op)
     return None
-
-
-def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
-    """Return the outermost backward that each backward is nested in, itself if it is not nested."""
-    found: dict[int | None, int] = {}
-    for event in evidence.analysis.log.of(BackwardStarted):  # parents come before their children
-        found[event.backward_id] = found.get(event.parent_backward_id, event.backward_id)
-    return found
 
 
 def next_nodes(evidence: Evidence) -> dict[int, tuple[int, ...]]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, outermost_backwards
+from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
 from autogradviz.diagnose.formatting import short, where
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
@@ -99,7 +99,7 @@ def repeated_hook(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for each leaf hook that ran once per region instead of once per backward."""
     log = evidence.analysis.log
     parents = {e.backward_id: e.parent_backward_id for e in log.of(BackwardStarted)}
-    outermost = outermost_backwards(evidence)
+    outermost = evidence.analysis.outermost_backwards
     regions = [region for region in evidence.analysis.regions if region.reentrant]
     runs: dict[tuple[int, int], list[HookRan]] = defaultdict(list)
     for event in log.of(HookRan) if regions else ():
@@ -129,12 +129,13 @@ def _leaf_of_repeated_hook(evidence: Evidence) -> int | None:
     failed = next((run for run in runs if run.failed), None)
     if failed is None or failed.backward_id is None or failed.hook_kind != "post_accumulate_grad":
         return None
-    outermost = outermost_backwards(evidence)
+    outermost = evidence.analysis.outermost_backwards
     before = [
         run
         for run in runs
         if run.hook_id == failed.hook_id
         and run is not failed
+        and run.backward_id is not None
         and outermost.get(run.backward_id) == outermost[failed.backward_id]
     ]
     hooks = {hook.hook_id: hook.tensor_id for hook in evidence.analysis.hooks}

@@ -105,7 +105,7 @@ def _draft(evidence: Evidence, region: Region, reader: Op, event: RegionCutOff) 
     names = (evidence.name_of(t.storage_id) for t in reader.inputs if t.storage_id is not None)
     name = next((name for name in names if name), "a parameter")
     return Draft(
-        slug=_SLUGS[event.message],
+        slug=_SLUGS[event.cut_off],
         title=f"No parameter inside {region.module or region.function} gets a gradient",
         culprit=region,
         victim=reader,
@@ -113,7 +113,7 @@ def _draft(evidence: Evidence, region: Region, reader: Op, event: RegionCutOff) 
             f"The region {region.function}{where(region.module)} is checkpointed with "
             "use_reentrant=True:",
             region,
-            _REASONS[event.message],
+            _REASONS[event.cut_off],
             f"So autograd made no node for it. Inside, {reader.name} at {short(reader.location)} "
             f"uses {name}, which requires grad, but gets no gradient through this region; nor do "
             "earlier operators:",
