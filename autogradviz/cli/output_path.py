@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import check_not_exists, save_new
-from autogradviz.render.text import megabytes
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +32,7 @@ def choose_output(options: argparse.Namespace, suffix: str) -> Path:
 
 def print_written(path: Path) -> None:
     """Print the name and size of a file."""
-    sys.stdout.write(f"{path} ({megabytes(path.stat().st_size)})\n")
+    sys.stdout.write(f"{path} ({format_bytes(path.stat().st_size)})\n")
 
 
 class TraceFile:

@@ -7,13 +7,14 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress, write_stderr
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.recording import Recording, set_outer_recording
-from autogradviz.render.text import as_text, findings, megabytes
+from autogradviz.render.text import as_text, findings
 
 if TYPE_CHECKING:
     import argparse
@@ -190,7 +191,7 @@ class ProgramRecording:
                 file.write(trace)
             elif trace is not self._trace:
                 trace.save(file.path)
-            size = megabytes(file.path.stat().st_size)
+            size = format_bytes(file.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
             self._messages.append(f"the trace could not be written to {file}: {error}")
             return

@@ -11,9 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.arguments import add_trace
 from autogradviz.events import StepEnded
-from autogradviz.render.text import harmless, megabytes, milliseconds
+from autogradviz.render.text import harmless, milliseconds
 from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 from autogradviz.trace import load
@@ -65,7 +66,7 @@ def overview(trace: Trace) -> RenderableType:
     )
     for label, text in _times(analysis):
         facts.add_row(label, text)
-    peak, storages = megabytes(s.peak_nbytes), plural(s.storages, "storage")
+    peak, storages = format_bytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
@@ -177,10 +178,10 @@ def _memory_table(parts: list[_ModuleMemory]) -> Table:
         others = sum(part.blocks for part in rest)
         shown = [*shown, _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest))]
     for part in shown:
-        each = f"{part.blocks} blocks, {megabytes(part.nbytes // part.blocks)} each"
+        each = f"{part.blocks} blocks, {format_bytes(part.nbytes // part.blocks)} each"
         bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
         note = each if part.blocks > 1 else ""
-        table.add_row(megabytes(part.nbytes), bar, Text(part.name), Text(note, style="dim"))
+        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(note, style="dim"))
     return table
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,16 +14,6 @@ if TYPE_CHECKING:
 
 MAX_LINES: Final = 30
 NAMED: Final = 5  # names that fit a line
-
-
-def base_name(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"(\[[^\]]*\])+$", "", name)
-
-
-def attribute_name(name: str) -> str:
-    """Return "keys" of "cache.keys[1]"."""
-    return base_name(name).rpartition(".")[2]
 
 
 def short(location: SourceLocation | None) -> str:
@@ -52,8 +43,7 @@ def _near(filename: str) -> str:
 
 def shape(tensor: Tensor) -> str:
     """Return "float32 4×12×256"."""
-    sizes = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{tensor.dtype} {sizes}"
+    return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
 def slot(saved: SavedTensor, node_name: str | None = None) -> str:

@@ -16,6 +16,7 @@ from test_cleanup import seams
 from test_results_unchanged import flat, same
 
 import autogradviz
+from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops import dispatch_mode
@@ -167,14 +168,15 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
     assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
 
 
+@rule("graph-lost", when=Always(), priority=0)
 def broken(_):
     yield from ()
     raise ZeroDivisionError("injected")
 
 
 def test_a_diagnosis_that_fails_leaves_the_other_findings_and_the_users_error(monkeypatch):
-    families = (broken, *autogradviz.diagnose._FAMILIES)
-    monkeypatch.setattr("autogradviz.diagnose._FAMILIES", families)
+    rules = (broken, *all_rules())
+    monkeypatch.setattr("autogradviz.diagnose.all_rules", lambda: rules)
     work = programs.PROGRAMS["inplace_on_saved_output_raises"]
     with pytest.raises(RuntimeError) as plain:
         work()

@@ -13,6 +13,7 @@ import autogradviz
 
 HOUSE = Path(autogradviz.__file__).parent
 FLOORS = {
+    "event_schema": -1,
     "events": 0,
     "errors": 0,
     "_version": 0,
@@ -21,7 +22,8 @@ FLOORS = {
     "gc_control": 0,
     "fast_dataclass": 0,
     "event_log": 1,
-    "explain": 1,
+    "explain": 5,
+    "errors_help": 4,
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
@@ -43,7 +45,7 @@ FLOORS = {
 FOLDERS = {  # the folders of a large package, and the folders that each may import from
     "diagnose": {
         "source": set(),
-        "evidence": {"source", "blame"},
+        "evidence": {"source"},
         "blame": {"source", "evidence"},
         "rules": {"source", "evidence", "blame"},
     },

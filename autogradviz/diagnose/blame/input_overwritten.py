@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.cause import Cause
+from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_write
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
 from autogradviz.diagnose.formatting import short
@@ -27,7 +28,7 @@ def find_rewritten(evidence: Evidence, region: Region, again: Recomputation) -> 
         if writes:
             return _cause(name, writes[-1].location, writes[-1].seq)
         passage = RecomputeWindow(evidence, region, again)
-        unseen = evidence.raw_write(passage) or evidence.thread_write()
+        unseen = memory_write(evidence, passage) or thread_write(evidence)
         if unseen is not None:
             return _cause(name, unseen, None)
     return None

@@ -10,6 +10,8 @@ from autogradviz.diagnose.blame.cause import confidence_of
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted, shape, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,209 @@ _KINDS: Final = (
 )
 
 
+CHECKPOINT_DIFFERENT_NUMBER_PAGE: Final = Page(
+    slug="checkpoint-different-number",
+    title="Recomputation saved another number of tensors than forward",
+    means="""A checkpointed region runs twice: in forward, and again when backward needs what it
+    saved. The second run took another way through the code, so the saves do not match.""",
+    happens="""A branch that depends on something which changes between the runs: a counter, a
+    training flag, a random choice, a cache that is filled the first time.""",
+    fix="""Make the region depend on its arguments alone; decide outside of it and pass the
+    decision in.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1  # <-- named
+        x = x.sin()
+        return x.cos().exp() if self.calls == 1 else x.cos()
+
+
+block = Block()
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(block) as trace:
+    checkpoint(block, x, use_reentrant=False, early_stop=False).sum().backward()
+""",
+)
+CHECKPOINT_DIFFERENT_METADATA_PAGE: Final = Page(
+    slug="checkpoint-different-metadata",
+    title="Recomputation made tensors of other shapes or types",
+    means="""The second run of a checkpointed region saved as many tensors as the first, but other
+    ones: another shape, dtype or device at the same place.""",
+    happens="""A cache that grows at each call, autocast or a default dtype that was on the first
+    time only, a random length.""",
+    fix="""Keep caches out of the region, or pass them as arguments; enter contexts inside the
+    region, or give checkpoint a context_fn.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+cache = []
+
+
+def attend(x):
+    cache.append(x.detach())  # <-- named
+    return (x @ torch.cat(cache).T).exp()
+
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(attend, x, use_reentrant=False).sum().backward()
+""",
+)
+CHECKPOINT_MORE_SAVED_PAGE: Final = Page(
+    slug="checkpoint-more-saved",
+    title="Recomputation saved more tensors than forward",
+    means="""The second run of a checkpointed region saved a tensor too many: it did work that the
+    first run had not done.""",
+    happens="""A cache that forward found filled had been emptied when backward ran; a lazy part
+    is built again.""",
+    fix="""Do not clear what a region reads before backward has run.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+cache = {"scale": torch.ones(3)}
+
+
+def scaled(x):
+    x = x.sin()
+    if "scale" not in cache:
+        cache["scale"] = (x * x).exp().detach()
+    return x * cache["scale"]
+
+
+def step(x):
+    y = checkpoint(scaled, x, use_reentrant=False, early_stop=False)
+    cache.clear()  # <-- named
+    y.sum().backward()
+
+
+with autogradviz.record() as trace:
+    step(torch.rand(3, requires_grad=True))
+""",
+)
+CHECKPOINT_STATE_CHANGED_PAGE: Final = Page(
+    slug="checkpoint-state-changed",
+    title="Something that the region reads changed, and running it again failed",
+    means="""Forward ran well; the same code raised when backward ran it again, because an
+    attribute, a list, a variable or a dict was not what it had been.""",
+    happens="""The region takes items from a list or an iterator, or reads what the loop around it
+    has replaced.""",
+    fix="""Pass what changes as an argument.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+scales = [torch.ones(3)]
+
+
+def scaled(x):
+    return (x * scales.pop()).sin()  # <-- named
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(scaled, x, use_reentrant=False).sum().backward()
+""",
+)
+CHECKPOINT_CONTEXT_MISSING_PAGE: Final = Page(
+    slug="checkpoint-context-missing",
+    title="A context of the forward was not there when the region ran again",
+    means="""Forward ran inside a context (a function mode, an attention backend, a default dtype)
+    that had been left when backward ran the region again, and then the region failed or did
+    something else.""",
+    happens="""Checkpoint restores autocast, random states and grad mode, and no other context.""",
+    fix="""Enter the context inside of the region, keep it open around backward, or give
+    checkpoint a context_fn that enters it for both runs.""",
+    example="""
+from contextlib import contextmanager
+
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+
+@contextmanager
+def default(dtype):
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def product(x):
+    return (x @ torch.ones(3, 3)).exp()
+
+
+x = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+with autogradviz.record() as trace:
+    with default(torch.float64):  # <-- named
+        y = checkpoint(product, x, use_reentrant=False)
+    y.sum().backward()
+""",
+)
+CHECKPOINT_NOT_REPEATABLE_PAGE: Final = Page(
+    slug="checkpoint-not-repeatable",
+    title="The region asks for what is never the same twice",
+    means="""A checkpointed region asks a clock or takes from an iterator: the second run got
+    another answer, and failed.""",
+    happens="""time.time(), next(iterator) or id(...) inside of the region.""",
+    fix="""Ask outside of the region, and pass the answer in.""",
+    example="""
+import time
+
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+
+def scaled(x):
+    if time.monotonic_ns() > deadline:  # <-- named
+        raise TimeoutError
+    return (x * 2).sin()
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    deadline = time.monotonic_ns() + 300_000_000
+    y = checkpoint(scaled, x, use_reentrant=False)
+    time.sleep(0.4)
+    y.sum().backward()
+""",
+)
+
+
+@rule(
+    "checkpoint-different-number",
+    "checkpoint-different-metadata",
+    "checkpoint-more-saved",
+    "checkpoint-state-changed",
+    "checkpoint-context-missing",
+    "checkpoint-not-repeatable",
+    "checkpoint-random-state",
+    "checkpoint-random-not-restored",
+    "checkpoint-captured-tensor-mutated",
+    when=ErrorMessage(),
+    priority=40,
+    pages=(
+        CHECKPOINT_DIFFERENT_NUMBER_PAGE,
+        CHECKPOINT_DIFFERENT_METADATA_PAGE,
+        CHECKPOINT_MORE_SAVED_PAGE,
+        CHECKPOINT_STATE_CHANGED_PAGE,
+        CHECKPOINT_CONTEXT_MISSING_PAGE,
+        CHECKPOINT_NOT_REPEATABLE_PAGE,
+    ),
+)
 def find_diverged(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where checkpoint's determinism check, or recomputation itself, raised."""
     analysis = evidence.analysis

@@ -7,13 +7,15 @@ see that the recomputation would have saved more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import confidence_of
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.evidence.recompute_diff import contents_known, first_changed_save
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +24,40 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="checkpoint-saves-shifted",
+    title="The recomputation saved other tensors, and they fit",
+    means="""checkpoint pairs what the recomputation saves with what the forward saved by
+    position, and stops when it has enough. Where shapes and dtypes happen to agree, an operator
+    is handed another one's tensor: a wrong gradient, and no error.""",
+    happens="""The region takes another way in its second run: a counter, a flag, a cache.""",
+    fix="""Make both runs take the same way. checkpoint(..., early_stop=False) compares the number
+    of tensors too.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+calls = []
+
+
+def block(x):
+    calls.append(1)  # <-- named
+    if len(calls) == 2:
+        x = x.sin()
+    return x.exp().sin()
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(block, x, use_reentrant=False).sum().backward()
+""",
+)
+
+
+@rule("checkpoint-saves-shifted", when=NoError(), priority=130, pages=(PAGE,), at_most=None)
 def find_shifted_saves(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first region whose saves came from other operators."""
-    if evidence.analysis.error is not None:
-        return
     for region in evidence.analysis.regions:
         for again in region.recomputations[:1]:
             pair = _first_shifted(region, again)

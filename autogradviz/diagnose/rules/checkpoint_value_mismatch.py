@@ -5,7 +5,7 @@ Needs fingerprints (``record(fingerprints=True)``): nothing else tells.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import confidence_of
 from autogradviz.diagnose.blame.recompute_cause import find_cause
@@ -16,6 +16,8 @@ from autogradviz.diagnose.evidence.recompute_diff import (
 )
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +26,42 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="checkpoint-different-values",
+    title="Recomputation gave other values in the same shapes",
+    means="""The second run of a checkpointed region computed other values, in the same shapes:
+    checkpoint did not notice, and the gradient does not belong to the loss. Told where contents
+    are recorded, with record(fingerprints=True).""",
+    happens="""A counter or a schedule scales something, a tie is broken otherwise, a statistic
+    was updated in between.""",
+    fix="""Make the region compute the same at each call: pass in what changes.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1  # <-- named
+        return (x * self.calls).sin().exp()
+
+
+net = Scaled()
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(net, fingerprints=True) as trace:
+    checkpoint(net, x, use_reentrant=False).sum().backward()
+""",
+)
+
+
+@rule("checkpoint-different-values", when=NoError(), priority=180, pages=(PAGE,), at_most=None)
 def find_different_values(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first region whose recomputation gave other values."""
-    if evidence.analysis.error is not None:
-        return
     # A counter or a running statistic that moved on twice is told as that.
     counted = evidence.buffers | evidence.written_in_both_runs
     for region in evidence.analysis.regions:

@@ -10,10 +10,11 @@ import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.diagnose.blame.non_repeatable import RANDOM_OPS
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
 
@@ -30,10 +31,46 @@ _BEGIN: Final = 8  # operators of a second run that are looked for in the first
 _DTYPE: Final = re.compile(r"\bdtype\b")
 
 
+PAGE: Final = Page(
+    slug="handmade-checkpoint-differs",
+    title="A checkpoint of one's own runs the forward again otherwise",
+    means="""A custom Function keeps its inputs and calls the function again in backward. An
+    operator that was given the same as in forward gave something else: the random state was not
+    put back, or autocast was set otherwise.""",
+    happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
+    checkpoint written by hand restores what its author thought of.""",
+    fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
+    example="""
+import torch
+import autogradviz
+
+def block(x):
+    return torch.dropout(x.tanh(), 0.5, True)
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = block(x)  # <-- named
+        return torch.autograd.grad(y, x, gradient)[0]
+
+x = torch.rand(64, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    Checkpoint.apply(x).sum().backward()
+""",
+)
+
+
+@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,), at_most=None)
 def find_handmade(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first custom Function whose second run gave something else."""
-    if evidence.analysis.error is not None:
-        return
     again: dict[int, list[Op]] = {}
     nodes = evidence.analysis.graph.nodes
     for op in evidence.analysis.ops:
@@ -48,7 +85,7 @@ def find_handmade(evidence: Evidence) -> Iterator[Finding]:
             name = class_name(node)
             if name not in forwards:
                 forwards[name] = _forwards(evidence, name)
-            pair = _parting(_aligned(forwards[name], second))
+            pair = _parting(evidence, _aligned(forwards[name], second))
             if pair is not None:
                 yield _describe(evidence, node, *pair)
                 return
@@ -100,14 +137,14 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     ]
 
 
-def _parting(pairs: list[Pair]) -> Pair | None:
+def _parting(evidence: Evidence, pairs: list[Pair]) -> Pair | None:
     """Return the first pair that gave something else, where all before it agree."""
     if len(pairs) < _LEAST:
         return None
     for pair in pairs:
         if not _given_the_same(*pair):
             return None
-        if _gave_other(*pair):
+        if _gave_other(evidence, *pair):
             return pair
     return None
 
@@ -123,17 +160,18 @@ def _given_the_same(first: Op, second: Op) -> bool:
     return all(first.inputs[n].tensor_id == second.inputs[n].tensor_id for n in read)
 
 
-def _gave_other(first: Op, second: Op) -> bool:
+def _gave_other(evidence: Evidence, first: Op, second: Op) -> bool:
     dtypes = [[t.dtype for t in op.outputs] for op in (first, second)]
     if dtypes[0] != dtypes[1]:
         return True
     hashes = zip(first.output_hashes, second.output_hashes, strict=False)
-    return first.name in RANDOM_OPS and any(a != b and NO_ID not in {a, b} for a, b in hashes)
+    drawn = first.seq in evidence.drawing_ops
+    return drawn and any(a != b and NO_ID not in {a, b} for a, b in hashes)
 
 
 def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
     name = class_name(node)
-    random = first.name in RANDOM_OPS
+    random = first.seq in evidence.drawing_ops
     called = frame_in(evidence, second, name, "backward")
     culprit = called if random else _autocast(called) or called
     return Finding(

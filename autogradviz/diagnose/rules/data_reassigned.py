@@ -13,6 +13,7 @@ from autogradviz.diagnose.blame.window import CALLED
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, slot, where
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import until_read
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+@rule("silent-write", when=NoError(), priority=300, at_most=None)
 def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved leaf whose ``.data`` was something else in backward."""
-    if evidence.analysis.error is not None:
-        return
     nodes = evidence.analysis.graph.nodes.values()
     leaves = {n.parameter.tensor.tensor_id for n in nodes if n.parameter is not None}
     for node in sorted(nodes, key=lambda n: n.order):

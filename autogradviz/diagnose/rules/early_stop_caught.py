@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -19,6 +21,41 @@ _MESSAGE: Final = "target_frame.early_stop is set"
 _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 
+PAGE: Final = Page(
+    slug="checkpoint-early-stop-caught",
+    title="What ends a recomputation was caught inside the region",
+    means="""Once a recomputation has saved again all that backward needs, checkpoint raises an
+    exception of its own to end it. The region's code caught that one too and went on.""",
+    happens="""A broad ``except Exception`` or a bare ``except`` inside a checkpointed function,
+    often around a fast kernel with a slow one to fall back on.""",
+    fix="""Catch what the kernel raises and nothing else; or switch early stop off around the
+    backward with set_checkpoint_early_stop(False).""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+def block(x):
+    try:
+        return x.sin().exp()
+    except Exception:  # <-- named
+        return x.cos()
+
+
+with autogradviz.record() as trace:
+    x = torch.rand(3, requires_grad=True)
+    checkpoint(block, x, use_reentrant=False).sum().backward()
+""",
+)
+
+
+@rule(
+    "checkpoint-early-stop-caught",
+    when=ErrorMessage(_MESSAGE),
+    priority=50,
+    pages=(PAGE,),
+    at_most=None,
+)
 def find_swallowed(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where checkpoint wonders that a recomputation went on to its end."""
     error = evidence.analysis.error

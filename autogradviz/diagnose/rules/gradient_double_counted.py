@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_functions import applied_at
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import BackwardStarted, GradAccumulated, NodeStarted
 
 if TYPE_CHECKING:
@@ -18,11 +20,45 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="gradient-counted-twice",
+    title="A custom backward fills .grad itself, and returns the gradient too",
+    means="""A Function's backward called backward() on something that it computed from one of its
+    own arguments, a leaf. That added to the leaf's .grad; what the Function returned for the same
+    leaf was added once more.""",
+    happens="""A checkpoint of one's own recomputes with the parameter itself, calls
+    torch.autograd.backward(), and returns parameter.grad.""",
+    fix="""Return torch.autograd.grad(output, inputs, gradient): it fills no .grad.""",
+    example="""
+import torch
+import autogradviz
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.kept = x.detach(), weight
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.kept[0].requires_grad_(), ctx.kept[1]
+        with torch.enable_grad():
+            y = x * weight
+        torch.autograd.backward(y, gradient)  # <-- named
+        return x.grad, weight.grad
+
+weight = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    x = torch.rand(3, requires_grad=True) * 2
+    Product.apply(x, weight).sum().backward()
+""",
+)
+
+
+@rule("gradient-counted-twice", when=NoError(), priority=200, pages=(PAGE,), at_most=None)
 def find_counted_twice(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first leaf that a nested backward and its own node both fill."""
     log = evidence.analysis.log
-    if evidence.analysis.error is not None:
-        return
     nested = {e.backward_id: e for e in log.of(BackwardStarted)
               if e.parent_backward_id is not None and e.accumulate}  # fmt: skip
     if not nested:

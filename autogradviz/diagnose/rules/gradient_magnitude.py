@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, listed, quoted
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import NormRead
 
 if TYPE_CHECKING:
@@ -25,6 +27,63 @@ _STEPS: Final = frozenset({"RoundBackward", "SignBackward", "FloorBackward", "Ce
                            "TruncBackward", "SgnBackward", "BernoulliBackward"})  # fmt: skip
 
 
+GRADIENT_EXPLODING_PAGE: Final = Page(
+    slug="gradient-exploding",
+    title="Gradients are huge",
+    means="""The mean entry of some weight's gradient is larger than ten thousand. One step with
+    it may throw the weights far away. A hint: a scaled loss looks the same.""",
+    happens="""Weights that are too large, recurrence over many steps, a division by something
+    small.""",
+    fix="""Clip with torch.nn.utils.clip_grad_norm_; normalize between layers; scale the initial
+    weights down.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Sequential(*[torch.nn.Linear(8, 8, bias=False) for _ in range(8)])
+for parameter in net.parameters():
+    torch.nn.init.constant_(parameter, 2.0)
+with autogradviz.record(net) as trace:
+    net(torch.ones(2, 8)).sum().backward()  # <-- named
+""",
+)
+GRADIENT_VANISHING_PAGE: Final = Page(
+    slug="gradient-vanishing",
+    title="Gradients vanish on their way back",
+    means="""Early weights get a gradient that is more than a million times smaller than that of
+    late ones: they hardly learn. A hint.""",
+    happens="""Many layers whose slope is small: sigmoid, tanh at its ends, small weights.""",
+    fix="""Residual paths, normalization between layers, ReLU-like activations, initial weights of
+    the right scale.""",
+    example="""
+import torch
+import autogradviz
+
+layers = [part for _ in range(12) for part in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
+net = torch.nn.Sequential(*layers)
+with autogradviz.record(net) as trace:
+    net(torch.rand(2, 8)).sum().backward()  # <-- named
+""",
+)
+GRADIENT_ZERO_PAGE: Final = Page(
+    slug="gradient-zero",
+    title="A step function passes on zeros",
+    means="""round, floor, sign and their like are flat wherever they do not jump: their gradient
+    is 0, so that everything before them gets zeros and does not learn. A hint.""",
+    happens="""Quantisation without a straight-through estimator.""",
+    fix="""Let the gradient pass as if there were no step: x + (x.round() - x).detach().""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    steps = net(torch.rand(2, 3)).round()  # <-- named
+    steps.square().sum().backward()
+""",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """One weight that got a gradient."""
@@ -35,10 +94,17 @@ class _Layer:
     seq: int  # of the norm
 
 
+@rule(
+    "gradient-exploding",
+    "gradient-vanishing",
+    "gradient-zero",
+    when=NoError(),
+    priority=340,
+    pages=(GRADIENT_EXPLODING_PAGE, GRADIENT_VANISHING_PAGE, GRADIENT_ZERO_PAGE),
+    at_most=None,
+)
 def find_uneven_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a hint where gradients vanish, explode, or are all zero behind a step function."""
-    if evidence.analysis.error is not None:
-        return
     layers = sorted(_layers(evidence), key=lambda layer: layer.first.seq)
     if len(layers) >= _LAYERS:
         yield from _trend(layers)

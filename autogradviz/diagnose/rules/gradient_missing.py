@@ -16,6 +16,8 @@ from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.storage_reachability import Reach, find_reach
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, listed, op_words, quoted, short
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import (
     NO_ID,
@@ -41,6 +43,29 @@ PARTIAL: Final = frozenset({"keep_steps", "within", "nodes"})
 _MOST: Final = 3  # findings: one cause usually stands behind many parameters
 
 
+PAGE: Final = Page(
+    slug="gradient-missing",
+    title="A parameter that requires a gradient got none",
+    means="""backward ran, and .grad of some parameters is still None. The line is named at which
+    the way from the loss to them ends. A frozen part or an expert that got no input looks the
+    same: this is a hint.""",
+    happens="""detach() or no_grad on the way; a branch that was not taken; a result that the loss
+    does not use; a custom Function whose backward returns None.""",
+    fix="""Remove what ends the way; or take the parameters out of the optimizer with
+    requires_grad_(False).""",
+    example="""
+import torch
+import autogradviz
+
+encoder, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+model = torch.nn.ModuleDict({"encoder": encoder, "head": head})
+with autogradviz.record(model) as trace:
+    features = encoder(torch.rand(2, 3)).detach()  # <-- named
+    head(features).sum().backward()
+""",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cause:
     """Why a parameter got no gradient; those of one title and culprit are told together."""
@@ -55,11 +80,19 @@ class _Cause:
     region_id: int | None = None  # a reentrant region that nothing entered with a gradient
 
 
+@rule(
+    "gradient-missing",
+    "reentrant-no-grad-input",
+    when=NoError(),
+    priority=320,
+    pages=(PAGE,),
+    at_most=None,
+)
 def find_missing_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each cause that kept gradients from parameters."""
     analysis = evidence.analysis
     started = [event for event in analysis.log.of(BackwardStarted) if event.accumulate]
-    if analysis.error is not None or not started or any(e.input_tensor_ids for e in started):
+    if not started or any(e.input_tensor_ids for e in started):
         return
     missing = _missing(evidence)
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.evidence.custom_functions import applied_at, class_name
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import BackwardStarted, HookRan
 
@@ -27,6 +29,40 @@ _OF_HOOK: Final = ("hook returned", "has changed the size", "has changed the typ
 _ONCE: Final = "once_differentiable"
 
 
+PAGE: Final = Page(
+    slug="gradient-refused",
+    title="A custom backward or a hook returned what the engine cannot take",
+    means="""The engine checks what it is given: how many gradients, of which shape and type. Its
+    message names the Function or the hook; the line that returned is named here.""",
+    happens="""A backward returns a gradient too many or too few after forward got another
+    argument; a hook returns a number, or a sum; a backward marked @once_differentiable is run
+    back a second time.""",
+    fix="""Return one gradient for each argument of forward, of its shape, or None. A hook that
+    only looks returns None.""",
+    example="""
+import torch
+import autogradviz
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor  # <-- named
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    Scale.apply(x, 2.0).sum().backward()
+""",
+)
+
+
+@rule("gradient-refused", when=ErrorMessage(), priority=70, pages=(PAGE,), at_most=None)
 def find_refused_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the line that returned what the engine could not take."""
     error = evidence.analysis.error

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.rules.reentrant_pitfalls import captured_graph
 from autogradviz.events import BackwardStarted, NodeFinished, PolicyDecided, TensorUnpacked
 
@@ -17,6 +19,154 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+EXEC_GROUP_OVERLAP_PAGE: Final = Page(
+    slug="exec-group-overlap",
+    title="Two backwards in one GraphExecGroup need the same tensor",
+    means="""Inside a GraphExecGroup a checkpointed region is recomputed once, and each tensor
+    that this gives is handed out once. A second backward over the same region finds none.""",
+    happens="""Two losses through one checkpointed block, each with a backward of its own.""",
+    fix="""Add the losses and call backward() once, or leave the group.""",
+    example="""
+import torch
+from torch.utils.checkpoint import GraphExecGroup, checkpoint
+import autogradviz
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+x = torch.rand(2, 3)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=False)
+    with GraphExecGroup():
+        y.sum().backward(retain_graph=True)
+        y.mean().backward()  # <-- named
+""",
+)
+SAVED_TENSORS_READ_TWICE_PAGE: Final = Page(
+    slug="saved-tensors-read-twice",
+    title="ctx.saved_tensors was read twice under checkpoint",
+    means="""Every read of ctx.saved_tensors unpacks all saved tensors anew. That is harmless
+    without checkpoint, which hands each recomputed tensor out once.""",
+    happens="""backward of a custom Function reads ctx.saved_tensors in two places.""",
+    fix="""Read it once, into a variable.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        first = ctx.saved_tensors[0]
+        again = ctx.saved_tensors[0]  # <-- named
+        return gradient * 2
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(Double.apply, x, use_reentrant=False).sum().backward()
+""",
+)
+MUTATION_CONTEXT_LEFT_PAGE: Final = Page(
+    slug="mutation-context-left",
+    title="Backward ran outside allow_mutation_on_saved_tensors",
+    means="""The context clones what is written while it is saved, keeps the clones itself, and
+    drops them when it is left. A backward after that has nothing to read.""",
+    happens="""Only the forward stands in the with block.""",
+    fix="""Put the backward into the block too.""",
+    example="""
+import torch
+from torch.autograd.graph import allow_mutation_on_saved_tensors
+import autogradviz
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    with allow_mutation_on_saved_tensors():
+        b = a.exp()
+        b.add_(1)
+    b.sum().backward()  # <-- named
+""",
+)
+GRAPH_FREED_PAGE: Final = Page(
+    slug="graph-freed",
+    title="A second backward needs a graph that the first one freed",
+    means="""backward() frees what the graph had saved, part by part as it goes. A second one that
+    reaches the same nodes finds nothing. Where something computed later took a tensor of the old
+    graph, the line that took it is named; else the first backward.""",
+    happens="""Two losses share a part and are run one after the other; or a loop carries a hidden
+    state or a running loss over from the step before, and its graph with it.""",
+    fix="""Detach what is carried over; or add the losses and run one backward; or keep the graph
+    with retain_graph=True.""",
+    example="""
+import torch
+import autogradviz
+
+cell = torch.nn.Linear(3, 3)
+with autogradviz.record(cell) as trace:
+    hidden = torch.zeros(2, 3)
+    for step in range(2):
+        hidden = torch.tanh(cell(hidden))  # <-- named
+        hidden.sum().backward()
+""",
+)
+SELECTIVE_BACKWARD_TWICE_PAGE: Final = Page(
+    slug="selective-backward-twice",
+    title="A selectively checkpointed region was asked for a second backward",
+    means="""What a checkpoint policy keeps is handed out once, in the first recomputation. A
+    second backward over the region cannot be served.""",
+    happens="""Two losses through the region, or retain_graph=True and a second call.""",
+    fix="""Add the losses and call backward() once, or checkpoint without a policy.""",
+    example="""
+import torch
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+import autogradviz
+
+
+def policy(ctx, op, *args, **kwargs):
+    kept = op == torch.ops.aten.addmm.default
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def contexts():
+    return create_selective_checkpoint_contexts(policy)
+
+
+net = torch.nn.Linear(3, 3)
+
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, torch.rand(2, 3), use_reentrant=False, context_fn=contexts).exp()
+    y = checkpoint(lambda x: net(x).exp().sin(), y, use_reentrant=False, context_fn=contexts)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()  # <-- named
+""",
+)
+
+
+@rule(
+    "exec-group-overlap",
+    "saved-tensors-read-twice",
+    "mutation-context-left",
+    "graph-freed",
+    "selective-backward-twice",
+    "reentrant-captured-graph",
+    when=ErrorMessage(),
+    priority=60,
+    pages=(
+        EXEC_GROUP_OVERLAP_PAGE,
+        SAVED_TENSORS_READ_TWICE_PAGE,
+        MUTATION_CONTEXT_LEFT_PAGE,
+        GRAPH_FREED_PAGE,
+        SELECTIVE_BACKWARD_TWICE_PAGE,
+    ),
+)
 def find_misuse(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for errors that PyTorch words well but places badly."""
     error = evidence.analysis.error

@@ -6,11 +6,13 @@ Freezing is daily work, so these are hints.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.blame.requires_grad import toggles
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, listed, quoted, short
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import BackwardStarted, NodeStarted, RequiresGradChanged
 
@@ -23,10 +25,59 @@ if TYPE_CHECKING:
 Switches: TypeAlias = dict[int, list[RequiresGradChanged]]
 
 
+LEAF_FROZEN_EARLY_PAGE: Final = Page(
+    slug="leaf-frozen-early",
+    title="A leaf was switched off before backward came to it",
+    means="""The forward used a tensor that required a gradient; requires_grad was False when
+    backward reached it. The gradient was computed and thrown away, and nothing was raised.""",
+    happens="""A discriminator is frozen for the generator's step before its own backward, or a
+    layer is frozen between a forward and its backward.""",
+    fix="""Call backward() first, and switch the parameters off afterwards.""",
+    example="""
+import torch
+import autogradviz
+
+layer = torch.nn.Linear(3, 1)
+with autogradviz.record() as trace:
+    loss = layer(torch.rand(2, 3)).sum()
+    layer.requires_grad_(False)  # <-- named
+    loss.backward()
+""",
+)
+LEAF_NEVER_THAWED_PAGE: Final = Page(
+    slug="leaf-never-thawed",
+    title="Parameters that were frozen together were not all switched on again",
+    means="""One line set requires_grad to False for several parameters. Some of them were
+    switched on after a backward, and learn; the others do not, and nothing says so.""",
+    happens="""A warm-up freezes the whole backbone, and the thaw names one block of it.""",
+    fix="""Switch on what was switched off: keep the list of parameters that were frozen.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)])
+with autogradviz.record() as trace:
+    net[:2].requires_grad_(False)  # <-- named
+    for step in range(2):
+        x = torch.rand(2, 3)
+        for layer in net:
+            x = layer(x)
+        x.sum().backward()
+        net[1].requires_grad_(True)
+""",
+)
+
+
+@rule(
+    "leaf-frozen-early",
+    "leaf-never-thawed",
+    when=NoError(),
+    priority=330,
+    pages=(LEAF_FROZEN_EARLY_PAGE, LEAF_NEVER_THAWED_PAGE),
+    at_most=None,
+)
 def find_frozen(evidence: Evidence) -> Iterator[Finding]:
     """Yield a hint for gradients that a switched-off leaf threw away, and for forgotten thaws."""
-    if evidence.analysis.error is not None:
-        return
     switches: Switches = defaultdict(list)
     for event in evidence.analysis.log.of(RequiresGradChanged):
         switches[event.tensor_id].append(event)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, listed, op_words, quoted, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, rule
 from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
 
 if TYPE_CHECKING:
@@ -43,6 +45,29 @@ _FIXES: Final = {
 }
 
 
+PAGE: Final = Page(
+    slug="not-finite",
+    title="A loss or a gradient is NaN or infinite",
+    means="""The gradient norms read at the end of every recording show it.
+    record(fingerprints=True) names the operator that gave the first such value from finite
+    inputs, in forward or in backward. Infinities that a mask wrote are no fault; an operator that
+    makes NaN of them is.""",
+    happens="""log or a division at 0, the slope of sqrt or of a norm at 0, a softmax over a row
+    that is masked whole, an overflow in float16.""",
+    fix="""Keep the operator away from that point: x.clamp_min(1e-8), x + 1e-8, log_softmax.""",
+    example="""
+import torch
+import autogradviz
+
+x = torch.tensor([0.0, 1.0], requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    loss = torch.log(x).sum()  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule("not-finite", when=Always(), priority=310, pages=(PAGE,), at_most=None)
 def find_not_finite(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a loss or a gradient is NaN or infinite."""
     error = evidence.analysis.error

@@ -11,6 +11,8 @@ from autogradviz.diagnose.blame.nested_arguments import given_within
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, rule
 from autogradviz.diagnose.rules.reentrant_double_accumulate import find_ready_twice
 from autogradviz.diagnose.rules.reentrant_side_channel import (
     REENTRANT_FIX,
@@ -30,6 +32,154 @@ _GRAD: Final = ("incompatible with .grad()", "Checkpointing is not compatible wi
 _NO_OUTPUT: Final = "none of output has requires_grad=True"
 
 
+REENTRANT_NEEDS_BACKWARD_PAGE: Final = Page(
+    slug="reentrant-needs-backward",
+    title="A reentrant checkpoint under torch.autograd.grad",
+    means="""The backward of a reentrant region runs a backward of its own that fills .grad. It
+    cannot be asked for the gradients of chosen inputs.""",
+    happens="""A gradient penalty, meta-learning or backward(inputs=...) goes through a region
+    with use_reentrant=True.""",
+    fix="""Use use_reentrant=False, which has none of these limits.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=True)  # <-- named
+    torch.autograd.grad(y.sum(), x)
+""",
+)
+REENTRANT_DETACHED_OUTPUT_PAGE: Final = Page(
+    slug="reentrant-detached-output",
+    title="A reentrant region gives nothing that has a gradient",
+    means="""For autograd everything that a reentrant region returns requires a gradient. When
+    backward ran it again nothing did, so there was nothing to run.""",
+    happens="""detach() or no_grad inside of the region.""",
+    fix="""Detach outside the region, or use use_reentrant=False, without these limits.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+def features(x):
+    return net(x).detach()  # <-- named
+
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    checkpoint(features, x, use_reentrant=True).sum().backward()
+""",
+)
+REENTRANT_CAPTURED_GRAPH_PAGE: Final = Page(
+    slug="reentrant-captured-graph",
+    title="A reentrant region reads a tensor with a graph that is no argument",
+    means="""The arguments of a reentrant region are cut off from their graph while its own
+    backward runs. A captured tensor is not: its graph is run there, and once more from the loss,
+    and the first of the two frees it.""",
+    happens="""A lambda or a method reads a tensor that was computed before, from a closure, a
+    global or an attribute.""",
+    fix="""Pass it as an argument. Use use_reentrant=False, which has none of these limits.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    gate = net(x).exp()
+
+    def gated(x):
+        return (x * gate).sin()
+
+    y = checkpoint(gated, x, use_reentrant=True)  # <-- named
+    (y.sum() + gate.sum()).backward()
+""",
+)
+REENTRANT_SIDE_CHANNEL_PAGE: Final = Page(
+    slug="reentrant-side-channel",
+    title="The loss uses what a reentrant region left on the side",
+    means="""The forward of a reentrant region runs without gradients, and only what it returns
+    gets a node. A tensor that it leaves in a list or an attribute is a constant for the loss: its
+    gradient is missing, and nothing is raised.""",
+    happens="""An auxiliary loss, attention weights or statistics are kept in an attribute.""",
+    fix="""Return it from the region. Use use_reentrant=False, which has none of these limits.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+kept = []
+
+
+def block(x):
+    y = net(x)
+    kept.append(y.square().mean())
+    return y.exp()
+
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(block, x, use_reentrant=True)  # <-- named
+    (y.sum() + kept[0]).backward()
+""",
+)
+REENTRANT_HOOK_REPEATED_PAGE: Final = Page(
+    slug="reentrant-hook-repeated",
+    title="A hook ran once a region, on parts of the gradient",
+    means="""The backward of a reentrant region is a backward of its own: it fills .grad and calls
+    hooks with its part. A parameter that several regions share has its hook called with each
+    part, and not once with the sum.""",
+    happens="""Shared weights, and hooks that clip, scale, communicate or step.""",
+    fix="""Use use_reentrant=False, which has none of these limits; or do the hook's work after
+    backward().""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+def clip(weight):
+    weight.grad.clamp_(-1, 1)
+
+
+net.weight.register_post_accumulate_grad_hook(clip)
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=True)
+    y = checkpoint(net, y, use_reentrant=True)  # <-- named
+    y.sum().backward()
+""",
+)
+
+
+@rule(
+    "reentrant-needs-backward",
+    "reentrant-detached-output",
+    "reentrant-captured-graph",
+    "reentrant-side-channel",
+    "reentrant-hook-repeated",
+    when=Always(),
+    priority=80,
+    pages=(
+        REENTRANT_NEEDS_BACKWARD_PAGE,
+        REENTRANT_DETACHED_OUTPUT_PAGE,
+        REENTRANT_CAPTURED_GRAPH_PAGE,
+        REENTRANT_SIDE_CHANNEL_PAGE,
+        REENTRANT_HOOK_REPEATED_PAGE,
+    ),
+    at_most=None,
+)
 def find_reentrant_pitfalls(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for each pitfall that a reentrant checkpoint was caught in."""
     error = evidence.analysis.error

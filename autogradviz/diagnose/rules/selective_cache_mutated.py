@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +18,57 @@ if TYPE_CHECKING:
 _MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
 
 
+PAGE: Final = Page(
+    slug="selective-cache-mutated",
+    title="What a checkpoint policy kept was written",
+    means="""The policy kept an operator's result, so as not to run it again. It was written
+    before the region was recomputed, and recomputation would have gone on from the new values:
+    PyTorch stopped.""",
+    happens="""The region stores a tensor in an attribute or a list, and it is written there.""",
+    fix="""Write to a clone; or let the policy recompute that operator.""",
+    example="""
+import torch
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+import autogradviz
+
+
+def policy(ctx, op, *args, **kwargs):
+    kept = op == torch.ops.aten.addmm.default
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def contexts():
+    return create_selective_checkpoint_contexts(policy)
+
+
+net = torch.nn.Linear(3, 3)
+
+kept = []
+
+
+def block(x):
+    y = net(x)
+    if not kept:
+        kept.append(y)
+    return y.exp().sin()
+
+
+with autogradviz.record(net) as trace:
+    y = checkpoint(block, torch.rand(2, 3), use_reentrant=False, context_fn=contexts)
+    with torch.no_grad():
+        kept[0].mul_(2)  # <-- named
+    y.sum().backward()
+""",
+)
+
+
+@rule(
+    "selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90, pages=(PAGE,), at_most=None
+)
 def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the write to what a policy had kept."""
     error = evidence.analysis.error
