@@ -219,7 +219,8 @@ class PythonObserver:
         """Forget everything dead; return the ids that may be used again."""
         self.leaves.prune()
         self.gradients.prune()
-        self.tensors.prune(tensors | self.leaves.live_ids)
+        referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
+        self.tensors.prune(referenced)
         self.versions.prune(self.tensors.live_storage_ids, first_seq)
         self.creators.prune(first_seq)
         self.saves.prune(first_saved_id)
@@ -227,7 +228,7 @@ class PythonObserver:
         for table in (self.modules, self.hooks, self._session.stacks, self.fingerprints):
             table.prune()
         return {
-            "tensor": self.tensors.live_ids,
+            "tensor": self.tensors.live_ids | referenced,
             "module": self.modules.live_ids,
             "hook": self.hooks.live_ids,
             "stack": self._session.stacks.live_ids,

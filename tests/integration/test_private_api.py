@@ -1,4 +1,4 @@
-"""Private PyTorch APIs: a missing one is named when a recording opens, and none is used elsewhere."""
+"""Private PyTorch APIs: each that is missing is named when a recording opens."""
 
 import subprocess
 import sys

@@ -114,6 +114,11 @@ class GradientTable:
                 self.reached.pop(tensor_id, None)
         del self._losses[:-MAX_LOSSES]
 
+    @property
+    def loss_ids(self) -> set[int]:
+        """The tensor ids of the losses whose norms are not read yet."""
+        return {tensor_id for _, tensor_id, *_ in self._losses}
+
     def _gradients(self) -> list[Reading]:
         found: list[tuple[int, Reading]] = []  # by bytes
         for tensor_id, backward_id in list(self.reached.items()):

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
 from autogradviz.events import (
     EVENT_TYPES,
@@ -204,7 +205,8 @@ class FlightRecorder(RetentionPolicy):
             ids: AbstractSet[int] = set()
             if target is not None:
                 ids = live.get(target, ids)
-                ids = ids | (tensors if target == "tensor" else used_ids(log, target))
+                if target != "tensor":  # those were collected above
+                    ids = ids | used_ids(log, target)
             self._keep_only(kind, self._droppable(kind), is_used(log, kind, ids))
 
 
@@ -229,7 +231,7 @@ def open_retention(
         path: of the file to write.
 
     Raises:
-        FileExistsAlreadyError: there is a file at the path.
+        OutputExistsError: there is a file at the path.
     """
     if path is not None:
         check_not_exists(path)
@@ -244,6 +246,8 @@ def open_retention(
     retention = FlightRecorder(session, observer, STEPS_BESIDE_FILE)
     try:
         retention.stream = Stream(path)
+    except OutputExistsError:
+        raise
     except OSError as error:
         session.fail("file", error)
     return retention
