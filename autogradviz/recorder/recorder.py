@@ -51,6 +51,19 @@ class Recorder:
         keep_steps: int | None = None,
         path: PathLike | None = None,
     ) -> None:
+        """Prepare a recording.
+
+        Args:
+            ops: record operators.
+            stacks: record Python stacks.
+            fingerprints: record hashes of tensor contents.
+            keep_steps: how many of the last steps stay in memory; None for all.
+            path: of the file to write, or None.
+
+        Raises:
+            UnsupportedTorchError: this PyTorch lacks a private name that recording needs.
+        """
+        require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
         self.session = Session(ops=ops, stacks=stacks, fingerprints=fingerprints)
@@ -68,10 +81,8 @@ class Recorder:
             outermost: ``id`` of the frame that opened the recording; stacks end there.
 
         Raises:
-            UnsupportedTorchError: this PyTorch lacks a private name.
             AlreadyRecordingError: another recording is open.
         """
-        require_private_api()
         _set_active(self)
         try:
             self._begin(model, outermost)
