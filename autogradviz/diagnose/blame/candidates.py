@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.formatting import attribute_name, base_name
 from autogradviz.diagnose.source.aliases import parameters, passed_as
-from autogradviz.diagnose.source.indirect_writes import unnamed_writes
+from autogradviz.diagnose.source.indirect_writes import indirect_writes
 from autogradviz.diagnose.source.writes import Write, writes
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def find_candidates(
     unnamed = [
         (filename, write)
         for filename in evidence.user_files
-        for write in unnamed_writes(filename, attribute_name(state_name), item_key(state_name))
+        for write in indirect_writes(filename, attribute_name(state_name), item_key(state_name))
     ]
     attribute = "." in base_name(state_name)
     fitting = [c for c in named if given or c[1].attribute in {attribute, None} or c[1].alias]

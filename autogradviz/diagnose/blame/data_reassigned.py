@@ -116,8 +116,7 @@ def _best(
             function,
         )
         for filename in evidence.user_files
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for function, node in source.nodes(filename)
         if isinstance(node, (ast.Assign, ast.Expr))
         for strength, text in _given_memory(node)
         if weigh(filename, function, node.lineno)

@@ -40,8 +40,7 @@ def _dropped(filename: str) -> list[tuple[int, str, bool]]:
     """Return line and function of what gives a name up, or (True) takes from a container."""
     return [
         (node.lineno, function, isinstance(node, ast.Call))
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for function, node in source.nodes(filename)
         if isinstance(node, ast.Delete)
         or (
             isinstance(node, ast.Assign)

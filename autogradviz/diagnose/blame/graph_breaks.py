@@ -90,8 +90,7 @@ def switched_off_in_source(evidence: Evidence) -> SourceLocation | None:
 def _made_frozen(filename: str) -> list[tuple[int, str]]:
     return [
         (node.lineno, function)
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for function, node in source.nodes(filename)
         if isinstance(node, ast.Call)
         and any(
             word.arg == "requires_grad"

@@ -39,8 +39,7 @@ def names_bound_to(evidence: Evidence, kind: str) -> tuple[str, ...]:
 def _loads(filename: str, name: str) -> list[tuple[int, str]]:
     return [
         (node.lineno, function)
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for function, node in source.nodes(filename)
         if isinstance(node, (ast.Attribute, ast.Call))
         and source.last_name(node.func if isinstance(node, ast.Call) else node) == name
     ]

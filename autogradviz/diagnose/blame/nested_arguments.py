@@ -141,8 +141,7 @@ def _passed(filename: str, lineno: int) -> int:
     """Return how many arguments a call of ``checkpoint`` passes on; a starred one is many."""
     found = [
         node
-        for _, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for _, node in source.nodes(filename)
         if isinstance(node, ast.Call)
         and node.lineno <= lineno <= (node.end_lineno or node.lineno)
         and "checkpoint" in ast.unparse(node.func)

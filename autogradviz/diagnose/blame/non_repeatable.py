@@ -153,7 +153,7 @@ def _questions(filename: str) -> list[tuple[int, str]]:
     """Return line and function of what asks whether gradients are on, or wanted."""
     called = source.calls(filename, ("is_grad_enabled",))
     asked = [(lineno, function) for lineno, function, _ in called]
-    return asked or source.asks(filename, ("requires_grad",))
+    return asked or source.tests_of(filename, ("requires_grad",))
 
 
 def unrestored_random(region: Region, again: Recomputation) -> Cause | None:

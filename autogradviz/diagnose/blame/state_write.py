@@ -18,7 +18,7 @@ from autogradviz.diagnose.blame.window import BETWEEN, CALLED, RecomputeWindow
 from autogradviz.diagnose.formatting import attribute_name
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.threads import thread_dispatches
-from autogradviz.diagnose.source.writes import Write, closures, gives, makers
+from autogradviz.diagnose.source.writes import Write, closures, creations, match_value
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def find_writer(
         fits = write.direction == wanted or (write.direction == "grew" and write.key is not None)
         return (
             inside if in_forward else outside,
-            gives(write, change.after),
+            match_value(write, change.after),
             key is not None and key == write.key,
             2 * fits + (write.direction == "changed"),
-            not write.unnamed,
+            not write.indirect,
             write.declared,
             -write.lineno,
         )
@@ -219,7 +219,7 @@ def _hooked(
 
 def _made(evidence: Evidence, name: str) -> SourceLocation | None:
     for filename in evidence.user_files:
-        for lineno, function in makers(filename, name):
+        for lineno, function in creations(filename, name):
             return source.location(filename, lineno, function)
     return None
 

@@ -1,4 +1,4 @@
-"""What other threads may write, read from the source: their operators are not recorded."""
+"""Writes in other threads, found in the source: ops of other threads are not recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LAST: Final = 1 << 30
 
 
 def writes_in_threads(filename: str) -> list[tuple[int, str]]:
-    """Return line and function of in-place writes in what a file runs in other threads."""
+    """Return line and function of the in-place writes in functions that run in other threads."""
     return sorted(
         (getattr(node, "lineno", 0), function)
         for function, owner in source.functions(filename)
@@ -27,17 +27,17 @@ def writes_in_threads(filename: str) -> list[tuple[int, str]]:
 
 
 def thread_dispatches(filename: str, wanted: str) -> list[tuple[int, str]]:
-    """Return line and function of the calls that have another thread run what calls ``wanted``."""
+    """Return line and function of the calls that run ``wanted`` in another thread."""
     return sorted(
         (node.lineno, function)
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
-        if isinstance(node, ast.Call) and wanted in _reached(filename, _handed(filename, node))
+        for function, node in source.nodes(filename)
+        if isinstance(node, ast.Call)
+        and wanted in _reached(filename, _thread_targets(filename, node))
     )
 
 
-def _handed(filename: str, call: ast.Call) -> set[str]:
-    """Return the last names of what one call gives another thread to run."""
+def _thread_targets(filename: str, call: ast.Call) -> set[str]:
+    """Return the last names of the functions that one call runs in another thread."""
     name = source.last_name(call.func)
     if name == "start" and "run" in _methods(filename):
         return {"run"}
@@ -51,24 +51,23 @@ def _handed(filename: str, call: ast.Call) -> set[str]:
 
 
 def _run_in_threads(filename: str) -> set[str]:
-    """Return the last names of what a file hands to threads, and of what that calls."""
+    """Return the last names of the functions that a file runs in threads, and of their callees."""
     fresh = {
         name
-        for _, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for _, node in source.nodes(filename)
         if isinstance(node, ast.Call) and source.last_name(node.func) in _STARTERS
         for part in (*node.args, *[word.value for word in node.keywords])
         if (name := source.last_name(part))
     }
     fresh |= {
-        "run" for _, owner in source.functions(filename) for node in source.own_nodes(owner)
+        "run" for _, node in source.nodes(filename)
         if isinstance(node, ast.Attribute) and node.attr == "start" and "run" in _methods(filename)
     }  # fmt: skip
     return _reached(filename, fresh)
 
 
 def _reached(filename: str, fresh: set[str]) -> set[str]:
-    """Return last names, and those that the functions of a file so called call in turn."""
+    """Return names of functions, and those of the functions that they call in turn."""
     names: set[str] = set()
     for _ in range(_DEPTH if fresh else 0):
         names |= fresh
@@ -97,7 +96,7 @@ def _writes(node: ast.AST, given: set[str]) -> bool:
         return in_place or any(word.arg in {"out", "inplace"} for word in node.keywords)
     if isinstance(node, ast.AugAssign):
         own = isinstance(node.target, ast.Name) and node.target.id not in given
-        return not (own and isinstance(node.value, ast.Constant))  # a counter of its own
+        return not (own and isinstance(node.value, ast.Constant))  # a local counter
     if not isinstance(node, ast.Assign):
         return False
     parts = [part for t in node.targets for part in getattr(t, "elts", [t])]
