@@ -49,11 +49,11 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
     """
     switches = log.of(ModeChanged)
     inferring = {event.seq for event in switches if event.mode == "inference"}
-    open_: dict[tuple[int, str], list[ModeChanged]] = {}
+    open_: dict[tuple[int, str, str | None], list[ModeChanged]] = {}
     for event in switches:
         if event.mode == "grad" and event.seq + 1 in inferring:
             continue
-        around = open_.setdefault((event.thread, event.mode), [])
+        around = open_.setdefault((event.thread, event.mode, event.device_type), [])
         if around and around[-1].before == event.after:
             yield _stretch(around.pop(), event.time_ns)
         else:
@@ -64,18 +64,20 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
 
 
 def _stretch(began: ModeChanged, end_ns: int) -> Mark:
-    label = mode_words(began.mode, began.after)
+    label = mode_words(began)
     return Mark("mode", began.thread, began.time_ns, end_ns, label, began.stack_id)
 
 
-def mode_words(mode: str, now: str) -> str:
-    """Return where a switch stands: "gradients off", "autocast bfloat16 (cpu)"."""
-    if mode == "grad":
+def mode_words(event: ModeChanged) -> str:
+    """Return the new value of a mode: "gradients off", "autocast bfloat16 (cpu)"."""
+    now = event.after
+    if event.mode == "grad":
         return _GRADIENTS.get(now, now)
-    if mode == "inference":
+    if event.mode == "inference":
         return _INFERENCE.get(now, now)
-    name, _, device = mode.partition(" ")
-    return f"{name} {device} {now}" if device == "cache" else f"{name} {now} ({device})"
+    if event.mode == "autocast_cache":
+        return f"autocast cache {now}"
+    return f"autocast {now} ({event.device_type})"
 
 
 def find_pairs(log: Log, end_ns: int) -> Iterator[Mark]:

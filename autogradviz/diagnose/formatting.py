@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -13,16 +12,6 @@ if TYPE_CHECKING:
 
 MAX_LINES: Final = 30
 NAMED: Final = 5  # names that fit a line
-
-
-def base_name(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"(\[[^\]]*\])+$", "", name)
-
-
-def attribute_name(name: str) -> str:
-    """Return "keys" of "cache.keys[1]"."""
-    return base_name(name).rpartition(".")[2]
 
 
 def short(location: SourceLocation | None) -> str:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 FORMAT: Final = b"autogradviz-trace"
 
-FORMAT_VERSION: Final = 2
-"""What a file's columns mean.
+FORMAT_VERSION: Final = 3
+"""Version of the meaning of a file's columns.
 
 1: the first.
-2: steps; a reader takes columns that are not there for columns of nulls.
+2: steps; a reader takes missing columns for columns of nulls.
+3: changes of state, modes and cut-off regions have typed fields instead of text.
 """
 
 CHUNK: Final = 16_384

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from autogradviz._version import __version__
 from autogradviz.errors import FileExistsAlreadyError, NotATraceError
+from autogradviz.event_log import format_2
 from autogradviz.event_log.arrow_arrays import take_time
-from autogradviz.event_log.arrow_schema import schema
+from autogradviz.event_log.arrow_batches import Batch, open_stream
+from autogradviz.event_log.arrow_schema import find_runs, schema
 from autogradviz.event_log.arrow_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
 from autogradviz.event_log.atomic_write import PathLike, beside, check_not_exists, link_if_absent
-from autogradviz.event_log.file_check import check
+from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.segments import Parts
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.event_log.rows import Rows
+
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
+"""The exceptions that reading a damaged file raises."""
 
 COMMON: Final = ("kind", *field_names(Event))
 """What every event has, and so every file."""
@@ -126,7 +131,7 @@ def load(path: PathLike) -> Log:
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    stored, problem = check(_read(path))
+    stored, problem = _check(*_read(path))
     log = Log(Parts(stored))
     log.problem = problem or _find_missing(log)
     return log
@@ -139,15 +144,46 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
         NotATraceError: if the file is no trace, or one from a newer autogradviz.
         FileNotFoundError: if there is no file.
     """
-    stored, _ = check(_read(Path(path)))
+    stored, _ = _check(*_read(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
     return pa.Table.from_batches(
         [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
     )
 
 
-def _read(path: Path) -> bytes:
-    """Return the bytes of a file that is a trace of ours, or one older."""
+def _check(content: bytes, version: int) -> tuple[list[Batch], str | None]:
+    """Check every batch of a file.
+
+    Returns:
+        The batches that are intact up to the first damaged one, and one line about the damage.
+    """
+    found: list[Batch] = []
+    try:
+        found.extend(_read_batches(content, version))
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split())[:200]
+        count = sum(batch.counts.total() for batch in found)
+        return found, f"the file is cut off or damaged after {count:,} events ({reason})"
+    return found, None
+
+
+def _read_batches(content: bytes, version: int) -> Iterator[Batch]:
+    messages = read_messages(content)
+    head = content[: next(messages).end]
+    encoder = Encoder() if version < FORMAT_VERSION else None
+    for message in messages:
+        piece = memoryview(content)[message.start : message.end]
+        for batch in open_stream(head, piece):
+            upgraded = batch if encoder is None else format_2.upgrade(batch)
+            runs = list(find_runs(upgraded))
+            if runs and upgraded is batch:
+                yield Batch(head, piece, runs)
+            elif runs and encoder is not None:
+                yield Batch(encoder.head, encoder.encode(upgraded), runs)
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    """Return the bytes of a trace file, and its format version."""
     content = _content(path)
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
@@ -167,13 +203,13 @@ def _read(path: Path) -> bytes:
         )
         raise NotATraceError(message)
     try:
-        readable = _is_readable(stream.schema)
+        readable = _is_readable(stream.schema, int(version))
     except ValueError:  # a name that is no text
         readable = False
     if not readable:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
-    return content
+    return content, int(version)
 
 
 def _content(path: Path) -> bytes:
@@ -192,12 +228,14 @@ def _content(path: Path) -> bytes:
         return file.read()
 
 
-def _is_readable(found: pa.Schema) -> bool:
-    """Return whether all columns are known; an older file may lack those that came later."""
-    ours = schema()
+def _is_readable(found: pa.Schema, version: int) -> bool:
+    """Return whether all columns are known; an older file may lack columns that came later."""
+    ours = {column.name: column.type for column in schema()}
+    if version <= format_2.FORMAT_VERSION:
+        ours |= format_2.REMOVED
     names = found.names
-    known = all(ours.get_field_index(name) >= 0 for name in names) and len(set(names)) == len(names)
-    return known and set(COMMON) <= set(names) and all(f.equals(ours.field(f.name)) for f in found)
+    known = set(COMMON) <= set(names) <= ours.keys() and len(set(names)) == len(names)
+    return known and all(column.type.equals(ours[column.name]) for column in found)
 
 
 def _find_missing(log: Log) -> str | None:

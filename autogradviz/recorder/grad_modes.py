@@ -21,32 +21,34 @@ from autogradviz.recorder.torch_internals.patch import patched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from autogradviz.events import Mode
     from autogradviz.recorder.recorder import Recorder
 
-    Read = Callable[[], dict[str, str]]
+    Switch = tuple[Mode, str | None]
+    Read = Callable[[], dict[Switch, str]]
 
 _DEVICES: Final = ("cpu", "cuda")
-_USUAL: Final = {
-    "grad": "on",
-    "inference": "off",
-    **{f"autocast {device}": "off" for device in _DEVICES},
-    "autocast cache": "on",
+_USUAL: Final[dict[Switch, str]] = {
+    ("grad", None): "on",
+    ("inference", None): "off",
+    **{("autocast", device): "off" for device in _DEVICES},
+    ("autocast_cache", None): "on",
 }
 
 
-def _grad() -> dict[str, str]:
+def _grad() -> dict[Switch, str]:
     """Return where this thread's switch of gradients stands."""
-    return {"grad": _word(torch.is_grad_enabled())}
+    return {("grad", None): _word(torch.is_grad_enabled())}
 
 
-def _modes() -> dict[str, str]:
+def _modes() -> dict[Switch, str]:
     """Return where this thread's switches stand."""
-    found = {**_grad(), "inference": _word(torch.is_inference_mode_enabled())}
+    found = {**_grad(), ("inference", None): _word(torch.is_inference_mode_enabled())}
     for device in _DEVICES:
         on = torch.is_autocast_enabled(device)
         dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else "off"
-        found[f"autocast {device}"] = dtype
-    found["autocast cache"] = _word(torch.is_autocast_cache_enabled())
+        found["autocast", device] = dtype
+    found["autocast_cache", None] = _word(torch.is_autocast_cache_enabled())
     return found
 
 
@@ -69,7 +71,7 @@ _METHODS: Final = (
 )
 
 
-def _emit(recorder: Recorder, read: Read, before: dict[str, str], depth: int | None) -> None:
+def _emit(recorder: Recorder, read: Read, before: dict[Switch, str], depth: int | None) -> None:
     """Record which switches one call threw.
 
     Args:
@@ -85,7 +87,7 @@ def _emit(recorder: Recorder, read: Read, before: dict[str, str], depth: int | N
     stack_id = recorder.stacks.capture(depth or 0) if with_stack else None
     for mode, after in now.items():
         if before[mode] != after:
-            recorder.emit(ModeChanged, mode, before[mode], after, stack_id=stack_id)
+            recorder.emit(ModeChanged, *mode, before[mode], after, stack_id=stack_id)
 
 
 @contextmanager

@@ -128,8 +128,8 @@ def table():
         for word in ("certain", "likely", "hint")
     ]
     head = [
-        f"| confidence | first finding on {count} bugs | names the culprit | its caller "
-        f"| another line | further findings | of {clean} correct programs |",
+        f"| confidence | first findings on {count} bugs | naming the culprit | naming its caller "
+        f"| naming another line | further findings | findings on {clean} correct programs |",
         "|---|---|---|---|---|---|---|",
     ]
     return [*head, *rows], notes

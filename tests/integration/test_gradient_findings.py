@@ -301,12 +301,12 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
             pass
 
     trace = recorded(work)
-    told = [(e.mode, e.before, e.after) for e in trace.log.of(ModeChanged)]
+    told = [(e.mode, e.device_type, e.before, e.after) for e in trace.log.of(ModeChanged)]
     assert told == [
-        ("grad", "on", "off"),
-        ("grad", "off", "on"),
-        ("autocast cpu", "off", "bfloat16"),
-        ("autocast cpu", "bfloat16", "off"),
+        ("grad", None, "on", "off"),
+        ("grad", None, "off", "on"),
+        ("autocast", "cpu", "off", "bfloat16"),
+        ("autocast", "cpu", "bfloat16", "off"),
     ]
     lines = {trace.analysis.location(e.stack_id).text for e in trace.log.of(ModeChanged)}
     assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}

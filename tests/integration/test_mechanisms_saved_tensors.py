@@ -320,7 +320,7 @@ def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
 
     with autogradviz.record(net) as trace:
         checkpoint(work, torch.rand(2, 3), use_reentrant=False).float().sum().backward()
-    told = [e for e in trace.log.of(ModeChanged) if e.mode == "autocast cpu"]
+    told = [e for e in trace.log.of(ModeChanged) if (e.mode, e.device_type) == ("autocast", "cpu")]
     assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
     assert {trace.analysis.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
     assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}

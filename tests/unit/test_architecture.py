@@ -13,6 +13,7 @@ import autogradviz
 
 HOUSE = Path(autogradviz.__file__).parent
 FLOORS = {
+    "event_schema": -1,
     "events": 0,
     "errors": 0,
     "_version": 0,

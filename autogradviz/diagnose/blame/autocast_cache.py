@@ -52,8 +52,7 @@ def _switch(evidence: Evidence, region: Region) -> ModeChanged | None:
     switches = [
         event
         for event in evidence.analysis.log.of(ModeChanged)
-        if event.mode.startswith("autocast ") and "cache" not in event.mode
-        if event.seq < region.entered_seq
+        if event.mode == "autocast" and event.seq < region.entered_seq
     ]
     last = switches[-1] if switches else None
     return last if last is not None and last.after != "off" else None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.formatting import attribute_name, base_name
+from autogradviz.diagnose.blame.state_paths import attribute_name, base, base_name, item_key
 from autogradviz.diagnose.source.aliases import parameters, passed_as
 from autogradviz.diagnose.source.indirect_writes import indirect_writes
 from autogradviz.diagnose.source.writes import Write, writes
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Region
+    from autogradviz.diagnose.blame.state_paths import Path
     from autogradviz.diagnose.evidence.facts import Evidence
 
 Candidate = tuple[str, Write]  # file and statement
@@ -19,14 +19,8 @@ Candidate = tuple[str, Write]  # file and statement
 _SEQUENTIAL = "checkpoint_sequential"  # its regions keep the list of functions that it was given
 
 
-def item_key(state_name: str) -> str | None:
-    """Return the last key of "config['mode']" as source, None of what is no item."""
-    found = re.search(r"\[([^\[\]]*)\]$", state_name)
-    return found[1] if found is not None else None
-
-
 def find_candidates(
-    evidence: Evidence, region: Region, state_name: str, *, loose: bool
+    evidence: Evidence, region: Region, path: Path, *, loose: bool
 ) -> list[Candidate]:
     """Return the statements that write, or may write, what has that name.
 
@@ -34,20 +28,21 @@ def find_candidates(
     does. What was given to the region as an argument cannot be written by giving its name to
     something else.
     """
-    given = _given(evidence, region, base_name(state_name))
+    name, key = attribute_name(path), item_key(path)
+    given = _given(evidence, region, base_name(path))
     named = [
         (filename, write)
         for filename in evidence.user_files
-        for name in dict.fromkeys((attribute_name(state_name), *given))
-        for write in writes(filename, name)
+        for each in dict.fromkeys((name, *given))
+        for write in writes(filename, each)
         if not (given and write.rebinds)
     ]
     unnamed = [
         (filename, write)
         for filename in evidence.user_files
-        for write in indirect_writes(filename, attribute_name(state_name), item_key(state_name))
+        for write in indirect_writes(filename, name, key)
     ]
-    attribute = "." in base_name(state_name)
+    attribute = len(base(path)) > 1
     fitting = [c for c in named if given or c[1].attribute in {attribute, None} or c[1].alias]
     known = {(filename, write.lineno) for filename, write in named}
     found = (fitting or (named if loose else [])) + [

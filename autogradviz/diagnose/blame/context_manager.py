@@ -12,7 +12,7 @@ from autogradviz.diagnose.source import index as source
 if TYPE_CHECKING:
     from autogradviz.analysis import Recomputation, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.events import EffectRepeated, StateChanged
+    from autogradviz.events import StateChange
 
 _CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 SETTERS: Final = {
@@ -30,20 +30,16 @@ SETTERS: Final = {
     "module hooks": ("register_module", ".remove"),
 }  # fmt: skip
 
-_UNNAMED: Final = frozenset({"", "none", "on", "off", "True", "False"})
-"""Positions of a switch: they name no context."""
-
 
 def find_context(
     evidence: Evidence,
     region: Region,
     again: Recomputation,
     words: tuple[str, ...],
-    change: StateChanged | EffectRepeated,
+    change: StateChange,
 ) -> SourceLocation | None:
     """Return the ``with`` around the region's forward that made the difference, or a setter."""
-    before = change.before if change.state_kind == "context" else ""
-    named = tuple(word.strip() for word in before.split(",") if word.strip() not in _UNNAMED)
+    named = change.before_names
     around = _around(evidence, region)
     for wanted in (named, words):
         for filename, lineno, function, text in around:

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import Cause
+from autogradviz.diagnose.blame.state_paths import attribute_name
 from autogradviz.diagnose.blame.window import CALLED, RecomputeWindow, entered_stack
-from autogradviz.diagnose.formatting import attribute_name, short
+from autogradviz.diagnose.formatting import short
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Recomputation, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.events import EffectRepeated, StateChanged
+    from autogradviz.events import StateChange
 
-_TENSOR: Final = re.compile(r"\w+ (\d+(×\d+)*|scalar) .*v\d+")
 _SWAPS: Final = frozenset(
     {"data", "set_", "resize_", "to_empty", "half", "double", "bfloat16", "cuda"}
 )
@@ -31,12 +31,12 @@ _POSITION: Final = re.compile(r"tensor at position (\d+)")
 def find_data_reassignment(
     evidence: Evidence,
     between: RecomputeWindow,
-    change: StateChanged | EffectRepeated,
+    change: StateChange,
     *,
     in_forward: bool,
 ) -> SourceLocation | None:
     """Return the line of a run, or between the two, that gave a tensor other memory or type."""
-    if not all(_TENSOR.match(text) for text in (change.before, change.after)):
+    if not _are_tensors(change):
         return None
 
     def weigh(filename: str, function: str, line: int) -> int:
@@ -44,14 +44,14 @@ def find_data_reassignment(
             return between.inside(filename, function)
         return between.outside(filename, function, line)
 
-    return _best(evidence, weigh, CALLED, attribute_name(change.state_name))
+    return _best(evidence, weigh, CALLED, attribute_name(change.state_path))
 
 
 def find_functional_call(
-    evidence: Evidence, region: Region, change: StateChanged | EffectRepeated
+    evidence: Evidence, region: Region, change: StateChange
 ) -> SourceLocation | None:
     """Return the call around a region's forward that lent its modules other parameters."""
-    if not all(_TENSOR.match(text) for text in (change.before, change.after)):
+    if not _are_tensors(change):
         return None
     lending = False
     for place in evidence.analysis.stack(entered_stack(evidence, region)):  # from the innermost
@@ -59,6 +59,10 @@ def find_functional_call(
         if lending and place.filename in evidence.user_files:
             return place
     return None
+
+
+def _are_tensors(change: StateChange) -> bool:
+    return change.version is not None and change.seen_version is not None
 
 
 def find_data_reassignment_in_region(

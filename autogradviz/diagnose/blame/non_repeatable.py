@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Recomputation, Region, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-RANDOM_OPS: Final = frozenset(
-    {"native_dropout", "bernoulli_", "bernoulli", "rand", "randn", "rand_like", "randn_like",
-     "uniform_", "normal_", "normal", "randint", "randperm", "multinomial", "exponential_",
-     "rrelu_with_noise", "random_", "poisson", "_fused_dropout"}
-)  # fmt: skip
-
 _FICKLE: Final = {
     "time": frozenset({"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic",
                        "monotonic_ns", "process_time"}),
@@ -42,7 +36,7 @@ _WRITES: Final = ("write_text", "write_bytes", "write", "dump", "save", "savez",
 def find_unseen_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return a reason that shows in nothing that was watched."""
     return (
-        unrestored_random(region, again)
+        unrestored_random(evidence, region, again)
         or _asks_for_gradients(evidence, region, again)
         or find_one_sided(evidence, region)
         or find_data_reassignment_in_region(evidence, region, again)
@@ -156,12 +150,12 @@ def _questions(filename: str) -> list[tuple[int, str]]:
     return asked or source.tests_of(filename, ("requires_grad",))
 
 
-def unrestored_random(region: Region, again: Recomputation) -> Cause | None:
-    """Return that torch's random state was not restored, where both runs drew from it."""
+def unrestored_random(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
+    """Return the random state as the cause if both runs drew from it and it was not restored."""
     if region.preserve_rng:
         return None
-    drawn = next((op for op in region.ops if op.name in RANDOM_OPS), None)
-    if drawn is None or not any(op.name in RANDOM_OPS for op in again.ops):
+    drawn = next((op for op in region.ops if op.seq in evidence.drawing_ops), None)
+    if drawn is None or not any(op.seq in evidence.drawing_ops for op in again.ops):
         return None
     return Cause(
         slug="checkpoint-random-not-restored",

@@ -10,12 +10,20 @@ from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.blame.input_overwritten import find_rewritten
 from autogradviz.diagnose.blame.non_repeatable import find_unseen_cause, unrestored_random
 from autogradviz.diagnose.blame.random_call import find_draw
-from autogradviz.diagnose.blame.state_paths import with_owner, without_parts
+from autogradviz.diagnose.blame.state_paths import (
+    attribute_name,
+    base,
+    base_name,
+    item_key,
+    with_owner,
+    without_parts,
+    words,
+)
 from autogradviz.diagnose.blame.state_write import find_culprit, find_thread_dispatch, other_thread
 from autogradviz.diagnose.blame.tensor_recreated import find_remade
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
-from autogradviz.diagnose.formatting import attribute_name, base_name, short
+from autogradviz.diagnose.formatting import short
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -29,12 +37,11 @@ _FOR_THREADS: Final = (
     "context = contextvars.copy_context()\n"
     "pool.submit(context.run, loss.backward)"
 )
-_ARRAY: Final = re.compile(r"\S+ \S+ [0-9a-f]{8}")  # a NumPy array, by its content
 
 
 def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
     """Return why a region drew other random numbers the second time, None where it did not."""
-    cause = unrestored_random(region, again)
+    cause = unrestored_random(evidence, region, again)
     if cause is not None:
         return cause
     changes = _changes(evidence, again, kinds=("random",))
@@ -61,7 +68,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         return (
             len(mentioned) + 1 if draws else _relevance(change, mentioned, read),
             not _moved_only(change),
-            attribute_name(change.state_name) in re.findall(r"\w+", line),
+            attribute_name(change.state_path) in re.findall(r"\w+", line),
             change.stack_id is not None,
             -change.seq,
         )
@@ -75,7 +82,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
         unseen = find_unseen_cause(evidence, region, again)
         if unseen is not None:
             return unseen
-    same_ops = again.first_difference is None and best.stack_id is None and "#" not in best.after
+    same_ops = again.first_difference is None and best.stack_id is None and best.after_id is None
     remade = find_remade(evidence, region, again, changes) if same_ops else None
     best, culprit = remade or (best, None)
     others = [change for change in changes if change is not best]
@@ -92,13 +99,13 @@ def _seen_beside(
 
     A library's function writes much at once: pruning registers a hook and replaces the weight.
     """
-    owner = base_name(best.state_name).rpartition(".")[0]
+    owner = base(best.state_path)[:-1]
     return next(
         (
             evidence.analysis.location(other.stack_id)
             for other in others
             if other.stack_id is not None
-            and base_name(other.state_name).rpartition(".")[0] == owner
+            and base(other.state_path)[:-1] == owner
             and other.in_forward == best.in_forward
         ),
         None,
@@ -164,15 +171,16 @@ def _slug(change: StateChanged) -> str:
 
 
 def _shown_name(change: StateChanged) -> str:
-    named_item = change.state_name.endswith("']")  # config['mode'] says more than config
-    return change.state_name if named_item else base_name(change.state_name)
+    key = item_key(change.state_path) or ""
+    named_item = key.endswith("'")  # config['mode'] says more than config
+    return change.state_name if named_item else base_name(change.state_path)
 
 
 def _title(change: StateChanged) -> str:
     name = _shown_name(change)
-    if _ARRAY.fullmatch(change.before) and _ARRAY.fullmatch(change.after):
+    if change.value_kind == "array" and change.change_kind == "content":
         return f"{name} held other values in recomputation"
-    if change.before.startswith("state "):
+    if change.value_kind == "rng" and change.change_kind != "added":
         return f"{name} was in another state in recomputation"
     if _moved_only(change):
         return f"{name} was another object, or written, before recomputation"
@@ -230,27 +238,25 @@ def _read_inside(evidence: Evidence, region: Region, again: Recomputation) -> se
 
 def _moved_only(change: StateChanged) -> bool:
     """Return whether only the object is another one, and looks the same."""
-    before, after = (re.sub(r"#\d+|v\d+", "", text) for text in (change.before, change.after))
-    return before == after
+    return change.change_kind in {"identity", "version"}
 
 
 def _counted_on(change: StateChanged) -> bool:
     """Return whether the same memory is there, and was written: what wrote it may be known."""
-    numbers = [re.search(r"(#\d+) v(\d+)", text) for text in (change.before, change.after)]
-    first, second = (found.groups() if found is not None else ("", "") for found in numbers)
-    return change.stack_id is None and first != second and first[0] == second[0]
+    written = change.version != change.seen_version and change.before_id is not None
+    return change.stack_id is None and written and change.before_id == change.after_id
 
 
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
     """Return how near to the parting line a name is used; contexts need no name to matter."""
     nearest = len(mentioned) + 2
-    if change.state_kind == "context" or attribute_name(change.state_name) == "training":
+    if change.state_kind == "context" or attribute_name(change.state_path) == "training":
         return nearest
-    names = {attribute_name(change.state_name), *re.findall(r"\w+", base_name(change.state_name))}
+    names = words(base(change.state_path))
     names -= {"self", "state"}
     if change.state_kind == "random":
         names = {"random", "rng"}
-    elif attribute_name(change.state_name).endswith("_hooks"):
+    elif attribute_name(change.state_path).endswith("_hooks"):
         return nearest
     for distance, used in enumerate(mentioned):
         if names & used:
@@ -270,7 +276,7 @@ def _fix(change: StateChanged) -> str:
             "# keep the context open until backward() has run, or enter it inside the\n"
             "# checkpointed function, so that recomputation enters it too"
         )
-    if tail.endswith(".training"):
+    if change.state_path[-1] == "training":
         return "# call train() or eval() after backward(), or copy.deepcopy(model) to evaluate"
     if change.in_forward:
         return (

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidates import Candidate, find_candidates, item_key
+from autogradviz.diagnose.blame.candidates import Candidate, find_candidates
 from autogradviz.diagnose.blame.context_manager import SETTERS, context_name, find_context
 from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment, find_functional_call
 from autogradviz.diagnose.blame.deletion import find_deletion
 from autogradviz.diagnose.blame.lazy_init import find_first_access, names_bound_to
 from autogradviz.diagnose.blame.random_call import find_draw
 from autogradviz.diagnose.blame.requires_grad import find_toggle
-from autogradviz.diagnose.blame.state_paths import owners
+from autogradviz.diagnose.blame.state_paths import attribute_name, item_key, owners
 from autogradviz.diagnose.blame.window import BETWEEN, CALLED, RecomputeWindow
-from autogradviz.diagnose.formatting import attribute_name
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.threads import thread_dispatches
 from autogradviz.diagnose.source.writes import Write, closures, creations, match_value
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Recomputation, Region, SourceLocation
+    from autogradviz.diagnose.blame.state_paths import Path
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.source.mutating_calls import Direction
-    from autogradviz.events import EffectRepeated
-
-Change: TypeAlias = "StateChanged | EffectRepeated"
+    from autogradviz.events import StateChange
 
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
 
@@ -44,7 +42,7 @@ def find_culprit(
         return find_draw(evidence, region, again, change)
     if change.state_kind != "object":
         return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
-    if change.before.startswith("state "):
+    if change.value_kind == "rng" and change.change_kind != "added":
         return _use(evidence, region, again, change)
     bound = None
     if other_thread(evidence, change):
@@ -55,20 +53,24 @@ def find_culprit(
 
 
 def find_writer(
-    evidence: Evidence, region: Region, again: Recomputation, change: Change, *, in_forward: bool
+    evidence: Evidence,
+    region: Region,
+    again: Recomputation,
+    change: StateChange,
+    *,
+    in_forward: bool,
 ) -> SourceLocation | None:
     """Return the statement that writes what changed, by name, direction and place."""
-    if _only_requires_grad(change):
-        return find_toggle(evidence, region, again, on="requires grad" in change.after)
-    if attribute_name(change.state_name).endswith("_hooks"):
+    if change.change_kind == "requires_grad":
+        return find_toggle(evidence, region, again, on=bool(change.requires_grad))
+    if attribute_name(change.state_path).endswith("_hooks"):
         return _hooked(evidence, region, again, change)
     between = RecomputeWindow(evidence, region, again)
-    if re.fullmatch(r"\d+ cached", change.before):
-        name = attribute_name(change.state_name)
+    name, key = attribute_name(change.state_path), item_key(change.state_path)
+    if change.value_kind == "cache" and change.change_kind != "added":
         asked = None if in_forward else find_first_access(evidence, between, name)
         return asked or _made(evidence, name)
     wanted = _direction(change)
-    key = item_key(change.state_name)
 
     def score(candidate: Candidate) -> tuple[int, int, bool, int, bool, bool, int]:
         filename, write = candidate
@@ -85,11 +87,12 @@ def find_writer(
             -write.lineno,
         )
 
-    kind = _other_class(change)
-    names = ("__class__",) if kind else (change.state_name, *owners(change.state_name))
-    sure = (find_candidates(evidence, region, name, loose=False) for name in names)
-    loose = (find_candidates(evidence, region, name, loose=True) for name in names)
-    stays = change.before.startswith("len ") or "#" in change.before  # however often it is read
+    path = change.state_path
+    other_class = change.change_kind == "class"
+    paths: list[Path] = [("__class__",)] if other_class else [path, *owners(path)]
+    sure = (find_candidates(evidence, region, each, loose=False) for each in paths)
+    loose = (find_candidates(evidence, region, each, loose=True) for each in paths)
+    stays = _survives_reading(change)
     counted = wanted == "changed" and not stays and key is None  # nothing was taken from it
     fitting = (
         [c for c in each if not (stays and c[1].drains)
@@ -99,14 +102,13 @@ def find_writer(
     candidates = next((each for each in fitting if each), [])
     ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
     candidates = ran or candidates  # a file's own lines ran when it was imported
-    dead = change.after == "dead"
+    dead = change.change_kind == "died"
     other = find_data_reassignment(evidence, between, change, in_forward=in_forward)
     if dead:
         other = find_deletion(evidence, between, least=1, in_forward=in_forward)
     elif other is None and not in_forward and wanted == "shrank":
         other = find_deletion(evidence, between, least=BETWEEN)
-    if not candidates and change.before == "absent":  # functools.cached_property
-        name = attribute_name(change.state_name)
+    if not candidates and change.change_kind == "added":  # functools.cached_property
         asked = None if in_forward else find_first_access(evidence, between, name)
         other = other or asked or _made(evidence, name)
     if (
@@ -122,6 +124,12 @@ def find_writer(
     return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
 
 
+def _survives_reading(change: StateChange) -> bool:
+    """Return whether going through a value does not change it, as it does an iterator."""
+    container = change.value_kind == "container" and change.change_kind != "added"
+    return container or change.before_id is not None
+
+
 def find_thread_dispatch(evidence: Evidence) -> SourceLocation | None:
     """Return the call that had another thread run a backward, without the caller's context."""
     found = (
@@ -133,17 +141,17 @@ def find_thread_dispatch(evidence: Evidence) -> SourceLocation | None:
 
 
 def _set_before(
-    evidence: Evidence, region: Region, again: Recomputation, change: Change
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChange
 ) -> SourceLocation | None:
     """Return where what belongs to one thread was set: in the other it was not changed."""
     between = RecomputeWindow(evidence, region, again)
-    for filename, write in find_candidates(evidence, region, change.state_name, loose=True):
+    for filename, write in find_candidates(evidence, region, change.state_path, loose=True):
         if between.before(filename, write.function, write.lineno):
             return source.location(filename, write.lineno, write.function)
     return None
 
 
-def other_thread(evidence: Evidence, change: Change) -> StateChanged | None:
+def other_thread(evidence: Evidence, change: StateChange) -> StateChanged | None:
     """Return what the threads of the two runs were, None where it was one."""
     return next(
         (
@@ -159,7 +167,7 @@ def _entered(
     evidence: Evidence,
     region: Region,
     again: Recomputation,
-    change: Change,
+    change: StateChange,
     found: tuple[str, Write],
     *,
     in_forward: bool,
@@ -176,13 +184,6 @@ def _entered(
     return here
 
 
-def _other_class(change: Change) -> bool:
-    """Return whether one object became of another class."""
-    texts = [re.fullmatch(r"(\w+) (#\d+)", text) for text in (change.before, change.after)]
-    first, second = (text.groups() if text is not None else ("", "") for text in texts)
-    return bool(first[1]) and first[1] == second[1] and first[0] != second[0]
-
-
 def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
     """Return where a function was made that reads a loop's variable after the loop moved on."""
     here = source.location(filename, write.lineno, write.function)
@@ -195,12 +196,11 @@ def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocatio
 
 
 def _hooked(
-    evidence: Evidence, region: Region, again: Recomputation, change: Change
+    evidence: Evidence, region: Region, again: Recomputation, change: StateChange
 ) -> SourceLocation | None:
     """Return the line that registered or removed a hook."""
-    counts = [int(found[0]) if (found := re.findall(r"\d+", text)) else 0
-              for text in (change.before, change.after)]  # fmt: skip
-    added = counts[1] > counts[0]
+    grew = (change.after_number or 0) > (change.before_number or 0)
+    added = grew or change.change_kind == "added"
     words = _HOOK_CALLS if added else (".remove", "_hooks.clear", "_hooks.pop")
     found = [
         (filename, lineno, function)
@@ -228,7 +228,8 @@ def _use(
     evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
 ) -> SourceLocation | None:
     """Return the call that draws from a generator of the user's own, or from one by its method."""
-    name = attribute_name(change.state_name.removesuffix(".__self__"))
+    path = change.state_path
+    name = attribute_name(path[:-1] if path[-1] == "__self__" else path)
     found = [
         (filename, lineno, function)
         for filename in evidence.user_files
@@ -255,18 +256,11 @@ def _nearest(
     return source.location(filename, -line, function)
 
 
-def _only_requires_grad(change: Change) -> bool:
-    flag = ", requires grad"
-    return change.before != change.after and (
-        change.before.removesuffix(flag) == change.after.removesuffix(flag)
-    )
-
-
-def _direction(change: Change) -> Direction:
-    sizes = [re.match(r"len (\d+)\b", text) for text in (change.before, change.after)]
-    if "absent" in {change.before, change.after}:
-        return "grew" if change.before == "absent" else "shrank"
-    if sizes[0] is None or sizes[1] is None:
+def _direction(change: StateChange) -> Direction:
+    """Return whether a container grew or shrank, or an item or attribute came or went."""
+    if change.change_kind in {"added", "removed"}:
+        return "grew" if change.change_kind == "added" else "shrank"
+    before, after = change.before_number, change.after_number
+    if change.change_kind != "size" or before is None or after is None:
         return "changed"
-    before, after = int(sizes[0][1]), int(sizes[1][1])
-    return "changed" if before == after else "grew" if after > before else "shrank"
+    return "grew" if after > before else "shrank"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.blame.state_paths import both_objects
 from autogradviz.diagnose.blame.state_write import find_culprit
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def find_remade(
     """
     lines = _lines(evidence, region, again)
     for change in changes if lines else ():
-        if "#" in change.before and "#" in change.after:
+        if both_objects(change):
             culprit = find_culprit(evidence, region, again, change)
             if culprit is not None and (culprit.filename, culprit.lineno) in lines:
                 return change, culprit

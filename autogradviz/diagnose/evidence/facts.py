@@ -14,6 +14,7 @@ from autogradviz.events import (
     FrameSeen,
     NodeFinished,
     ParameterSeen,
+    RandomDrawn,
     RecordingStarted,
     VersionRestored,
 )
@@ -109,6 +110,12 @@ class Evidence:
             for again in region.recomputations[:1]
             for storage_id in self.written_twice(region, again)
         )
+
+    @cached_property
+    def drawing_ops(self) -> frozenset[int]:
+        """Event numbers of the ops that drew from a random generator of PyTorch."""
+        drawn = self.analysis.log.of(RandomDrawn)
+        return frozenset(event.op_seq for event in drawn if event.op_seq is not None)
 
     @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:

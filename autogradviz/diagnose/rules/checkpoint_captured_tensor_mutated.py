@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="checkpoint-captured-tensor-mutated",
-    title="A tensor that a region reads was written before the recomputation",
+    title="A tensor that a region reads changed before recomputation",
     means="""A region reads tensors that are not its arguments: weights, buffers, variables of a
     closure. One was written between forward and recomputation, so the region was recomputed from
     other values. Checkpoint compares versions of arguments only: nothing is raised, and the

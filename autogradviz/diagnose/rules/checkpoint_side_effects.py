@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.counter_branch import find_decision
+from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import attribute_name, base_name, fit, quoted, short, where
+from autogradviz.diagnose.formatting import fit, quoted, short, where
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import EffectRepeated
 
@@ -37,30 +37,26 @@ def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
 
 def _accumulates(event: EffectRepeated) -> bool:
     """Return whether a container grew, or a number rose or fell: what is just set anew does not."""
-    before, after = (_number(text) for text in (event.before, event.after))
+    before, after = event.before_number, event.after_number
     if before is None or after is None:
         return False
-    return after > before if event.before.startswith("len ") else after != before
-
-
-def _number(text: str) -> float | None:
-    found = re.fullmatch(r"(?:len )?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(, .*)?", text)
-    return float(found[1]) if found else None
+    grew = event.value_kind == "container" and event.change_kind == "size" and after > before
+    return grew or (event.value_kind == "plain" and event.change_kind == "value")
 
 
 def _describe(
     evidence: Evidence, region: Region, again: Recomputation, event: EffectRepeated
 ) -> Finding:
-    name = base_name(event.state_name)
+    name = base_name(event.state_path)
     culprit = (
         evidence.analysis.location(event.stack_id)
         if event.stack_id is not None
         else find_writer(evidence, region, again, event, in_forward=True)
     )
     last = region.saved[-1].location if region.saved else region.location
-    numbers = _number(event.before) is not None and not event.before.startswith("len ")
+    number = event.value_kind == "plain"
     between = RecomputeWindow(evidence, region, again)
-    decides = find_decision(between, attribute_name(name)) if numbers else None
+    decides = find_decision(between, attribute_name(event.state_path)) if number else None
     return Finding(
         slug="checkpoint-effect-repeated",
         title=f"{name} was changed twice: in forward and again in recomputation",

@@ -147,7 +147,7 @@ def _kept_in_region(evidence: Evidence, node: Node, forward: Op) -> SourceLocati
     for event in evidence.analysis.log.of(ContextTensorKept):
         if event.node_id == node.node_id and event.tensor_id in used:
             near = evidence.analysis.location(event.stack_id) or node.location
-            return assignment(near, event.slot.removeprefix("ctx."))
+            return assignment(near, event.attribute)
     return None
 
 

@@ -10,7 +10,6 @@ import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.diagnose.blame.non_repeatable import RANDOM_OPS
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
@@ -86,7 +85,7 @@ def find_handmade(evidence: Evidence) -> Iterator[Finding]:
             name = class_name(node)
             if name not in forwards:
                 forwards[name] = _forwards(evidence, name)
-            pair = _parting(_aligned(forwards[name], second))
+            pair = _parting(evidence, _aligned(forwards[name], second))
             if pair is not None:
                 yield _describe(evidence, node, *pair)
                 return
@@ -138,14 +137,14 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     ]
 
 
-def _parting(pairs: list[Pair]) -> Pair | None:
+def _parting(evidence: Evidence, pairs: list[Pair]) -> Pair | None:
     """Return the first pair that gave something else, where all before it agree."""
     if len(pairs) < _LEAST:
         return None
     for pair in pairs:
         if not _given_the_same(*pair):
             return None
-        if _gave_other(*pair):
+        if _gave_other(evidence, *pair):
             return pair
     return None
 
@@ -161,17 +160,18 @@ def _given_the_same(first: Op, second: Op) -> bool:
     return all(first.inputs[n].tensor_id == second.inputs[n].tensor_id for n in read)
 
 
-def _gave_other(first: Op, second: Op) -> bool:
+def _gave_other(evidence: Evidence, first: Op, second: Op) -> bool:
     dtypes = [[t.dtype for t in op.outputs] for op in (first, second)]
     if dtypes[0] != dtypes[1]:
         return True
     hashes = zip(first.output_hashes, second.output_hashes, strict=False)
-    return first.name in RANDOM_OPS and any(a != b and NO_ID not in {a, b} for a, b in hashes)
+    drawn = first.seq in evidence.drawing_ops
+    return drawn and any(a != b and NO_ID not in {a, b} for a, b in hashes)
 
 
 def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
     name = class_name(node)
-    random = first.name in RANDOM_OPS
+    random = first.seq in evidence.drawing_ops
     called = frame_in(evidence, second, name, "backward")
     culprit = called if random else _autocast(called) or called
     return Finding(

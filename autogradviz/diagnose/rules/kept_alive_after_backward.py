@@ -103,7 +103,7 @@ def _on_context(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
-    name = event.slot.removeprefix("ctx.")
+    name = event.attribute
     # The log has a line where save_for_backward was called, which stands near.
     near = evidence.analysis.location(event.stack_id) or node.location
     culprit = assignment(near, name) or near

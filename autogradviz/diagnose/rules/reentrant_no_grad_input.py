@@ -117,7 +117,7 @@ def _describe(evidence: Evidence, region: Region, reader: Op, event: RegionCutOf
     names = (evidence.name_of(t.storage_id) for t in reader.inputs if t.storage_id is not None)
     name = next((name for name in names if name), "a parameter")
     return Finding(
-        slug=_SLUGS[event.message],
+        slug=_SLUGS[event.cut_off],
         title=f"Nothing inside {region.module or region.function} gets a gradient",
         culprit=region.location,
         victim=reader.location,
@@ -126,7 +126,7 @@ def _describe(evidence: Evidence, region: Region, reader: Op, event: RegionCutOf
                 f"The region {region.function}{where(region.module)} is checkpointed with "
                 "use_reentrant=True:",
                 quoted(region.location),
-                _REASONS[event.message],
+                _REASONS[event.cut_off],
                 f"So autograd made no node for it. Inside, {reader.name} at "
                 f"{short(reader.location)} uses {name}, which requires grad, and gets none through "
                 "this region; nor does what comes before it:",

@@ -74,7 +74,7 @@ def look_at_context(recorder: Recorder, node: Any, node_id: int) -> None:
         # The grad_fn of a view whose base was written runs view functions: leave those.
         askable = not (kept._is_view() and kept._version)  # noqa: SLF001
         recorder.emit(
-            ContextTensorKept, node_id, f"ctx.{name}", recorder.tensors.number(kept),
+            ContextTensorKept, node_id, name, recorder.tensors.number(kept),
             askable and kept.grad_fn is node,
             stack_id=recorder.saves.custom.get(node._sequence_nr()),  # noqa: SLF001
         )  # fmt: skip

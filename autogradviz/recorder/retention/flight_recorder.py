@@ -18,27 +18,26 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.event_log import Stream, check_not_exists
 from autogradviz.events import (
     EVENT_TYPES,
-    FrameSeen,
-    HookRegistered,
     ModuleEntered,
-    ModuleSeen,
-    ParameterSeen,
-    RecorderFailed,
-    RecorderLimited,
-    RecordingEnded,
-    RecordingStarted,
-    SourceLineRead,
-    StackSeen,
     TensorSaved,
     TensorSeen,
     field_names,
 )
 from autogradviz.recorder.retention.compaction import KeepAll, RetentionPolicy
 from autogradviz.recorder.retention.loss_watch import LossWatch
-from autogradviz.recorder.retention.references import References
+from autogradviz.recorder.retention.references import (
+    DEFINITIONS,
+    PASSING,
+    defined,
+    is_used,
+    used_ids,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from autogradviz.event_log import Log, PathLike
+    from autogradviz.event_schema import Target
     from autogradviz.events import Event
     from autogradviz.recorder.recorder import Recorder
 
@@ -52,11 +51,6 @@ MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
 MAX_BESIDE_FILE: Final = 65_536  # and while everything goes to a file
 _SLACK: Final = 4_096
 
-_DEFINITIONS: Final = frozenset(
-    {FrameSeen, StackSeen, SourceLineRead, TensorSeen, ModuleSeen, ParameterSeen, HookRegistered}
-)
-_LASTING: Final = _DEFINITIONS | {RecordingStarted, RecorderFailed, RecorderLimited, RecordingEnded}
-_PASSING: Final = tuple(kind for kind in EVENT_TYPES if kind not in _LASTING)
 _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
 _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
 
@@ -167,7 +161,7 @@ class FlightRecorder(RetentionPolicy):
     # --- dropping --------------------------------------------------------------------------
 
     def _drop_before(self, seq: int) -> None:
-        for kind in _PASSING:
+        for kind in PASSING:
             if kind is ModuleEntered:
                 self._drop_closed_calls(seq)
             else:
@@ -201,9 +195,9 @@ class FlightRecorder(RetentionPolicy):
     def _forget(self, seq: int) -> None:
         """Let go of what nothing refers to any more; see NOTE [ Letting go ]."""
         recorder, log = self._recorder, self._log
-        used = References(log, _PASSING)
+        tensors = used_ids(log, "tensor")
         recorder.leaves.forget()
-        recorder.tensors.forget(used.tensors | recorder.leaves.living)
+        recorder.tensors.forget(tensors | recorder.leaves.living)
         recorder.versions.forget(recorder.tensors.storages, seq)
         saved = log.recent(TensorSaved).rows(1)
         recorder.saves.forget(seq, saved[0][_SAVED_ID] if saved else sys.maxsize)
@@ -212,12 +206,18 @@ class FlightRecorder(RetentionPolicy):
             table.forget()
         if len(recorder.contents) > MAX_HELD:
             recorder.contents.clear()
-        used.tensors |= recorder.tensors.living
-        used.modules |= recorder.modules.living
-        used.hooks |= recorder.hooks.living
-        used.stacks |= recorder.stacks.living
-        for kind in _DEFINITIONS:
-            self._keep_only(kind, self._droppable(kind), used.keeps(kind))
+        living: dict[Target | None, AbstractSet[int]] = {
+            "tensor": tensors | recorder.tensors.living,
+            "module": recorder.modules.living,
+            "hook": recorder.hooks.living,
+            "stack": recorder.stacks.living,
+        }
+        for kind in DEFINITIONS:
+            target = defined(kind)
+            ids = living.get(target, set())
+            if target is not None and target != "tensor":  # those were collected above
+                ids = ids | used_ids(log, target)
+            self._keep_only(kind, self._droppable(kind), is_used(log, kind, ids))
 
 
 def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> RetentionPolicy:
