@@ -1,4 +1,4 @@
-"""Which statements of the user's may have written what differs between a region's two runs."""
+"""Statements in the user's source that may have written a piece of state."""
 
 from __future__ import annotations
 
@@ -14,45 +14,43 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.blame.state_paths import Path
     from autogradviz.diagnose.evidence.facts import Evidence
 
-Candidate = tuple[str, Write]  # file and statement
+FileWrite = tuple[str, Write]  # file and statement
 
-_SEQUENTIAL = "checkpoint_sequential"  # its regions keep the list of functions that it was given
+_SEQUENTIAL = "checkpoint_sequential"  # its regions keep the list of functions passed to it
 
 
-def find_candidates(
+def find_writes(
     evidence: Evidence, region: Region, path: Path, *, loose: bool
-) -> list[Candidate]:
-    """Return the statements that write, or may write, what has that name.
+) -> list[FileWrite]:
+    """Return the statements that write, or may write, the state at a path.
 
-    ``scale = ...`` does not write ``config.scale``; it counts where ``loose``, when nothing else
-    does. What was given to the region as an argument cannot be written by giving its name to
-    something else.
+    ``scale = ...`` does not write ``config.scale``; it is returned only if ``loose`` is set and
+    nothing else fits. Rebinding a name does not write the argument of a region.
     """
     name, key = attribute_name(path), item_key(path)
-    given = _given(evidence, region, base_name(path))
-    named = [
+    argument = _argument_names(evidence, region, base_name(path))
+    direct = [
         (filename, write)
         for filename in evidence.user_files
-        for each in dict.fromkeys((name, *given))
+        for each in dict.fromkeys((name, *argument))
         for write in writes(filename, each)
-        if not (given and write.rebinds)
+        if not (argument and write.rebinds)
     ]
-    unnamed = [
+    attribute = len(base(path)) > 1
+    fitting = [c for c in direct if argument or c[1].attribute in {attribute, None} or c[1].alias]
+    known = {(filename, write.lineno) for filename, write in direct}
+    indirect = [
         (filename, write)
         for filename in evidence.user_files
         for write in indirect_writes(filename, name, key)
+        if (filename, write.lineno) not in known
     ]
-    attribute = len(base(path)) > 1
-    fitting = [c for c in named if given or c[1].attribute in {attribute, None} or c[1].alias]
-    known = {(filename, write.lineno) for filename, write in named}
-    found = (fitting or (named if loose else [])) + [
-        c for c in unnamed if (c[0], c[1].lineno) not in known
-    ]
+    found = (fitting or (direct if loose else [])) + indirect
     return [c for c in found if c[1].function.rpartition(".")[2] != "__init__"]
 
 
-def _given(evidence: Evidence, region: Region, name: str) -> tuple[str, ...]:
-    """Return what the caller knows an argument of the region by, () where it is none."""
+def _argument_names(evidence: Evidence, region: Region, name: str) -> tuple[str, ...]:
+    """Return the names of a region's argument in the region and at its call, () if it is none."""
     place = region.location
     if place is None:
         return ()
