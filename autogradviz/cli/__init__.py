@@ -15,11 +15,12 @@ from rich.console import Console
 
 import autogradviz
 from autogradviz._version import __version__
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli import compare, export, run
 from autogradviz.cli.show import overview
 from autogradviz.errors import AutogradvizError
 from autogradviz.explain import overview as all_pages
-from autogradviz.render.text import findings, megabytes
+from autogradviz.render.text import findings
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _target(options: argparse.Namespace, suffix: str) -> Path:
 
 
 def _emit(written: Path) -> None:
-    sys.stdout.write(f"{written} ({megabytes(written.stat().st_size)})\n")
+    sys.stdout.write(f"{written} ({format_bytes(written.stat().st_size)})\n")
 
 
 def _complain(message: str) -> int:

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.event_log import check_not_exists
 from autogradviz.export import FORMATS, export
-from autogradviz.render.text import megabytes
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -36,4 +36,4 @@ def _export(options: argparse.Namespace) -> None:
     trace = load(options.trace)
     analysis = (trace.redacted() if options.redact else trace).analysis
     export(analysis, target, options.format, force=options.force)
-    sys.stdout.write(f"{target} ({megabytes(target.stat().st_size)})\n")
+    sys.stdout.write(f"{target} ({format_bytes(target.stat().st_size)})\n")

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.argtypes import span, whole_number
 from autogradviz.cli.output_path import Target
 from autogradviz.cli.progress import Progress, say
@@ -23,7 +24,7 @@ from autogradviz.cli.run_script import (
 from autogradviz.errors import AutogradvizError, FileExistsAlreadyError, ProgramNotFoundError
 from autogradviz.event_log import check_not_exists
 from autogradviz.record import record, set_outer_recording
-from autogradviz.render.text import as_text, findings, megabytes
+from autogradviz.render.text import as_text, findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,7 +284,7 @@ class _Session:
                 target.write(trace)
             elif trace is not self._trace:
                 trace.save(target.path)
-            size = megabytes(target.path.stat().st_size)
+            size = format_bytes(target.path.stat().st_size)
         except (OSError, AutogradvizError) as error:
             self._lines.append(f"the trace could not be written to {target}: {error}")
             return

@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import StepEnded
-from autogradviz.render.text import harmless, megabytes, milliseconds
+from autogradviz.render.text import harmless, milliseconds
 from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 
@@ -54,7 +55,7 @@ def overview(trace: Trace) -> RenderableType:
     )
     for word, told in _times(analysis):
         facts.add_row(word, told)
-    peak, storages = megabytes(s.peak_nbytes), plural(s.storages, "storage")
+    peak, storages = format_bytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
@@ -166,10 +167,10 @@ def _memory_table(parts: list[_Part]) -> Table:
         others = sum(part.blocks for part in rest)
         shown = [*shown, _Part(f"{others:,} others", 1, sum(part.nbytes for part in rest))]
     for part in shown:
-        each = f"{part.blocks} alike, {megabytes(part.nbytes // part.blocks)} each"
+        each = f"{part.blocks} alike, {format_bytes(part.nbytes // part.blocks)} each"
         bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
         told = each if part.blocks > 1 else ""
-        table.add_row(megabytes(part.nbytes), bar, Text(part.name), Text(told, style="dim"))
+        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(told, style="dim"))
     return table
 
 

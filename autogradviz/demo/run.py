@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 import torch
 from rich.text import Text
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.record import record
-from autogradviz.render.text import findings, megabytes, summary
+from autogradviz.render.text import findings, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ def run_demo(folder: Path, console: Console, config: Config | None = None) -> No
     written = [*_show_step(folder, console, config), *_show_bug(folder, console, config)]
     console.print(Text("\nWritten, to open and to keep:", style="bold"))
     for path, meaning in written:
-        size = megabytes(path.stat().st_size)
+        size = format_bytes(path.stat().st_size)
         console.print(Text.assemble(f"  {path}  ", (f"{size}, {meaning}", "dim")), soft_wrap=True)
 
 

@@ -324,7 +324,7 @@ def test_random_numbers_are_recorded_with_their_generator_and_drawn():
     ops = {op.seq: op.overload for op in trace.analysis.ops}
     assert [ops[d.op_seq] for d in drawn] == [d.op for d in drawn]
     assert bars(trace, "random") == [
-        ("rand from a generator of its own", line_of("given")),
+        ("rand from an explicit generator", line_of("given")),
         ("bernoulli_ from cpu generator", line_of("drops")),
     ]
 

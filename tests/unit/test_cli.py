@@ -113,7 +113,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
     bars = [line.split() for line in lines[place + 1 : place + 3]]
     assert [bar[:2] + bar[3:] for bar in bars] == [
         ["3.0", "MB", "blocks.*", "3", "alike,", "1.0", "MB", "each"],
-        ["500.0", "kB", "GPT", "itself"],
+        ["500", "kB", "GPT", "itself"],
     ]
     assert [len(bar[2]) for bar in bars] == [24, 4]
     place = lines.index("recomputed, by module")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
-from autogradviz.diagnose.rules.reentrant_side_channel import REENTRANT_FIX, outermost_backwards
+from autogradviz.diagnose.rules.reentrant_side_channel import REENTRANT_FIX
 from autogradviz.events import HookRan
 
 if TYPE_CHECKING:
@@ -56,12 +56,13 @@ def _failed_again(evidence: Evidence) -> int | None:
     failed = next((run for run in runs if run.failed), None)
     if failed is None or failed.backward_id is None or failed.hook_kind != "post_accumulate_grad":
         return None
-    outermost = outermost_backwards(evidence)
+    outermost = evidence.analysis.outermost_backwards
     before = [
         run
         for run in runs
         if run.hook_id == failed.hook_id
         and run is not failed
+        and run.backward_id is not None
         and outermost.get(run.backward_id) == outermost[failed.backward_id]
     ]
     hooks = {hook.hook_id: hook.tensor_id for hook in evidence.analysis.hooks}

@@ -158,7 +158,7 @@ def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding where a leaf's hook ran once a region in place of once a backward."""
     log = evidence.analysis.log
     parents = {e.backward_id: e.parent_backward_id for e in log.of(BackwardStarted)}
-    outermost = outermost_backwards(evidence)
+    outermost = evidence.analysis.outermost_backwards
     runs: dict[tuple[int, int], list[HookRan]] = defaultdict(list)
     for event in log.of(HookRan):
         if event.backward_id in outermost:
@@ -171,14 +171,6 @@ def find_repeated_hooks(evidence: Evidence) -> Iterator[Finding]:
             if hook_id == hook.hook_id and nested and len(events) > 1:
                 yield _ran_again(evidence, hook, events)
                 return
-
-
-def outermost_backwards(evidence: Evidence) -> dict[int | None, int]:
-    """Return for each backward the outermost one that it ran in, itself where it is that."""
-    found: dict[int | None, int] = {}
-    for event in evidence.analysis.log.of(BackwardStarted):  # a parent stands before its children
-        found[event.backward_id] = found.get(event.parent_backward_id, event.backward_id)
-    return found
 
 
 def _reader(evidence: Evidence, region: Region, tensor_id: int | None) -> SourceLocation | None:
