@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.lazy_init import names_bound_to
 from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.window import RecomputeWindow, entered_stack
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import StateChange
 
 _CONTEXT_METHODS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
@@ -70,14 +70,17 @@ def _entering_line(window: RecomputeWindow, setter: SourceLocation) -> SourceLoc
     for place, text in _enclosing_withs(window):
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
             return place
-    for place in evidence.analysis.stack(entered_stack(evidence, window.region)):
-        if place.filename not in evidence.user_files:
-            continue
-        for lineno, function, text in source.mentions(place.filename, names):
-            here = function == place.function.replace("<module>", "")
-            if here and "(" in text and lineno < place.lineno:
-                return source.location(place.filename, lineno, function)
     return None
+
+
+def names_bound_to(evidence: Evidence, class_name: str) -> tuple[str, ...]:
+    """Return the names to which the user's code assigns instances of a class."""
+    return tuple(
+        name
+        for filename in evidence.user_files
+        for made, name in source.made_objects(filename)
+        if made == class_name
+    )
 
 
 def context_name(filename: str, function: str) -> str:

@@ -43,7 +43,7 @@ def find_detach(evidence: Evidence, op: Op, started: BackwardStarted) -> SourceL
 
 
 def find_conversion_to_numbers(made: SourceLocation) -> SourceLocation | None:
-    """Return the last line, in the function that created a tensor, which read Python numbers for it."""
+    """Return the last line, in a tensor's function, that read the numbers it was created from."""
     for name, owner in source.functions(made.filename):
         if name != made.function:
             continue
@@ -77,24 +77,10 @@ def _reads_numbers(value: ast.expr | None) -> bool:
 
 
 def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:
-    """Return the last line that sets ``requires_grad`` to False, or creates a tensor so."""
+    """Return the last line that sets ``requires_grad`` to False."""
     found = [
         (filename, line, function)
         for filename in evidence.user_files
-        for line, function in (*requires_grad_writes(filename, on=False), *_created_frozen(filename))
+        for line, function in requires_grad_writes(filename, on=False)
     ]
     return source.location(*max(found, key=lambda place: place[1])) if found else None
-
-
-def _created_frozen(filename: str) -> list[tuple[int, str]]:
-    return [
-        (node.lineno, function)
-        for function, node in source.nodes(filename)
-        if isinstance(node, ast.Call)
-        and any(
-            word.arg == "requires_grad"
-            and isinstance(word.value, ast.Constant)
-            and word.value.value is False
-            for word in node.keywords
-        )
-    ]

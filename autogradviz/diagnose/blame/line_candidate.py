@@ -54,9 +54,7 @@ def best_candidate(
     )
 
 
-def best_line(
-    candidates: Iterable[LineCandidate], *, at_least: int = 1
-) -> SourceLocation | None:
+def best_line(candidates: Iterable[LineCandidate], *, at_least: int = 1) -> SourceLocation | None:
     """Return the line of ``best_candidate``, None without a candidate."""
     best = best_candidate(candidates, at_least=at_least)
     return best.location if best is not None else None

@@ -81,7 +81,7 @@ def _free(filename: str, function: str, lineno: int) -> set[str] | None:
 
 
 def _reads_self(node: ast.AST, lineno: int) -> bool:
-    """Return whether a statement on a line reads an attribute of ``self``, other than to call it."""
+    """Return whether a statement on a line reads an attribute of ``self``; calls do not count."""
     if not isinstance(node, ast.stmt) or node.lineno != lineno:
         return False
     parts = list(ast.walk(node))

@@ -136,7 +136,7 @@ def _is_non_repeatable(filename: str, called: str) -> bool:
 
 
 def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
-    """Return a reentrant region's test of the grad mode as the cause: forward runs under no_grad."""
+    """Return a reentrant region's test of the grad mode; its forward runs under ``no_grad``."""
     if not window.region.reentrant:
         return None
     culprit = _best_in_region(
@@ -144,7 +144,7 @@ def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
         (
             (filename, lineno, function)
             for filename in window.evidence.user_files
-            for lineno, function in _grad_mode_tests(filename)
+            for lineno, function, _ in source.calls(filename, ("is_grad_enabled",))
         ),
     )
     if culprit is None:
@@ -162,14 +162,6 @@ def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
         confidence="likely",
         events=(),
     )
-
-
-def _grad_mode_tests(filename: str) -> list[tuple[int, str]]:
-    """Return line and function of the tests whether gradients are enabled or required."""
-    calls = [
-        (lineno, function) for lineno, function, _ in source.calls(filename, ("is_grad_enabled",))
-    ]
-    return calls or source.tests_of(filename, ("requires_grad",))
 
 
 def _best_in_region(

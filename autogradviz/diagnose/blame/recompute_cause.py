@@ -1,4 +1,4 @@
-"""Find why the recomputation of a region differed: the change of state, and the line that made it."""
+"""Find why a recomputation differed: the state that changed, and the line that changed it."""
 
 from __future__ import annotations
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.context_manager import SETTERS, context_name, find_context
+from autogradviz.diagnose.blame.context_manager import (
+    SETTERS,
+    context_name,
+    find_context,
+    names_bound_to,
+)
 from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment, find_functional_call
 from autogradviz.diagnose.blame.deletion import find_deletion
-from autogradviz.diagnose.blame.lazy_init import find_first_access, names_bound_to
 from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_candidate, best_line
 from autogradviz.diagnose.blame.random_call import find_random_call
 from autogradviz.diagnose.blame.requires_grad import find_requires_grad_write
@@ -18,7 +22,7 @@ from autogradviz.diagnose.blame.state_write_candidates import FileWrite, find_wr
 from autogradviz.diagnose.blame.window import IN_WINDOW, REACHABLE
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.threads import thread_dispatches
-from autogradviz.diagnose.source.writes import closures, creations, match_value
+from autogradviz.diagnose.source.writes import closures, creations
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
@@ -62,15 +66,22 @@ def find_writer(
         change: the change.
         in_forward: the region's own forward made it; else code in the window.
     """
+    name = attribute_name(change.state_path)
     if change.change_kind == "requires_grad":
         return find_requires_grad_write(window, on=bool(change.requires_grad))
-    if attribute_name(change.state_path).endswith("_hooks"):
+    if name.endswith("_hooks"):
         return _hook_registration(window, change)
     if change.change_kind == "died":  # the last strong reference was dropped
         return find_deletion(window, at_least=1, in_forward=in_forward)
-    name = attribute_name(change.state_path)
     if change.value_kind == "cache" and change.change_kind != "added":
-        return _first_access_or_creation(window, name, in_forward=in_forward)
+        return _creation(window, name)
+    return _direct_write(window, change, in_forward=in_forward)
+
+
+def _direct_write(
+    window: RecomputeWindow, change: StateChange, *, in_forward: bool
+) -> SourceLocation | None:
+    """Return the statement that assigned to the state, or mutated the object it holds."""
     writes = {
         _rated(window, change, write, in_forward=in_forward): write
         for write in _fitting_writes(window, change)
@@ -80,7 +91,8 @@ def find_writer(
     if other is None and not in_forward and _direction(change) == "shrank":
         other = find_deletion(window, at_least=IN_WINDOW)
     if best is None and other is None and change.change_kind == "added":
-        return _first_access_or_creation(window, name, in_forward=in_forward)
+        name = attribute_name(change.state_path)
+        return _creation(window, name)
     if best is None or (other is not None and best.certainty < REACHABLE):
         return other
     looped = _late_bound_closure(writes[best], window)
@@ -92,11 +104,9 @@ def _fitting_writes(window: RecomputeWindow, change: StateChange) -> list[FileWr
     path = change.state_path
     other_class = change.change_kind == "class"
     paths: list[Path] = [("__class__",)] if other_class else [path, *owners(path)]
-    found = chain(
-        *(
-            (find_writes(window.evidence, window.region, each, loose=loose) for each in paths)
-            for loose in (False, True)
-        )
+    found = (
+        find_writes(window.evidence, window.region, each, loose=loose)
+        for loose, each in product((False, True), paths)
     )
     survives = _survives_reading(change)
     replaced = _direction(change) == "changed" and not survives and item_key(path) is None
@@ -129,7 +139,6 @@ def _rated(
         if in_forward
         else window.ran_in_window(filename, write.function, write.lineno),
         (
-            match_value(write, change.after),
             key is not None and key == write.key,
             2 * fits + (write.direction == "changed"),
             not write.indirect,
@@ -231,12 +240,9 @@ def _hook_registration(window: RecomputeWindow, change: StateChange) -> SourceLo
     return (find_context(window, (name,), change) or place) if name else place
 
 
-def _first_access_or_creation(
-    window: RecomputeWindow, name: str, *, in_forward: bool
-) -> SourceLocation | None:
-    """Return the line that read a lazily computed value first, else the line that defines it."""
-    accessed = None if in_forward else find_first_access(window, name)
-    return accessed or next(
+def _creation(window: RecomputeWindow, name: str) -> SourceLocation | None:
+    """Return the line that defines a lazily computed value or a cached function."""
+    return next(
         (
             source.location(filename, lineno, function)
             for filename in window.evidence.user_files

@@ -19,9 +19,7 @@ FileWrite = tuple[str, Write]  # file and statement
 _SEQUENTIAL = "checkpoint_sequential"  # its regions keep the list of functions passed to it
 
 
-def find_writes(
-    evidence: Evidence, region: Region, path: Path, *, loose: bool
-) -> list[FileWrite]:
+def find_writes(evidence: Evidence, region: Region, path: Path, *, loose: bool) -> list[FileWrite]:
     """Return the statements that write, or may write, the state at a path.
 
     ``scale = ...`` does not write ``config.scale``; it is returned only if ``loose`` is set and

@@ -91,7 +91,7 @@ class ExecutionWindow:
         return frames
 
     def _reached(self, begin: list[tuple[str, str, int, int]]) -> set[str]:
-        """Return the names of functions that some lines call, directly or through other functions."""
+        """Return the names of the functions that some lines call, directly or indirectly."""
         names: set[str] = set()
         new = {name for lines in begin for name in source.called_names(*lines)}
         for _ in range(MAX_DEPTH):
@@ -108,7 +108,6 @@ class ExecutionWindow:
                 for inner in (
                     *source.called_names(filename, function, 0, _LAST),
                     *_local_functions(filename, function),
-                    *source.decorators(filename, function),
                 )
             }
         return names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_arguments import given_within
+from autogradviz.diagnose.blame.nested_arguments import is_nested_argument
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, where
@@ -299,7 +299,7 @@ def captured_graph(evidence: Evidence) -> Finding | None:
 
 
 def _captured(evidence: Evidence, region: Region, maker: Op, reader: Op) -> Finding:
-    within = given_within(evidence, region, reader)
+    within = is_nested_argument(evidence, region, reader)
     error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     return Finding(

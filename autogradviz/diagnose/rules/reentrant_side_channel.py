@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_arguments import returned_within
+from autogradviz.diagnose.blame.nested_arguments import is_nested_result
 from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
@@ -60,7 +60,7 @@ def find_lost_beside(evidence: Evidence) -> Iterator[Finding]:
                 maker, user = tainted[root]
                 region = regions[maker.region_id or 0]
                 line = _where_kept(evidence, maker, user) or maker.location
-                returned = returned_within(region, maker)
+                returned = is_nested_result(region, maker)
                 yield _left_behind(region, maker, user, line, returned=returned)
                 return
 

@@ -222,18 +222,6 @@ def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]
 
 
 @cache
-def tests_of(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return line and function of the ``if`` and ``while`` tests that use one of some names."""
-    found = set()
-    for function, node in nodes(filename):
-        if isinstance(node, (ast.If, ast.IfExp, ast.While)):
-            inner = set().union(*map(_target_names, ast.walk(node.test)))
-            if inner & set(names):
-                found.add((node.test.lineno, function))
-    return sorted(found)
-
-
-@cache
 def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
     """Return line and text of the ``with`` items that enclose a line, innermost first."""
     tree = _tree(filename)
@@ -262,18 +250,6 @@ def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
         for target in node.targets
         if last_name(target)
     )  # fmt: skip
-
-
-@cache
-def decorators(filename: str, function: str) -> frozenset[str]:
-    """Return the last names of a function's decorators."""
-    found = (getattr(owner, "decorator_list", ()) for name, owner in functions(filename)
-             if name == function)  # fmt: skip
-    return frozenset(
-        last_name(part.func if isinstance(part, ast.Call) else part)
-        for each in found
-        for part in each
-    )
 
 
 _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))

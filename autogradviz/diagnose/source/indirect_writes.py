@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.index import functions, is_named, is_string, nodes
+from autogradviz.diagnose.source.index import is_named, is_string, nodes
 from autogradviz.diagnose.source.writes import Write
 
 if TYPE_CHECKING:
@@ -32,20 +32,11 @@ def indirect_writes(filename: str, name: str, key: str | None) -> list[Write]:
             are searched: numbers are too common.
     """
     word = ast.literal_eval(key) if key is not None and key[:1] in {"'", '"'} else None
-    own = {function.rpartition(".")[2].lower() for function, _ in functions(filename)}
     return [
         Write(getattr(node, "lineno", 0), function, direction, key, indirect=True)
         for function, node in nodes(filename)
-        if not _calls_own_setter(node, own)  # its body contains the write
         for direction in _directions(node, name, word)
     ]
-
-
-def _calls_own_setter(node: ast.AST, names: set[str]) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    return called.lower() in names and called.lower().startswith("set")
 
 
 def _directions(node: ast.AST, name: str, key: str | None) -> Iterator[Direction]:

@@ -45,7 +45,7 @@ def raw_writes(filename: str) -> list[tuple[int, str]]:
         for function, node in source.nodes(filename)
         if _writes(node, shared)
     }
-    return sorted(found) or sorted(_passed_to_unknown_code(filename, shared))
+    return sorted(found)
 
 
 def _shared_names(filename: str) -> set[str]:
@@ -172,20 +172,12 @@ def _call_shares(node: ast.Call, names: set[str]) -> bool:
     method = isinstance(node.func, ast.Attribute)
     if called in _WRAPS or f"{called}()" in names or (called in _SHARES and method):
         return True
-    if called == "asarray" and any(_is_alias(argument) for argument in node.args):
-        return True
     inner = node.func.value if isinstance(node.func, ast.Attribute) else None
     given = [*node.args, *[word.value for word in node.keywords]]
     return (inner is not None and _shares(inner, names)) or (
         called in _TAKEN | _HOLDS | {"cast", "as_array", "memoryview", "reshape", "ravel", "view"}
         and any(_shares(argument, names) for argument in given)
     )
-
-
-def _is_alias(node: ast.expr) -> bool:
-    """Return whether an expression is ``x.detach()`` or ``x.data``."""
-    called = node.func if isinstance(node, ast.Call) else node
-    return isinstance(called, ast.Attribute) and called.attr in {"detach", "data"}
 
 
 def _writes(node: ast.AST, shared: set[str]) -> bool:
@@ -206,18 +198,6 @@ def _writes(node: ast.AST, shared: set[str]) -> bool:
         return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     return any(_shares(part, shared) for part in (owner, *node.args[:2]) if part is not None)
-
-
-def _passed_to_unknown_code(filename: str, shared: set[str]) -> set[tuple[int, str]]:
-    """Return the calls that receive shared memory and whose source is not available."""
-    known = {function.rpartition(".")[2] for function, _ in source.functions(filename)}
-    return {
-        (node.lineno, function)
-        for function, node in source.nodes(filename)
-        if isinstance(node, ast.Call)
-        and _name(node.func) not in known | _TAKEN | _SHARES | _COPIES
-        and any(_shares(argument, shared) for argument in node.args)
-    }
 
 
 def _name(node: ast.AST | None) -> str:

@@ -40,7 +40,6 @@ class Write:
     alias: bool = False  # through another name
     indirect: bool = False  # the statement does not name the target
     rebinds: bool = False  # ``name = ...``
-    value: str = ""  # the assigned constant or name, as in source
     declared: bool = False  # ``global`` or ``nonlocal``
     drains: bool = False  # iterates over it, which changes only an iterator
 
@@ -57,41 +56,17 @@ def writes(filename: str, name: str) -> list[Write]:
                 line = getattr(node, "lineno", 0)
                 assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
                 rebinds = assigned and not isinstance(target, ast.Subscript)
-                key, value = _key(target), _given(node, target)
+                key = _key(target)
                 drains = isinstance(node, (ast.For, ast.AsyncFor)) and target in ast.walk(node.iter)
                 write = Write(
                     line, function, direction, key, attribute,
-                    rebinds=rebinds, value=value, declared=declared, drains=drains,
+                    rebinds=rebinds, declared=declared, drains=drains,
                 )  # fmt: skip
                 found.append(write)
                 break
     found += _through_aliases(filename, name)
     found += _through_methods(filename, name)
     return sorted(found, key=lambda write: write.lineno)
-
-
-def _given(node: ast.AST, target: ast.AST) -> str:
-    """Return the constant or name that a statement assigns to a target, as in source."""
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return ""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    plain = isinstance(node.value, (ast.Constant, ast.Name, ast.Attribute))
-    return ast.unparse(node.value) if plain and node.value is not None and target in targets else ""
-
-
-def match_value(write: Write, found: str) -> int:
-    """Return 1 if a statement assigns the value found later, -1 if it assigns another constant.
-
-    Constants are literals and names in capitals (enumeration members); 0 for anything else.
-    """
-    last = write.value.rpartition(".")[2]
-    if not write.value or not (last.isupper() or _is_constant(write.value)):
-        return 0
-    return 1 if found in {write.value, last} or found.endswith(f".{last}") else -1
-
-
-def _is_constant(text: str) -> bool:
-    return isinstance(ast.parse(text, mode="eval").body, ast.Constant)
 
 
 def _through_aliases(filename: str, name: str) -> Iterator[Write]:
