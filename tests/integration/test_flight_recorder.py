@@ -17,7 +17,7 @@ import torch
 from small_net import Net
 
 import autogradviz
-from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
+from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
 from autogradviz.event_log import streaming_writer
 from autogradviz.events import (
     BackwardStarted,
@@ -366,13 +366,13 @@ def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
 def test_another_file_is_never_written_over(tmp_path):
     path = tmp_path / "run.agv"
     path.write_text("precious")
-    with pytest.raises(FileExistsAlreadyError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         with autogradviz.record(path=path):
             raise AssertionError
     assert path.read_text() == "precious"
     with autogradviz.record() as trace:  # nothing was left open
         pass
-    with pytest.raises(FileExistsAlreadyError, match="is not a trace"):
+    with pytest.raises(OutputExistsError, match="is not a trace"):
         trace.save(path)
     assert path.read_text() == "precious"
 
@@ -406,7 +406,7 @@ def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch
         os.link(*names)
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(FileExistsAlreadyError):
+    with pytest.raises(OutputExistsError):
         streaming_writer.Stream(path)
     first[0].close()
     assert autogradviz.load(path).log.problem.startswith("the recording has no end")
