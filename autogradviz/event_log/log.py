@@ -35,6 +35,10 @@ class Log:
 
     Appending is safe from several threads, also while one of them seals, drops or copies; reading
     while somebody appends is not.
+
+    Example:
+        >>> len(trace.log.of(autogradviz.events.BackwardStarted))
+        1
     """
 
     __slots__ = ("_events", "_moving", "_recent", "_sealed", "_whole", "problem")
