@@ -106,7 +106,7 @@ def _complete_column(
 
 
 def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all columns of the current schema, null where an older file lacks one."""
+    """Return a batch with all columns of the schema, null where an older file lacks one."""
     known = set(batch.schema.names)
     return pa.record_batch(
         [

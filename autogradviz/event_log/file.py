@@ -27,7 +27,7 @@ from autogradviz.event_log.atomic_write import (
 )
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
-from autogradviz.event_log.segments import Parts
+from autogradviz.event_log.segments import Segments
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 if TYPE_CHECKING:
@@ -93,16 +93,16 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
     yield encoder.head
     if len(log) > MANY:
         import_pandas()
-    for part in log.sealed:
-        yield from part.messages(encoder)
+    for segment in log.sealed:
+        yield from segment.messages(encoder)
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
     """Yield all events as batches of columns, in the order of their numbers."""
-    sealed = chain.from_iterable(part.batches() for part in log.sealed)
-    return chain(sealed, to_batches(_recent(log)))
+    older = chain.from_iterable(segment.batches() for segment in log.sealed)
+    return chain(older, to_batches(_recent(log)))
 
 
 def _recent(log: Log) -> dict[type[Event], Rows]:
@@ -143,7 +143,7 @@ def load(path: PathLike) -> Log:
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
     stored, problem = _check(*_read(path))
-    log = Log(Parts(stored))
+    log = Log(Segments(stored))
     log.problem = problem or _find_missing(log)
     return log
 
