@@ -58,7 +58,12 @@ if TYPE_CHECKING:
 
 
 class Analysis:
-    """Facts derived from one event log. Each property is computed on first access and cached."""
+    """Facts derived from one event log. Each property is computed on first access and cached.
+
+    Example:
+        >>> sorted({node.module for node in trace.analysis.graph.nodes.values()})
+        ['', 'down', 'up.0', 'up.1']
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log

@@ -35,6 +35,10 @@ class Log:
 
     Appending is safe from several threads, also while one of them compresses, drops or copies
     rows. Reading while another thread appends is not.
+
+    Example:
+        >>> len(trace.log.of(autogradviz.events.BackwardStarted))
+        1
     """
 
     __slots__ = ("_events", "_moving", "_read_rows", "_recent", "_segments", "problem")
