@@ -33,7 +33,7 @@ PAGE: Final = Page(
     contents, which record(fingerprints=True) records.""",
     happens="""A counter or a schedule scales a value, a tie is broken differently, a statistic
     was updated in between.""",
-    fix="""Make the region compute the same in each call: pass state that changes as an argument.""",
+    fix="""Make the region compute the same in each call: pass changing state as an argument.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
