@@ -101,7 +101,7 @@ class Analysis:
     @collector_paused()
     def tensors(self) -> Tensors:
         """All tensors by id. A tensor whose definition is missing from a torn file is empty."""
-        self.log.unseal()  # whatever needs tensors needs most of the other events too
+        self.log.decode()  # whatever needs tensors needs most of the other events too
         return read_tensors(self.log)
 
     @cached_property
