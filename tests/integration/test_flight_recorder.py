@@ -213,7 +213,7 @@ def test_a_snapshot_is_what_is_held_now(tmp_path):
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "3"])
 def test_keep_steps_is_a_whole_number_from_1(steps):
-    with pytest.raises(ValueError, match="keep_steps is a whole number from 1"):
+    with pytest.raises(ValueError, match="keep_steps must be a positive integer"):
         autogradviz.record(keep_steps=steps)
 
 
