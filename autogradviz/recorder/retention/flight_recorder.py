@@ -185,7 +185,7 @@ class FlightRecorder(RetentionPolicy):
         self._count(kind, self._log.keep_only(kind, among, keep))
 
     def _droppable(self, kind: type[Event]) -> int:
-        """Return how many of a kind's rows may be dropped, not counting later ones."""
+        """Return the number of rows of a kind that may be dropped; other threads may add rows."""
         return len(self._log.recent(kind)) if self.stream is None else self._written[kind]
 
     def _count(self, kind: type[Event], dropped: int) -> None:
