@@ -122,8 +122,8 @@ class FlightRecorder(RetentionPolicy):
         if self.dropped == 0 or self.stream is not None:
             return None
         return (
-            f"only the last steps were kept: {self.dropped:,} older events are gone, so graphs, "
-            f"saved tensors and versions from before are not in these {len(log):,}"
+            f"only the last steps were kept: {self.dropped:,} older events are gone, and "
+            f"graphs, saved tensors and versions from before are not among these {len(log):,}"
         )
 
     # --- writing ---------------------------------------------------------------------------
