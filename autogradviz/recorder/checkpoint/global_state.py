@@ -17,6 +17,7 @@ from autogradviz.event_log.state_value import StateValue
 from autogradviz.recorder.checkpoint.value_repr import digest
 
 if TYPE_CHECKING:
+    from autogradviz.event_log.state_value import Reading
     from autogradviz.events import StateKind
     from autogradviz.recorder.checkpoint.state_walk import Path
 
@@ -27,7 +28,7 @@ _MT19937_NBYTES = 4 * (624 + 1)
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
-def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
+def read_global_state() -> dict[StateKind, dict[Path, Reading]]:
     """Return readings of the process-wide and thread-wide state, by kind and path."""
     matmul = torch.backends.cuda.matmul
     reduced = (
@@ -54,7 +55,7 @@ def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
     return {
         "random": {(name,): StateValue("rng", text) for name, text in random_states.items()},
         "context": {(name,): value for name, value in modes.items()},
-        "thread": {("thread",): StateValue("plain", threading.current_thread().name)},
+        "thread": {("thread",): threading.current_thread().name},
     }
 
 
