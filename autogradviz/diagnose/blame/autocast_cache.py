@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.events import ModeChanged
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ def find_warm_cast(evidence: Evidence, region: Region, again: Recomputation) -> 
         culprit=culprit,
         lines=(
             f"Autocast keeps the casts of weights as long as it is open; it was entered at "
-            f"{short(culprit)}:",
+            f"{short_location(culprit)}:",
             f"        {culprit.text if culprit is not None else ''}",
-            f"A weight was cast at {short(cast.location)} before the region began, so its forward "
-            f"took the cast from the cache, at {short(reader.location)}. Its recomputation enters "
-            "autocast anew, with an empty cache, and casts the weight itself.",
+            f"A weight was cast at {short_location(cast.location)} before the region began, so "
+            f"its forward took the cast from the cache, at {short_location(reader.location)}. Its "
+            "recomputation enters autocast anew, with an empty cache, and casts the weight "
+            "itself.",
         ),
         fix="torch.autocast(device_type, dtype=dtype, cache_enabled=False)",
         confidence="likely",

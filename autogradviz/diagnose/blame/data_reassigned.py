@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.blame.state_paths import attribute_name
 from autogradviz.diagnose.blame.window import CALLED, RecomputeWindow, entered_stack
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def find_data_reassignment_in_region(
         culprit=culprit,
         lines=(
             "Both runs saved tensors of the same shapes; when checkpoint compared them, one had "
-            f"another shape already. The region gives a tensor other memory at {short(culprit)}:",
+            "another shape already. The region gives a tensor other memory at "
+            f"{short_location(culprit)}:",
             f"        {culprit.text}",
             "Tensors that require no gradient are not copied: they change with their memory.",
         ),

@@ -10,7 +10,7 @@ from autogradviz.diagnose.blame.context_fn_mismatch import find_one_sided
 from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment_in_region
 from autogradviz.diagnose.blame.input_overwritten import find_rewritten
 from autogradviz.diagnose.blame.window import CALLED, RecomputeWindow
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def _never_the_same(evidence: Evidence, region: Region, again: Recomputation) ->
         culprit=written or culprit,
         lines=(
             f"Nothing that was watched differs between the two runs; the region asks, at "
-            f"{short(culprit)}, for what a second call answers otherwise:",
+            f"{short_location(culprit)}, for what a second call answers otherwise:",
             f"        {culprit.text}",
             *(
                 [
-                    f"That file may have been written in between, at {short(written)}:",
+                    f"That file may have been written in between, at {short_location(written)}:",
                     f"        {written.text}",
                 ]
                 if written is not None
@@ -134,7 +134,7 @@ def _asks_for_gradients(evidence: Evidence, region: Region, again: Recomputation
         culprit=culprit,
         lines=(
             "It is checkpointed with use_reentrant=True: its forward runs under no_grad, its "
-            f"recomputation does not. The region asks, at {short(culprit)}:",
+            f"recomputation does not. The region asks, at {short_location(culprit)}:",
             f"        {culprit.text}",
         ),
         fix="checkpoint(function, *args, use_reentrant=False)  # runs both with gradients on",
@@ -162,8 +162,8 @@ def unrestored_random(evidence: Evidence, region: Region, again: Recomputation) 
         title="torch's random state was not restored for the recomputation",
         culprit=region.location,
         lines=(
-            f"{drawn.name} at {short(drawn.location)} draws random numbers, and the region is "
-            "checkpointed with preserve_rng_state=False: recomputation draws others.",
+            f"{drawn.name} at {short_location(drawn.location)} draws random numbers, and the "
+            "region is checkpointed with preserve_rng_state=False: recomputation draws others.",
         ),
         fix="checkpoint(function, *args, use_reentrant=False)  # preserve_rng_state=True",
         confidence="certain",

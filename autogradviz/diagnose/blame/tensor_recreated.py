@@ -38,7 +38,7 @@ def _lines(evidence: Evidence, region: Region, again: Recomputation) -> set[tupl
     if since is None:
         return set()
     read = {
-        evidence.made_in.get(tensor.storage_id)
+        evidence.created_seq.get(tensor.storage_id)
         for op in again.ops
         for tensor in op.inputs
         if tensor.storage_id is not None

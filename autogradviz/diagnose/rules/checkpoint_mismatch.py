@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.cause import confidence_of
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted, shape, short, slot, where
+from autogradviz.diagnose.formatting import (
+    describe_op,
+    describe_tensor,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import ErrorMessage, rule
 
@@ -292,7 +300,8 @@ def _unfit(again: Recomputation) -> bool:
         pair.status == "changed"
         and pair.forward is not None
         and pair.recompute is not None
-        and [shape(t) for t in pair.forward.outputs] != [shape(t) for t in pair.recompute.outputs]
+        and [describe_tensor(t) for t in pair.forward.outputs]
+        != [describe_tensor(t) for t in pair.recompute.outputs]
         for pair in again.pairs
     )
 
@@ -305,15 +314,15 @@ def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cau
     first_line = (error.message or error.type_name).splitlines()[0]
     return Finding(
         slug=cause.slug,
-        title=f"Recomputation{where(region.module)} failed: {cause.title}",
+        title=f"Recomputation{in_module(region.module)} failed: {cause.title}",
         culprit=cause.culprit,
         victim=failed.location if failed is not None else error.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) ran well in forward. When backward recomputed it, "
-                f"{error.type_name} was raised ({first_line}):",
-                quoted(error.location),
+                f"The checkpointed region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) ran well in forward. When backward "
+                f"recomputed it, {error.type_name} was raised ({first_line}):",
+                quote_source(error.location),
                 *cause.lines,
             ]
         ),
@@ -357,16 +366,16 @@ def _describe(
     victim = cause.victim if cause is not None else None
     victim = victim or (parted if surplus else None) or _victim(region, again, differing) or parted
     place = region.module or region.function
-    said = title.format(first=len(region.saved), again=len(again.saved)) + where(place)
+    said = title.format(first=len(region.saved), again=len(again.saved)) + in_module(place)
     return Finding(
         slug=slug,
         title=f"{said}: {cause.title}" if cause is not None else said,
         culprit=culprit or parted or region.location,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) did not run the same way twice.",
+                f"The checkpointed region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) did not run the same way twice.",
                 *(cause.lines if cause is not None else ()),
                 *_first_difference(pair, again),
                 *_saved_lines(analysis, region, again, differing),
@@ -446,10 +455,10 @@ def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
     if pair is None:
         return ["Both runs called the same operators; they differ in what autograd saved."]
     number = (again.first_difference or 0) + 1
-    lines = [f"They part at operator {number}:", f"  forward:       {op_words(pair.forward)}"]
-    lines.append(f"  recomputation: {op_words(pair.recompute)}")
+    lines = [f"They part at operator {number}:", f"  forward:       {describe_op(pair.forward)}"]
+    lines.append(f"  recomputation: {describe_op(pair.recompute)}")
     places = [op.location for op in (pair.forward, pair.recompute) if op is not None]
-    lines += list(dict.fromkeys(quoted(place) for place in places))
+    lines += list(dict.fromkeys(quote_source(place) for place in places))
     return lines
 
 
@@ -466,11 +475,12 @@ def _saved_lines(
         saved = first or second
         assert saved is not None
         node = analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
-        now = shape(second.tensor) if second is not None else "never saved"
-        before = shape(first.tensor) if first is not None else "not saved"
-        name = slot(saved, node.name if node is not None else None)
+        now = describe_tensor(second.tensor) if second is not None else "never saved"
+        before = describe_tensor(first.tensor) if first is not None else "not saved"
+        name = slot_name(saved, node.name if node is not None else None)
         lines.append(
-            f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}"
+            f"  {name} (position {saved.position}, {short_location(saved.location)}): {before} → "
+            f"{now}"
         )
     if len(differing) > SHOWN:
         lines.append(f"  and {len(differing) - SHOWN} more")

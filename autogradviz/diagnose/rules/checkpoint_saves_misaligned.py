@@ -13,7 +13,14 @@ from autogradviz.diagnose.blame.cause import confidence_of
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.evidence.recompute_diff import contents_known, first_changed_save
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
+from autogradviz.diagnose.formatting import (
+    describe_tensor,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 
@@ -104,17 +111,18 @@ def _describe(
         "tensors went to the wrong ones" + (f": {cause.title}" if cause is not None else ""),
         culprit=(cause.culprit if cause is not None else None) or second.location,
         victim=first.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) did not run the same way twice.",
+                f"The checkpointed region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) did not run the same way twice.",
                 *(cause.lines if cause is not None else ()),
                 f"Checkpoint hands tensors back by position. At position {first.position} forward "
-                f"saved {slot(first, node.name if node is not None else None)}, "
-                f"{shape(first.tensor)}:",
-                quoted(first.location),
-                f"and recomputation saved one of {second.op.name}, {shape(second.tensor)}:",
-                quoted(second.location),
+                f"saved {slot_name(first, node.name if node is not None else None)}, "
+                f"{describe_tensor(first.tensor)}:",
+                quote_source(first.location),
+                f"and recomputation saved one of {second.op.name}, "
+                f"{describe_tensor(second.tensor)}:",
+                quote_source(second.location),
                 "The first was given the second's tensor. Their shapes are the same and early stop "
                 "ends a recomputation before its surplus would show, so nothing was raised.",
             ]

@@ -9,7 +9,7 @@ from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import EffectRepeated
 
@@ -62,17 +62,17 @@ def _describe(
         title=f"{name} was changed twice: in forward and again in recomputation",
         culprit=culprit,
         victim=last,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) changes {name}, which outlives it:",
-                quoted(culprit),
+                f"The checkpointed region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) changes {name}, which outlives it:",
+                quote_source(culprit),
                 f"It was {event.before} when the forward began, and {event.after} after backward "
                 "had recomputed the region: a checkpointed region runs twice, and so does "
                 "everything that it does besides computing.",
                 "Gradients need not be wrong; what is counted or collected is.",
                 "What the region computes depends on it, though:" if decides is not None else "",
-                quoted(decides),
+                quote_source(decides),
             ]
         ),
         fix=f"# count and collect outside the region: return what {name} needs\n"

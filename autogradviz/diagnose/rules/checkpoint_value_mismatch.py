@@ -15,7 +15,13 @@ from autogradviz.diagnose.evidence.recompute_diff import (
     first_value_mismatch,
 )
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.formatting import (
+    describe_op,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 
@@ -113,14 +119,14 @@ def _describe(evidence: Evidence, region: Region, again: Recomputation, pair: Op
         + (f": {cause.title}" if cause is not None else ""),
         culprit=culprit or op.location,
         victim=first_affected_line(region, again) or op.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) gave other values the second time, in the same "
-                "shapes: its gradients do not belong to the loss that was computed.",
+                f"The checkpointed region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) gave other values the second time, in the "
+                "same shapes: its gradients do not belong to the loss that was computed.",
                 *(cause.lines if cause is not None else ()),
-                f"The first operator to differ: {op_words(op)}",
-                quoted(op.location),
+                f"The first operator to differ: {describe_op(op)}",
+                quote_source(op.location),
                 _inputs(pair.forward, pair.recompute),
                 "Checkpoint compares shapes, not values, so nothing was raised.",
             ]

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.formatting import (
+    describe_op,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -180,21 +186,21 @@ def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
         + ("draws other random numbers" if random else "computes in another type"),
         culprit=culprit,
         victim=first.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{name}{where(node.module)} keeps its inputs and runs its forward again in "
+                f"{name}{in_module(node.module)} keeps its inputs and runs its forward again in "
                 "backward, as a checkpoint does:",
-                quoted(called),
+                quote_source(called),
                 f"There {first.name} was given what it was given in forward, and gave something "
                 "else:",
-                f"  forward:  {op_words(first)}",
-                f"  backward: {op_words(second)}",
-                quoted(first.location),
+                f"  forward:  {describe_op(first)}",
+                f"  backward: {describe_op(second)}",
+                quote_source(first.location),
                 "The random state of the forward was not put back."
                 if random
                 else "Autocast was set otherwise than in forward"
-                + (f", at {short(culprit)}:" if culprit != called else "."),
-                quoted(culprit) if culprit != called else "",
+                + (f", at {short_location(culprit)}:" if culprit != called else "."),
+                quote_source(culprit) if culprit != called else "",
                 "The gradients belong to values that the loss was not computed from.",
             ]
         ),

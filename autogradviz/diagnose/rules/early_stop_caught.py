@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
@@ -76,15 +76,15 @@ def _describe(evidence: Evidence, region: Region) -> Finding:
         title=f"What ends the recomputation of {region.function} was caught inside it",
         culprit=culprit or region.location,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"Backward recomputed the region {region.function}{where(region.module)}:",
-                quoted(region.location),
+                f"Backward recomputed the region {region.function}{in_module(region.module)}:",
+                quote_source(region.location),
                 "Once all that backward needs was saved again, here, checkpoint raises an "
                 "exception of its own to end the recomputation:",
-                quoted(victim),
+                quote_source(victim),
                 "This caught it, and the region went on:" if culprit is not None else "",
-                quoted(culprit),
+                quote_source(culprit),
             ]
         ),
         fix=(

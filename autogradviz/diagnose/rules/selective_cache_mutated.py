@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import ErrorMessage, rule
 
@@ -102,13 +102,13 @@ def _describe(region: Region, op: Op, write: Op | None, error_seq: int) -> Findi
         title=f"What the policy kept of {op.name} was written in place",
         culprit=culprit,
         victim=op.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The policy of the region {region.function}{where(region.module)} "
-                f"({short(region.location)}) keeps what {op.name} gave:",
-                quoted(op.location),
+                f"The policy of the region {region.function}{in_module(region.module)} "
+                f"({short_location(region.location)}) keeps what {op.name} gave:",
+                quote_source(op.location),
                 f"Then {by} wrote it:",
-                quoted(culprit),
+                quote_source(culprit),
                 "Recomputation would have gone on from the written tensor, so PyTorch stopped.",
             ]
         ),
