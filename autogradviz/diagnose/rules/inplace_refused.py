@@ -166,7 +166,8 @@ def _made_in_inference_mode(
                 quote_source(raised),
                 why,
                 *(["Such tensors were made under the mode that is switched on here:",
-                   quote_source(switch), f"the last by {describe_op(op)}"] if op is not None else []),
+                   quote_source(switch), f"the last by {describe_op(op)}"]
+                  if op is not None else []),
                 *(["One of them was kept, and is read again outside of it:", quote_source(line)]
                   if kept is not None else []),
             ]
