@@ -10,7 +10,7 @@ from autogradviz.analysis.formatting import format_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
 _NAMES: Final = 5  # in one list
@@ -63,6 +63,12 @@ def describe_op(op: Op | None) -> str:
 def in_module(module: str) -> str:
     """Return " in h.0.attn", or "" for the model itself."""
     return f" in {module}" if module else ""
+
+
+def describe_region(region: Region) -> str:
+    """Return "The checkpointed region Block.forward in h.0 (gpt.py:49)"."""
+    place = short_location(region.location)
+    return f"The checkpointed region {region.function}{in_module(region.module)} ({place})"
 
 
 def paragraphs(parts: Sequence[str]) -> str:

@@ -194,8 +194,8 @@ def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
             sent.append(os.kill(os.getpid(), signal.SIGINT))
         return seal(kind, rows)
 
-    seal = compressed._seal
-    monkeypatch.setattr(compressed, "_seal", seal_and_interrupt)
+    seal = compressed._compress
+    monkeypatch.setattr(compressed, "_compress", seal_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         with autogradviz.record() as trace:
             train(20)
