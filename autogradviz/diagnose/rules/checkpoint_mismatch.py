@@ -61,12 +61,13 @@ _KINDS: Final = (
 
 CHECKPOINT_DIFFERENT_NUMBER_PAGE: Final = Page(
     slug="checkpoint-different-number",
-    title="Recomputation saved another number of tensors than forward",
-    means="""A checkpointed region runs twice: in forward, and again when backward needs what it
-    saved. The second run took another way through the code, so the saves do not match.""",
-    happens="""A branch that depends on something which changes between the runs: a counter, a
-    training flag, a random choice, a cache that is filled the first time.""",
-    fix="""Make the region depend on its arguments alone; decide outside of it and pass the
+    title="Recomputation saved a different number of tensors than forward",
+    means="""A checkpointed region runs twice: in forward, and again when backward needs its saved
+    tensors. The second run took a different path through the code, so the saved tensors do not
+    match.""",
+    happens="""A branch depends on state that changes between the runs: a counter, a training
+    flag, a random choice, a cache that the first run fills.""",
+    fix="""Make the region depend only on its arguments; decide outside the region and pass the
     decision in.""",
     example="""
 import torch
@@ -93,10 +94,10 @@ with autogradviz.record(block) as trace:
 CHECKPOINT_DIFFERENT_METADATA_PAGE: Final = Page(
     slug="checkpoint-different-metadata",
     title="Recomputation saved tensors of different shapes or types",
-    means="""The second run of a checkpointed region saved as many tensors as the first, but other
-    ones: another shape, dtype or device at the same place.""",
-    happens="""A cache that grows at each call, autocast or a default dtype that was on the first
-    time only, a random length.""",
+    means="""The second run of a checkpointed region saved as many tensors as the first, but at
+    least one has a different shape, dtype or device.""",
+    happens="""A cache that grows in each call, autocast or a default dtype that was active only
+    in forward, a random length.""",
     fix="""Keep caches out of the region, or pass them as arguments; enter contexts inside the
     region, or give checkpoint a context_fn.""",
     example="""
@@ -120,11 +121,11 @@ with autogradviz.record() as trace:
 CHECKPOINT_MORE_SAVED_PAGE: Final = Page(
     slug="checkpoint-more-saved",
     title="Recomputation saved more tensors than forward",
-    means="""The second run of a checkpointed region saved a tensor too many: it did work that the
-    first run had not done.""",
-    happens="""A cache that forward found filled had been emptied when backward ran; a lazy part
-    is built again.""",
-    fix="""Do not clear what a region reads before backward has run.""",
+    means="""The second run of a checkpointed region saved at least one tensor more: it ran ops
+    that the first run did not run.""",
+    happens="""A cache was filled in forward and cleared before backward; a lazily created part is
+    created again.""",
+    fix="""Do not clear state that a region reads until backward has run.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -152,12 +153,12 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_STATE_CHANGED_PAGE: Final = Page(
     slug="checkpoint-state-changed",
-    title="Something that the region reads changed, and running it again failed",
-    means="""Forward ran well; the same code raised when backward ran it again, because an
-    attribute, a list, a variable or a dict was not what it had been.""",
-    happens="""The region takes items from a list or an iterator, or reads what the loop around it
-    has replaced.""",
-    fix="""Pass what changes as an argument.""",
+    title="State that the region reads changed, and recomputation failed",
+    means="""The region ran without an error in forward, and raised when backward recomputed it,
+    because an attribute, a list, a variable or a dict had changed.""",
+    happens="""The region takes items from a list or an iterator, or reads a variable that the
+    surrounding loop has replaced.""",
+    fix="""Pass state that changes as an argument.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -177,13 +178,13 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_CONTEXT_MISSING_PAGE: Final = Page(
     slug="checkpoint-context-missing",
-    title="A context of the forward was not there when the region ran again",
+    title="A context that was active in forward was not active in recomputation",
     means="""Forward ran inside a context (a function mode, an attention backend, a default dtype)
-    that had been left when backward ran the region again, and then the region failed or did
-    something else.""",
+    that was exited before backward recomputed the region, and the recomputation failed or
+    computed a different result.""",
     happens="""Checkpoint restores autocast, random states and grad mode, and no other context.""",
-    fix="""Enter the context inside of the region, keep it open around backward, or give
-    checkpoint a context_fn that enters it for both runs.""",
+    fix="""Enter the context inside the region, keep it open around backward, or give checkpoint a
+    context_fn that enters it for both runs.""",
     example="""
 from contextlib import contextmanager
 
@@ -212,11 +213,11 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_NOT_REPEATABLE_PAGE: Final = Page(
     slug="checkpoint-not-repeatable",
-    title="The region asks for what is never the same twice",
-    means="""A checkpointed region asks a clock or takes from an iterator: the second run got
-    another answer, and failed.""",
-    happens="""time.time(), next(iterator) or id(...) inside of the region.""",
-    fix="""Ask outside of the region, and pass the answer in.""",
+    title="The region calls a function that returns another value each time",
+    means="""A checkpointed region reads a clock or advances an iterator. The second run got
+    another value, and failed.""",
+    happens="""time.time(), next(iterator) or id(...) inside the region.""",
+    fix="""Make the call outside the region, and pass the result in.""",
     example="""
 import time
 

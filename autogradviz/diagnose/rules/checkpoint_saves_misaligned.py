@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="checkpoint-saves-shifted",
-    title="The recomputation saved other tensors, and they fit",
-    means="""checkpoint pairs what the recomputation saves with what the forward saved by
-    position, and stops when it has enough. Where shapes and dtypes happen to agree, an operator
-    is handed another one's tensor: a wrong gradient, and no error.""",
-    happens="""The region takes another way in its second run: a counter, a flag, a cache.""",
-    fix="""Make both runs take the same way. checkpoint(..., early_stop=False) compares the number
-    of tensors too.""",
+    title="Recomputed tensors went to the wrong nodes, with matching shapes",
+    means="""Checkpoint matches the tensors that recomputation saves with those of forward by
+    position, and stops when it has enough. If shapes and dtypes happen to agree, a node receives
+    the tensor of another op: a wrong gradient, and no error.""",
+    happens="""The region takes a different path in its second run: a counter, a flag, a cache.""",
+    fix="""Make both runs take the same path. checkpoint(..., early_stop=False) compares the
+    number of tensors too.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint

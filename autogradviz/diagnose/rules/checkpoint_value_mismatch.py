@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="checkpoint-different-values",
-    title="Recomputation gave other values in the same shapes",
-    means="""The second run of a checkpointed region computed other values, in the same shapes:
-    checkpoint did not notice, and the gradient does not belong to the loss. Told where contents
-    are recorded, with record(fingerprints=True).""",
-    happens="""A counter or a schedule scales something, a tie is broken otherwise, a statistic
+    title="Recomputation computed other values in the same shapes",
+    means="""The second run of a checkpointed region computed other values in the same shapes.
+    Checkpoint does not notice, and the gradient does not belong to the loss. This finding needs
+    contents, which record(fingerprints=True) records.""",
+    happens="""A counter or a schedule scales a value, a tie is broken differently, a statistic
     was updated in between.""",
-    fix="""Make the region compute the same at each call: pass in what changes.""",
+    fix="""Make the region compute the same in each call: pass changing state as an argument.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint

@@ -32,12 +32,12 @@ _DTYPE: Final = re.compile(r"\bdtype\b")
 
 PAGE: Final = Page(
     slug="handmade-checkpoint-differs",
-    title="A checkpoint of one's own runs the forward again otherwise",
-    means="""A custom Function keeps its inputs and calls the function again in backward. An
-    operator that was given the same as in forward gave something else: the random state was not
-    put back, or autocast was set otherwise.""",
+    title="A hand-written checkpoint recomputes something different",
+    means="""A custom Function keeps its inputs and calls the function again in backward. An op
+    with the same inputs as in forward returned another result: the random state was not restored,
+    or autocast was set differently.""",
     happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
-    checkpoint written by hand restores what its author thought of.""",
+    hand-written checkpoint often does not.""",
     fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
     example="""
 import torch

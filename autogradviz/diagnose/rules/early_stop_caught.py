@@ -22,12 +22,12 @@ _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 PAGE: Final = Page(
     slug="checkpoint-early-stop-caught",
-    title="What ends a recomputation was caught inside the region",
-    means="""Once a recomputation has saved again all that backward needs, checkpoint raises an
-    exception of its own to end it. The region's code caught that one too and went on.""",
+    title="The exception that ends a recomputation was caught inside the region",
+    means="""When a recomputation has saved every tensor that backward needs, checkpoint raises an
+    internal exception to end it. The code of the region caught that exception and went on.""",
     happens="""A broad ``except Exception`` or a bare ``except`` inside a checkpointed function,
-    often around a fast kernel with a slow one to fall back on.""",
-    fix="""Catch what the kernel raises and nothing else; or switch early stop off around the
+    often around a fast kernel with a slow fallback.""",
+    fix="""Catch only the exceptions that the kernel raises, or disable early stop around the
     backward with set_checkpoint_early_stop(False).""",
     example="""
 import torch

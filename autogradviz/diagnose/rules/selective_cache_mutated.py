@@ -19,12 +19,13 @@ _MESSAGE: Final = "cached during selective activation checkpoint has been mutate
 
 PAGE: Final = Page(
     slug="selective-cache-mutated",
-    title="What a checkpoint policy kept was written",
-    means="""The policy kept an operator's result, so as not to run it again. It was written
-    before the region was recomputed, and recomputation would have gone on from the new values:
-    PyTorch stopped.""",
-    happens="""The region stores a tensor in an attribute or a list, and it is written there.""",
-    fix="""Write to a clone; or let the policy recompute that operator.""",
+    title="A tensor that a checkpoint policy saved was written",
+    means="""The policy saved the result of an op instead of recomputing it. The result was
+    written before the recomputation, which would have continued from the new values, so PyTorch
+    stopped.""",
+    happens="""The region stores a tensor in an attribute or a list, and other code writes it
+    there.""",
+    fix="""Write to a clone, or let the policy recompute that op.""",
     example="""
 import torch
 from torch.utils.checkpoint import (
