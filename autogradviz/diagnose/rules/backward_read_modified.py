@@ -16,7 +16,13 @@ from autogradviz.diagnose.evidence.custom_functions import (
     ops_within,
 )
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape, short, where
+from autogradviz.diagnose.formatting import (
+    describe_tensor,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+)
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import fix_for, unseen_writer, why
 from autogradviz.events import NO_ID
@@ -126,15 +132,16 @@ def _describe(evidence: Evidence, node: Node, before: _Met, after: _Met) -> Find
         "version check",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The forward of {node.name}{where(node.module)} read {shape(before.tensor)}:",
-                quoted(before.op.location),
-                f"Then {write.name} at {short(culprit)} wrote the same memory:"
+                f"The forward of {node.name}{in_module(node.module)} read "
+                f"{describe_tensor(before.tensor)}:",
+                quote_source(before.op.location),
+                f"Then {write.name} at {short_location(culprit)} wrote the same memory:"
                 if write is not None
                 else "Its content changed, and no operator was seen writing it."
                 + (" The source has such a write:" if culprit is not None else ""),
-                quoted(culprit),
+                quote_source(culprit),
                 why(write),
                 f"so nothing was raised when its backward read it, in {after.op.name}: the "
                 "gradient was computed from the new values.",

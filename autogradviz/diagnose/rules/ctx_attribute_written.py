@@ -14,9 +14,9 @@ from autogradviz.diagnose.evidence.custom_functions import (
     frame_in,
     ops_within,
 )
-from autogradviz.diagnose.evidence.facts import filled
+from autogradviz.diagnose.evidence.facts import fully_written
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.kept_alive_after_backward import assignment
@@ -99,7 +99,7 @@ def _written_since(
     if any(saved.tensor.storage_id == storage_id for saved in node.saved):
         return None  # PyTorch checks this one
     writes = [write for write in evidence.writers.get(storage_id, ()) if write.seq < read.seq]
-    if any(w.backward_node_id == node.node_id and storage_id in filled(w) for w in writes):
+    if any(w.backward_node_id == node.node_id and storage_id in fully_written(w) for w in writes):
         return None  # backward filled it anew
     if not writes:
         return None  # before every operator is looked through: few tensors are written at all
@@ -161,15 +161,15 @@ def _describe(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) 
         or (applied_at(evidence, node) if kept is not None else None)
         or node.location
         or forward.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"The forward of {class_name(node)}{where(node.module)} used a tensor and kept it "
-                "without save_for_backward:",
-                quoted(kept or forward.location),
+                f"The forward of {class_name(node)}{in_module(node.module)} used a tensor and "
+                "kept it without save_for_backward:",
+                quote_source(kept or forward.location),
                 f"Then {write.name} wrote the same memory:",
-                quoted(write.location),
-                f"and its backward read it at {short(read.location)}:",
-                quoted(read.location),
+                quote_source(write.location),
+                f"and its backward read it at {short_location(read.location)}:",
+                quote_source(read.location),
                 "What hangs on ctx as an attribute has no version check, so nothing was raised and "
                 "the gradient was computed from the new values.",
                 "It was called in a checkpointed region: recomputation gives backward new saved "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from autogradviz.diagnose.blame.window import REACHABLE
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, slot, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, slot_name
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import until_read
 from autogradviz.diagnose.source import index as source
@@ -116,15 +116,15 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, found: _Found)
     culprit = _assigned(evidence, op, read, saved.tensor.tensor_id)
     return Finding(
         slug="silent-write",
-        title=f"{slot(saved, node.name)} lies in other memory than when it was saved",
+        title=f"{slot_name(saved, node.name)} lies in other memory than when it was saved",
         culprit=culprit,
         victim=saved.location or node.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f'{node.name}{where(node.module)} saved {named} itself as "{saved.slot}":',
-                quoted(saved.location or node.location),
+                f'{node.name}{in_module(node.module)} saved {named} itself as "{saved.slot}":',
+                quote_source(saved.location or node.location),
                 "Before backward its .data was set to another tensor:",
-                quoted(culprit),
+                quote_source(culprit),
                 "The leaf keeps its version counter, so PyTorch's check saw nothing, and backward "
                 "found the new values: the gradient is not that of the loss that was computed."
                 if differs

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
+from autogradviz.diagnose.formatting import (
+    describe_tensor,
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, rule
 from autogradviz.events import HooksEntered, PackedWritten
@@ -87,7 +94,7 @@ def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
 
 def _describe(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: Op) -> Finding:
     node = evidence.analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
-    name = slot(saved, node.name if node is not None else None)
+    name = slot_name(saved, node.name if node is not None else None)
     pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
     hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "its pack hook")
     proven = event.saved_hash is not None and write.location is not None
@@ -96,16 +103,17 @@ def _describe(evidence: Evidence, saved: SavedTensor, event: PackedWritten, writ
         title=f"{name} was overwritten in the memory where a pack hook had put it",
         culprit=write.location,
         victim=saved.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{name}{where(node.module) if node is not None else ''} went through saved-tensor "
-                f"hooks when it was saved ({shape(saved.tensor)}):",
-                quoted(saved.location),
+                f"{name}{in_module(node.module) if node is not None else ''} went through "
+                f"saved-tensor hooks when it was saved ({describe_tensor(saved.tensor)}):",
+                quote_source(saved.location),
                 f"{hook} gave memory of its own that holds it, "
-                f"{shape(evidence.analysis.tensors[event.tensor_id])} at version {event.version}.",
-                f"Before backward took it back, {write.name} at {short(write.location)} wrote that "
-                f"memory again; it is at version {event.seen_version} now:",
-                quoted(write.location),
+                f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} at version "
+                f"{event.version}.",
+                f"Before backward took it back, {write.name} at {short_location(write.location)} "
+                f"wrote that memory again; it is at version {event.seen_version} now:",
+                quote_source(write.location),
                 "The unpack hook gave backward what was written last, not what was saved. PyTorch "
                 "checks no versions behind hooks, so nothing was raised.",
             ]

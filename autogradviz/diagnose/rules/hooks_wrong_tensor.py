@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, slot
+from autogradviz.diagnose.formatting import paragraphs, quote_source, slot_name
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -92,7 +92,7 @@ def _describe(
 ) -> Finding:
     nodes = evidence.analysis.graph.nodes
     names = [
-        slot(each, nodes[each.node_id].name if each.node_id in nodes else None)
+        slot_name(each, nodes[each.node_id].name if each.node_id in nodes else None)
         for each in (saved, other)
     ]
     pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
@@ -103,15 +103,15 @@ def _describe(
         title=f"Hooks gave backward {names[1]} for {names[0]}",
         culprit=culprit,
         victim=saved.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
                 f"{names[0]} was saved here, through saved-tensor hooks:",
-                quoted(saved.location),
+                quote_source(saved.location),
                 f"and came back with the content of {names[1]}, which was saved here:",
-                quoted(other.location),
+                quote_source(other.location),
                 f"{hook or 'The pack hook'} keeps both under one key."
                 + (" Its key:" if culprit is not None else ""),
-                quoted(culprit),
+                quote_source(culprit),
                 "Two saved tensors must never have one key: views and transposes share their "
                 "memory, and addresses are used again when a tensor dies. PyTorch raises nothing.",
             ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted
+from autogradviz.diagnose.formatting import describe_op, paragraphs, quote_source
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import ErrorMessage, rule
 
@@ -124,13 +124,13 @@ def find_refused(evidence: Evidence) -> Iterator[Finding]:
         title=title,
         culprit=culprit,
         victim=victim or culprit,
-        explanation=fit(
+        explanation=paragraphs(
             [
                 "This line raised:",
-                quoted(culprit),
+                quote_source(culprit),
                 why,
                 "The view was made here:" if victim is not None else "",
-                quoted(victim),
+                quote_source(victim),
             ]
         ),
         fix=fix.format(text=text),
@@ -160,14 +160,15 @@ def _made_in_inference_mode(
         title=title,
         culprit=line,
         victim=raised,
-        explanation=fit(
+        explanation=paragraphs(
             [
                 "This line raised:",
-                quoted(raised),
+                quote_source(raised),
                 why,
                 *(["Such tensors were made under the mode that is switched on here:",
-                   quoted(switch), f"the last by {op_words(op)}"] if op is not None else []),
-                *(["One of them was kept, and is read again outside of it:", quoted(line)]
+                   quote_source(switch), f"the last by {describe_op(op)}"]
+                  if op is not None else []),
+                *(["One of them was kept, and is read again outside of it:", quote_source(line)]
                   if kept is not None else []),
             ]
         ),

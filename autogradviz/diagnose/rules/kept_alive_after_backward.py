@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape
+from autogradviz.diagnose.formatting import describe_tensor, paragraphs, quote_source
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -113,11 +113,11 @@ def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
         title=f"{node.name} keeps {event.slot}, and backward does not free it",
         culprit=culprit,
         victim=node.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{shape(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx of a custom "
-                "Function:",
-                quoted(culprit),
+                f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx "
+                "of a custom Function:",
+                quote_source(culprit),
                 "What save_for_backward keeps is freed when backward has run, and its version is "
                 "checked. An attribute is neither freed nor checked: it lives as long as the node.",
                 "This one is the Function's own result, so that it keeps its node alive and the "
@@ -172,10 +172,10 @@ def _pile(
         title=f"{name} has {most} hooks from one line, and all of them run",
         culprit=line,
         victim=None,
-        explanation=fit(
+        explanation=paragraphs(
             [
                 f"{len(hooks)} times a hook was registered on {name} here:",
-                quoted(line),
+                quote_source(line),
                 "Each backward ran more of them than the one before: a hook stays until its handle "
                 "is removed, and so does all that its function refers to."
                 if growing

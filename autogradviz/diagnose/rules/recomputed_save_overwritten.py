@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.formatting import (
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import computed_gradients, covers, needed
 
@@ -62,7 +68,7 @@ def _write(evidence: Evidence, again: SavedTensor, unpack: Unpack) -> Op | None:
     storage_id = again.tensor.storage_id
     for op in evidence.writes_between(storage_id, again.saved_seq, unpack.seq):
         own = again.op is not None and op.seq == again.op.seq
-        if own or evidence.is_vouched_for(op, storage_id, unpack.seq):
+        if own or evidence.version_restored(op, storage_id, unpack.seq):
             continue
         if any(covers(tensor, again.tensor) for tensor in op.written):
             return op
@@ -75,16 +81,16 @@ def _describe(
     victim = again.location or saved.location or node.location
     return Finding(
         slug="hidden-write",
-        title=f"{slot(saved, node.name)} was written before backward, and checkpoint hid it",
+        title=f"{slot_name(saved, node.name)} was written before backward, and checkpoint hid it",
         culprit=write.location,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{node.name}{where(node.module)} needs a tensor that recomputation saved:",
-                quoted(victim),
-                f"Then {write.name} at {short(write.location)} wrote the same memory, before "
-                "backward read it:",
-                quoted(write.location),
+                f"{node.name}{in_module(node.module)} needs a tensor that recomputation saved:",
+                quote_source(victim),
+                f"Then {write.name} at {short_location(write.location)} wrote the same memory, "
+                "before backward read it:",
+                quote_source(write.location),
                 "PyTorch checks no versions of what checkpoint keeps: the gradient was computed "
                 "from the new values, and nothing was raised. Without checkpoint this is the error "
                 '"modified by an inplace operation".',

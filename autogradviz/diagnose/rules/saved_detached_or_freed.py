@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.window import ExecutionWindow
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
@@ -84,15 +84,17 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
         title=f"What {name} saved was detached in place before backward",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{name}{where(node.module) if node is not None else ''} saved one of its inputs:",
-                quoted(victim),
-                f"Then detach_() at {short(culprit)} took that very tensor out of its graph:"
+                f"{name}{in_module(node.module) if node is not None else ''} saved one of its "
+                "inputs:",
+                quote_source(victim),
+                f"Then detach_() at {short_location(culprit)} took that very tensor out of its "
+                "graph:"
                 if culprit is None or "zero_grad" not in culprit.text
-                else f"Then zero_grad() at {short(culprit)} detached it in place, with all "
-                "gradients that have a graph of their own:",
-                quoted(culprit),
+                else f"Then zero_grad() at {short_location(culprit)} detached it in place, with "
+                "all gradients that have a graph of their own:",
+                quote_source(culprit),
                 "detach_() changes the tensor itself, for everybody who holds it. Backward found "
                 "it without the node that made it, and PyTorch stopped.",
             ]
@@ -127,15 +129,15 @@ def find_freed(evidence: Evidence) -> Iterator[Finding]:
         title=f"The memory of what {name} needs was freed before backward",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{name}{where(node.module) if node is not None else ''} keeps a tensor for "
+                f"{name}{in_module(node.module) if node is not None else ''} keeps a tensor for "
                 "backward:",
-                quoted(victim),
-                f"Its storage was resized to nothing, at {short(culprit)}:"
+                quote_source(victim),
+                f"Its storage was resized to nothing, at {short_location(culprit)}:"
                 if culprit is not None
                 else "Its storage was resized to nothing, on a line that was not found.",
-                quoted(culprit),
+                quote_source(culprit),
                 "The tensor is still there, its memory is not: sharded weights must be whole when "
                 "backward reads them, not only in forward.",
             ]

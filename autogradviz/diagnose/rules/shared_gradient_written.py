@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, rule
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
@@ -113,18 +113,19 @@ class _Handed:
 def _describe(op: Op, giver: Node, victim: Node) -> Finding:
     return Finding(
         slug="shared-gradient-written",
-        title=f"A gradient was written in place that {victim.name}{where(victim.module)} gets too",
+        title=f"A gradient was written in place that {victim.name}{in_module(victim.module)} gets "
+        "too",
         culprit=op.location,
         victim=victim.location,
-        explanation=fit(
+        explanation=paragraphs(
             [
                 f"{giver.name} hands one gradient tensor on along several edges:",
-                quoted(giver.location),
+                quote_source(giver.location),
                 f"{op.name} wrote it in place during backward:",
-                quoted(op.location),
-                f"{victim.name} ({short(victim.location)}) got the same tensor afterwards, with "
-                "the new values:",
-                quoted(victim.location),
+                quote_source(op.location),
+                f"{victim.name} ({short_location(victim.location)}) got the same tensor "
+                "afterwards, with the new values:",
+                quote_source(victim.location),
                 "Gradients carry no version check, so nothing was raised.",
             ]
         ),

@@ -12,7 +12,13 @@ from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_wri
 from autogradviz.diagnose.blame.window import REACHABLE, ExecutionWindow
 from autogradviz.diagnose.evidence.facts import uses_running_statistics
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.formatting import (
+    in_module,
+    paragraphs,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
@@ -109,7 +115,7 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
     writes = [
         op
         for op in between
-        if op.written and not evidence.is_vouched_for(op, storage_id, unpack.seq)
+        if op.written and not evidence.version_restored(op, storage_id, unpack.seq)
     ]
     sure = [op for op in writes if any(covers(tensor, saved.tensor) for tensor in op.written)]
     return next(iter(sure or (writes if _changed(unpack) else ())), None)
@@ -180,7 +186,7 @@ def _describe(
     evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op | None
 ) -> Finding:
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
-    named = slot(saved, node.name)
+    named = slot_name(saved, node.name)
     victim = saved.location or node.location
     culprit = write.location if write is not None else unseen_writer(evidence, saved.op, unpack.seq)
     return Finding(
@@ -188,17 +194,17 @@ def _describe(
         title=f"{name or named} was written before backward, past the version check",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f"{node.name}{where(node.module)} saved {name or 'a tensor'} as "
+                f"{node.name}{in_module(node.module)} saved {name or 'a tensor'} as "
                 f'"{saved.slot}" at version {saved.version}:',
-                quoted(victim),
-                f"Then {write.name} at {short(culprit)} wrote the same memory:"
+                quote_source(victim),
+                f"Then {write.name} at {short_location(culprit)} wrote the same memory:"
                 if write is not None
                 else "Its content is not what was saved, and no operator was seen writing it: a "
                 "kernel with a raw pointer, NumPy on shared memory, another thread."
                 + (" The source has such a write:" if culprit is not None else ""),
-                quoted(culprit),
+                quote_source(culprit),
                 why(write),
                 f"so the counter still said {unpack.seen_version} when backward read the tensor: "
                 "the gradient was computed from the new values, and nothing was raised.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, paragraphs, quote_source, short_location
 from autogradviz.diagnose.rule import NoError, rule
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def _describe(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: in
         title=f"What {node.name}.{saved.slot} is made of was written before backward",
         culprit=write.location,
         victim=victim,
-        explanation=fit(
+        explanation=paragraphs(
             [
-                f'{node.name}{where(node.module)} saved a sparse tensor as "{saved.slot}":',
-                quoted(victim),
+                f'{node.name}{in_module(node.module)} saved a sparse tensor as "{saved.slot}":',
+                quote_source(victim),
                 "It was made here, and shares the memory of the values that it was made of:",
-                quoted(maker.location),
-                f"Then {write.name} at {short(write.location)} wrote them:",
-                quoted(write.location),
+                quote_source(maker.location),
+                f"Then {write.name} at {short_location(write.location)} wrote them:",
+                quote_source(write.location),
                 "The sparse tensor has a version counter of its own, which stayed as it was: the "
                 "gradient was computed from the new values, and nothing was raised.",
             ]
