@@ -82,7 +82,7 @@ def _draft(
             f"Then {write.name} at {short_location(write.location)} wrote the same memory, "
             "before backward read it:",
             quote_source(write.location),
-            "PyTorch checks no versions of tensors that checkpoint keeps: the gradient was computed "
+            "PyTorch checks no versions of tensors kept by checkpoint: the gradient was computed "
             "from the new values, and nothing was raised. Without checkpoint this is the error "
             '"modified by an inplace operation".',
         ],
