@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.counter_branch import find_decision
+from autogradviz.diagnose.blame.counter_branch import find_counter_branch
 from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
@@ -48,15 +48,15 @@ def _describe(
     evidence: Evidence, region: Region, again: Recomputation, event: EffectRepeated
 ) -> Finding:
     name = base_name(event.state_path)
+    window = RecomputeWindow(evidence, region, again)
     culprit = (
         evidence.analysis.location(event.stack_id)
         if event.stack_id is not None
-        else find_writer(evidence, region, again, event, in_forward=True)
+        else find_writer(window, event, in_forward=True)
     )
     last = region.saved[-1].location if region.saved else region.location
     number = event.value_kind == "plain"
-    between = RecomputeWindow(evidence, region, again)
-    decides = find_decision(between, attribute_name(event.state_path)) if number else None
+    decides = find_counter_branch(window, attribute_name(event.state_path)) if number else None
     return Finding(
         slug="checkpoint-effect-repeated",
         title=f"{name} was changed twice: in forward and again in recomputation",

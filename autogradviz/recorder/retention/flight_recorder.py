@@ -196,9 +196,9 @@ class FlightRecorder(RetentionPolicy):
     def _forget(self, seq: int) -> None:
         """Let go of what nothing refers to any more; see NOTE [ Letting go ]."""
         recorder, log = self._recorder, self._log
-        tensors = used_ids(log, "tensor")
         recorder.leaves.forget()
-        recorder.tensors.forget(tensors | recorder.leaves.living)
+        tensors = used_ids(log, "tensor") | recorder.leaves.living
+        recorder.tensors.forget(tensors)
         recorder.versions.forget(recorder.tensors.storages, seq)
         saved = log.recent(TensorSaved).rows(1)
         recorder.saves.forget(seq, saved[0][_SAVED_ID] if saved else sys.maxsize)
