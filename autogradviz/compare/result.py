@@ -76,9 +76,9 @@ class Comparison:
             table.add_column(Text(title), overflow="fold")
         aspect = ""
         for each in self.differences:
-            shown = "" if each.aspect == aspect else each.aspect
+            label = "" if each.aspect == aspect else each.aspect
             aspect = each.aspect
-            table.add_row(shown, *map(Text, (each.what, each.before, each.after)))
+            table.add_row(label, *map(Text, (each.what, each.before, each.after)))
         return harmless(table)
 
     def __repr__(self) -> str:

@@ -144,9 +144,9 @@ class TraceWidget(anywidget.AnyWidget):
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown = self._repr_mimebundle_()
-        assert shown is not None, "the widget has no view"
-        bundle, metadata = shown
+        result = self._repr_mimebundle_()
+        assert result is not None, "the widget has no view"
+        bundle, metadata = result
         return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
 
 

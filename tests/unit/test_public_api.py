@@ -6,8 +6,10 @@ import ast
 import builtins
 import dataclasses
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from make_log import make_log
@@ -205,3 +207,9 @@ def test_overwrite_replaces_any_file_with_a_picture(tmp_path):
     with pytest.raises(FileExistsError):
         view.svg(path)
     assert view.svg(path, overwrite=True) == path.read_text(encoding="utf-8")
+
+
+def test_the_documentation_lists_every_public_name():
+    text = (Path(__file__).parents[2] / "docs" / "python-api.md").read_text(encoding="utf-8")
+    names = {*autogradviz.__all__, *public(autogradviz.Trace(make_log()))} - {"__version__"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()

@@ -35,6 +35,16 @@ class Cause:
     victim: SourceLocation | None = None
 
 
+def cause_lines(cause: Cause | None) -> tuple[str, ...]:
+    """Return the paragraphs of explanation of a cause, none without one."""
+    return cause.lines if cause is not None else ()
+
+
+def with_cause(title: str, cause: Cause | None) -> str:
+    """Return a title followed by the cause, if there is one."""
+    return f"{title}: {cause.title}" if cause is not None else title
+
+
 def confidence_of(cause: Cause | None) -> Confidence:
     """Return the confidence of a finding with this cause.
 
