@@ -1,9 +1,9 @@
-# A fresh machine needs make and Python 3.10 or newer; `make help` lists what there is to make.
+# A fresh machine needs make and Python 3.10 or newer; `make help` lists the targets.
 
-# The first Python that starts and is new enough; name another with PYTHON=.
+# The first Python that starts and is new enough; choose another with PYTHON=.
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.10 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
-# Installed first and by itself, so that the tests know their PyTorch; name another with TORCH=.
+# Installed first and by itself, so that the version is known; choose another with TORCH=.
 TORCH ?= torch==2.13.0
 
 VENV := .venv
@@ -12,8 +12,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
 
+# Test processes: one per processor, at most 8, because each holds PyTorch. WORKERS=0 runs the
+# tests in the process of pytest itself.
+WORKERS ?= logical
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal
+
+# Tests start many interpreters; without compiled files each of them compiles this package.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lint-python lint-viewer format venv programs notebooks pictures bench calibrate bundle clean
+.PHONY: help demo check test test-all lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: venv programs notebooks pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,53 +30,65 @@ help: ## list the targets
 demo: $(VENV)/.installed ## train, record and break a small GPT; results in demo-output/
 	@$(BIN)/autogradviz demo -o $(OUTPUT)
 
-test: lint programs $(VENV)/.developing ## lint, then every test: unit, integration, browser
-	$(BIN)/python -m pytest
+check: lint test-viewer ## lint, types and unit tests: two minutes
+	$(PYTEST) -m "not slow" tests/unit
 
-lint: lint-python lint-viewer ## ruff, mypy; for the viewer tsc and prettier
+test: programs lint test-viewer ## the same, integration tests and a browser: eight minutes
+	$(PYTEST) -m "not slow"
+
+test-all: programs lint test-viewer ## every test, those marked slow as well: twenty minutes
+	$(PYTEST)
+
+lint: $(VENV)/.developing ## ruff, mypy; for the viewer tsc and prettier
+	@$(MAKE) --no-print-directory -j2 lint-python lint-viewer
 
 lint-python: $(VENV)/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Without npm, or without a registry, the viewer's source goes unchecked; never so in CI.
-lint-viewer:
-	@if $(NPM) install --no-package-lock; then $(NPM) run check; \
-	elif [ "$$CI" = true ]; then echo "prettier cannot be had, and CI=true" >&2; exit 1; \
+lint-viewer: viewer-tools
+	@if [ -d assets/node_modules ]; then $(NPM) run check; fi
+
+test-viewer: viewer-tools $(VENV)/.developing ## the unit tests of the viewer
+	@if [ -d assets/node_modules ]; then $(NPM) run --if-present test; fi
+
+# Without npm, or without a registry, the viewer's source is not checked; in CI this is an error.
+viewer-tools:
+	@[ assets/node_modules/.package-lock.json -nt assets/package.json ] \
+	|| $(NPM) install --no-package-lock \
+	|| if [ "$$CI" = true ]; then echo "npm cannot install the viewer's tools, and CI=true" >&2; exit 1; \
 	else printf '\n*** THE VIEWER WAS NOT CHECKED: install Node.js with npm ***\n\n' >&2; fi
 
-format: $(VENV)/.developing ## put all source in its usual form
+format: $(VENV)/.developing viewer-tools ## format all source
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(NPM) install --no-package-lock
 	$(NPM) exec -- prettier --write assets/viewer assets/build.mjs
 
-venv: $(VENV)/.developing ## make .venv with everything that developing needs
+venv: $(VENV)/.developing ## make .venv with everything that development needs
 
-programs: ## see to the programs that the tests use: a browser, dot, npm
+programs: ## install the programs that the tests use: a browser, dot, npm
 	@.ci/programs
 
-notebooks: $(VENV)/.developing ## run the notebooks again and keep their outputs
+notebooks: $(VENV)/.developing ## run the notebooks and store their outputs
 	$(BIN)/python notebooks/refresh.py
 
-pictures: $(VENV)/.developing ## draw the pictures of the documents again
+pictures: $(VENV)/.developing ## draw the pictures of the documentation
 	$(BIN)/python assets/pictures.py
 
-bench: $(VENV)/.developing ## measure what recording costs, ours and others', and write it to assets/ and README.md
+bench: $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py
 
-calibrate: $(VENV)/.developing ## count what each confidence is worth, into assets/calibration.md
+calibrate: $(VENV)/.developing ## measure how often each confidence level is right, into assets/calibration.md
 	$(BIN)/python tests/calibration/calibrate.py
 
-bundle: ## build the viewer into the two files that users get
-	$(NPM) install --no-package-lock
+bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
-clean: ## remove what was made, .venv as well
+clean: ## remove everything that was built, .venv included
 	rm -rf $(VENV) $(OUTPUT) test-output dist assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -87,6 +108,6 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.developing: $(VENV)/.installed
-	@echo "Installing what the tests need; this takes a minute or two."
+	@echo "Installing the tools for development and tests; this takes a minute or two."
 	@$(PIP) --editable ".[dev]"
 	@touch $@

@@ -1,14 +1,21 @@
-"""Every event a recording can hold: the only schema.
+"""The events of a recording: the only schema of recordings and of trace files.
 
-Events are facts in the past tense. They hold no tensors, only numbers and text, so that a
-trace keeps nothing alive and opens without torch. A definition (``FrameSeen``, ``TensorSeen``,
-``ModuleSeen`` …) always stands before the first event that uses its id, so the readable part of
-a torn file can be understood by itself.
+Events are facts in the past tense. They hold numbers and text but no tensors, so a trace keeps
+nothing alive and opens without torch. A definition (``FrameSeen``, ``TensorSeen``, ``ModuleSeen``
+…) comes before the first event that refers to it, so the readable part of a torn file can be
+understood by itself.
 
-Two fields with one name have one type in every event; ``tests/unit/test_events.py`` checks it,
-because the file format stores one column a name.
+Ids are small integers counted by the recorder, one counter for each kind of id, and never
+``id()``. The type of a field says what it refers to (``TensorId``) and whether it quotes what
+belongs to the user (``SourceText``); retention, the module filter and redaction derive from that.
 
-Ids are small integers counted by the recorder, one counter a family, and never ``id()``.
+Two fields of the same name have the same type in every event, because the file format has one
+column for each name. To add an event, define it here; the decorator registers it.
+
+Example:
+    >>> [event] = trace.log.of(autogradviz.events.BackwardStarted)
+    >>> event.create_graph
+    False
 """
 
 from __future__ import annotations
@@ -16,13 +23,39 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias
 
+from autogradviz.event_schema import (
+    BackwardId,
+    CallId,
+    EventSeq,
+    ExecGroupId,
+    FilePath,
+    FrameId,
+    HookId,
+    HookPairId,
+    ModuleId,
+    NodeId,
+    ObjectId,
+    OpSeq,
+    RecomputeId,
+    RegionId,
+    SavedId,
+    SourceText,
+    StackId,
+    StorageId,
+    TensorId,
+    ValueNumber,
+    ValueText,
+    event,
+    registered,
+)
+
 Phase: TypeAlias = Literal["forward", "backward", "recompute"]
-"""When an op ran. Recomputation inside a backward is ``recompute``."""
+"""When an op ran. A recomputation inside a backward is ``recompute``."""
 
 PackedBy: TypeAlias = Literal[
     "pytorch", "checkpoint", "recompute", "allow_mutation", "offload", "user"
 ]
-"""Who keeps a saved tensor: PyTorch itself, or the pair of saved-tensor hooks that was on top."""
+"""What keeps a saved tensor: PyTorch itself, or the innermost pair of saved-tensor hooks."""
 
 Outcome: TypeAlias = Literal["completed", "early_stop", "error"]
 """How a recomputation ended."""
@@ -31,139 +64,200 @@ HookKind: TypeAlias = Literal[
     "tensor", "retain_grad", "post_accumulate_grad", "multi_grad", "node", "node_pre", "node_post",
     "module_backward_pre", "module_backward",
 ]  # fmt: skip
-"""What a hook hangs on. Of a node's hook only a run tells whether it comes before or after."""
+"""What a hook is registered on. Whether a ``node`` hook is a pre-hook is known when it runs."""
 
 Place: TypeAlias = Literal["root", "gradient"]
-"""Whose norm was read: what backward began at, or what it left in a leaf's ``.grad``."""
+"""What a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
+
+CutOff: TypeAlias = Literal["arguments", "results"]
+"""What a reentrant region hides from autograd."""
+
+Mode: TypeAlias = Literal["grad", "inference", "autocast", "autocast_cache"]
+"""A thread-local flag of autograd: ``is_grad_enabled()``, ``is_inference_mode_enabled()`` …"""
+
+StateKind: TypeAlias = Literal["object", "random", "context", "thread"]
+"""Where state lives: in Python objects, a global generator, a mode or setting, or the thread."""
+
+ValueKind: TypeAlias = Literal[
+    "plain", "container", "tensor", "object", "array", "rng", "iterator", "cache", "hooks",
+    "weak_reference", "mode",
+]  # fmt: skip
+"""What a piece of state is:
+
+- ``plain``: a number, text, a flag, a dtype, an enumeration member, a class, a function.
+- ``container``: a list, dict, set, queue or bytearray; its number is its length.
+- ``tensor``: a tensor, with the identity of its memory and its version.
+- ``object``: a module or another instance, with its identity.
+- ``array``: a NumPy array of at most 1 MiB, compared by content.
+- ``rng``: a random generator, compared by its state.
+- ``iterator``: an iterator, generator or counter.
+- ``cache``: a function of ``functools.lru_cache``; its number counts the cached results.
+- ``hooks``: the hooks of one kind of a module; its number counts them.
+- ``weak_reference``: a ``weakref.ref``.
+- ``mode``: active modes, enabled backends, or another global setting of PyTorch.
+"""
+
+ChangeKind: TypeAlias = Literal[
+    "added", "removed", "type", "value", "size", "content", "identity", "version", "requires_grad",
+    "class", "died",
+]  # fmt: skip
+"""How two readings of a piece of state differ:
+
+- ``added``, ``removed``: only the later, or only the earlier reading found it.
+- ``type``: the readings are of different value kinds.
+- ``size``: a container, cache or hook table has another number of items.
+- ``content``: a container of the same length, or an array, holds other items.
+- ``identity``: another object, which looks the same.
+- ``version``: a tensor in the same memory, which was written.
+- ``requires_grad``: only ``requires_grad`` differs.
+- ``class``: the same object has another class.
+- ``died``: the target of a weak reference died.
+- ``value``: anything else.
+"""
 
 NO_ID: Final = -1
-"""Stands for "none" inside a tuple of ids (an absent gradient, an edge that leads nowhere)."""
+"""Stands for "none" in a tuple of ids: an absent gradient, an edge that leads nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One fact: its number, when, on which thread, and from which Python stack."""
+    """One fact: its number, time, thread and Python stack."""
 
     seq: int  # position in the recording, counted over all threads
-    time_ns: int  # monotonic, 0 = the recording began
-    thread: int  # 0 = the thread that opened the recording
-    stack_id: int | None  # the Python stack that caused it, where known
+    time_ns: int  # monotonic, 0 = start of the recording
+    thread: int  # 0 = the thread that started the recording
+    stack_id: StackId | None  # the Python stack that caused it, None where unknown
 
 
 # --- the recording itself -------------------------------------------------------------------
 
 
+@event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingStarted(Event):
-    """The first event: what was recording what."""
+    """A recording started. This is the first event."""
 
     started_at_ns: int  # wall clock, nanoseconds since 1970
     autogradviz_version: str
     torch_version: str
     python_version: str
-    model_name: str | None  # the model's class, when one was given
-    options: tuple[str, ...]  # "ops", "stacks": what was switched on
+    model_name: str | None  # class of the model, None if no model was given
+    options: tuple[str, ...]  # what was enabled: "ops", "stacks", …
 
 
+@event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnded(Event):
-    """The last event; a trace without it is torn."""
+    """A recording ended. A trace without this event is torn."""
 
     event_count: int  # events before this one
 
 
+@event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderFailed(Event):
-    """The recorder itself failed at one seam; the user's step went on."""
+    """A hook point of the recorder raised; the user's program continued."""
 
-    seam: str
-    message: str
+    seam: str  # the hook point
+    message: ValueText
 
 
+@event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderLimited(Event):
-    """The recorder stopped looking on purpose, to stay safe or small."""
+    """The recorder stopped observing something, to stay safe or small."""
 
-    seam: str
+    seam: str  # the hook point
     message: str
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded(Event):
-    """A training step ended: an optimizer stepped, or, where none is used, backward ended."""
+    """A training step ended: after ``optimizer.step()``, or without one after each backward."""
 
     step: int  # from 0
-    end_seq: int  # events with smaller numbers belong to this step or to those before it
+    end_seq: EventSeq  # events with smaller numbers belong to this step or an earlier one
 
 
 # --- definitions ----------------------------------------------------------------------------
 
 
+@event(defines=("frame_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSeen(Event):
-    """One line of one function, as it appears in stacks."""
+    """A line of a function appeared in a stack for the first time."""
 
-    frame_id: int
-    filename: str
+    frame_id: FrameId
+    filename: FilePath
     lineno: int  # from 1
-    function: str  # qualified, as ``Attention.forward``
-    text: str  # the source line without indentation, "" where there is no source
-    library: bool  # inside torch, the standard library or autogradviz itself
+    function: str  # qualified name, "Attention.forward"
+    text: SourceText  # source line without indentation, "" where there is no source
+    library: bool  # part of torch, the standard library or autogradviz
 
 
+@event(defines=("stack_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSeen(Event):
-    """One Python stack. The event's own ``stack_id`` is the id that it defines."""
+    """A Python stack occurred for the first time; ``stack_id`` is the id that is defined."""
 
-    frame_ids: tuple[int, ...]  # innermost first
+    frame_ids: tuple[FrameId, ...]  # innermost first
 
 
+@event(defines=("filename", "lineno"), private=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLineRead(Event):
-    """One line of a user's source file, near a frame that was seen."""
+    """A line of a user's source file, near a frame, was read."""
 
-    filename: str
-    lineno: int
-    text: str  # with indentation
+    filename: FilePath
+    lineno: int  # from 1
+    text: SourceText  # with indentation
 
 
+@event(defines=("filename",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSeen(Event):
-    """A file is a notebook's cell, compiled by IPython under a name of its own."""
+    """A file name was identified as a notebook cell, compiled by IPython."""
 
-    filename: str
-    cell: int  # 3 of "In [3]"
+    filename: FilePath
+    cell: int  # execution count, 3 in "In [3]"
 
 
+@event(defines=("tensor_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSeen(Event):
-    """One window on one storage: the same place, shape and dtype are the same tensor here."""
+    """A tensor was seen for the first time: a region of a storage with a shape and dtype.
 
-    tensor_id: int
-    storage_id: int | None  # None where there is none of its own (sparse) or nobody follows it
+    Tensor objects that view the same memory with the same shape and dtype share one id.
+    """
+
+    tensor_id: TensorId
+    storage_id: StorageId | None  # None for sparse tensors, and where storages are not followed
     shape: tuple[int, ...]
     dtype: str  # "float32"
     device: str  # "cpu", "cuda:0"
-    nbytes: int  # of this window
-    storage_nbytes: int  # of the whole storage, 0 where there is none
+    nbytes: int  # of the elements of this tensor
+    storage_nbytes: int  # of the whole storage, 0 without a storage
 
 
+@event(defines=("module_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleSeen(Event):
-    """One ``nn.Module`` object."""
+    """An ``nn.Module`` was seen for the first time."""
 
-    module_id: int
-    parent_module_id: int | None
-    module_name: str  # qualified from its root, "h.0.attn"; "" for the model that was given
+    module_id: ModuleId
+    parent_module_id: ModuleId | None
+    module_name: str  # qualified from its root, "h.0.attn"; "" for the root itself
     type_name: str  # "CausalSelfAttention"
 
 
+@event(defines=("module_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSeen(Event):
-    """One parameter or buffer under one name; a shared one is seen once a name."""
+    """A parameter or buffer was found under a name; a shared one has one event for each name."""
 
-    tensor_id: int
-    module_id: int
+    tensor_id: TensorId
+    module_id: ModuleId
     parameter_name: str  # qualified, "h.0.attn.c_attn.weight"
     buffer: bool
     requires_grad: bool
@@ -172,555 +266,571 @@ class ParameterSeen(Event):
 # --- ops ------------------------------------------------------------------------------------
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCalled(Event):
-    """One operator ran below autograd."""
+    """An operator was called below autograd."""
 
     op: str  # "aten.addmm.default"
     phase: Phase
-    inputs: tuple[int, ...]  # tensor ids, in the order of the arguments
-    input_versions: tuple[int, ...]  # before the op; NO_ID where unknown
-    outputs: tuple[int, ...]
-    output_versions: tuple[int, ...]  # after the op; NO_ID where unknown
-    written: tuple[int, ...]  # tensor ids that the op wrote in place
-    input_hashes: tuple[int, ...]  # contents before the op; empty unless values are recorded
-    output_hashes: tuple[int, ...]  # contents after the op; NO_ID where none can be had
+    inputs: tuple[TensorId, ...]  # in the order of the arguments
+    input_versions: tuple[int, ...]  # before the op, NO_ID where unknown
+    outputs: tuple[TensorId, ...]
+    output_versions: tuple[int, ...]  # after the op, NO_ID where unknown
+    written: tuple[TensorId, ...]  # tensors written in place
+    input_hashes: tuple[int, ...]  # of the values before the op, empty without fingerprints
+    output_hashes: tuple[int, ...]  # of the values after the op, NO_ID where unknown
     duration_ns: int
-    sequence_nr: int | None  # of the autograd node that the op created on this thread
-    node_id: int | None  # the node whose backward called the op
-    call_id: int | None  # innermost module call
-    region_id: int | None  # innermost checkpoint region, in forward and in recomputation
-    recompute_id: int | None
-    failed: bool
+    sequence_nr: int | None  # of the autograd node created by the op on this thread
+    node_id: NodeId | None  # the node whose backward called the op
+    call_id: CallId | None  # innermost module call
+    region_id: RegionId | None  # innermost checkpoint region, in forward and recomputation
+    recompute_id: RecomputeId | None
+    failed: bool  # the op raised
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomDrawn(Event):
-    """An op drew from a random generator of torch's."""
+    """An op drew from a random generator of PyTorch."""
 
     op: str  # "aten.bernoulli_.float"
-    op_seq: int | None  # the OpCalled
-    generator: str  # "default", or "given" where the caller passed one of its own
-    device: str  # whose generator: "cpu", "cuda:0"
+    op_seq: OpSeq | None
+    generator: str  # "default", or "given" for a generator passed by the caller
+    device: str  # of the generator: "cpu", "cuda:0"
 
 
 # --- the graph ------------------------------------------------------------------------------
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen(Event):
-    """The recorder looked at one autograd node for the first time.
+    """An autograd node was seen for the first time.
 
-    ``next_node_ids`` has one entry for each of the node's ``next_functions``, NO_ID where
-    nothing follows; gradients flow from a node to its next nodes.
+    ``next_node_ids`` has one entry for each of the node's ``next_functions``, NO_ID for None.
+    Gradients flow from a node to its next nodes.
     """
 
-    node_id: int
+    node_id: NodeId
     node_name: str  # "AddmmBackward0"
     sequence_nr: int | None  # None for AccumulateGrad, which has no place in creation order
-    next_node_ids: tuple[int, ...]
-    next_inputs: tuple[int, ...]  # which input of the next node the gradient feeds
-    tensor_id: int | None  # the leaf, for AccumulateGrad
+    next_node_ids: tuple[NodeId, ...]
+    next_inputs: tuple[int, ...]  # index of the next node's input that the gradient feeds
+    tensor_id: TensorId | None  # the leaf of an AccumulateGrad
 
 
 # --- saved tensors --------------------------------------------------------------------------
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSaved(Event):
-    """One slot of one node keeps a tensor for backward.
+    """A node saved a tensor for backward.
 
-    PyTorch's own saves are seen when the recorder looks at their node, which may be much later
-    than the op: the save itself happened at the op with the same ``sequence_nr``. Saves through
-    hooks are seen at once, before their slot is known (``SlotSeen`` follows).
+    Default saves are read when the recorder walks the graph, which may be much later than the
+    op: the save itself happened in the op with the same ``sequence_nr``. Saves through hooks are
+    recorded at once, before their slot is known; ``SlotSeen`` follows.
     """
 
-    saved_id: int
-    node_id: int | None
+    saved_id: SavedId
+    node_id: NodeId | None
     sequence_nr: int | None  # of the node that saved it
     slot: str | None  # "self", "result", "saved_tensors[0]"
-    tensor_id: int  # NO_ID where a user's hook keeps something that is no tensor
-    version: int | None  # the counter when it was saved, None where it could not be known
+    tensor_id: TensorId  # NO_ID where a user's pack hook returned no tensor
+    version: int | None  # counter when saved, None where unknown
     packed_by: PackedBy
-    region_id: int | None
-    recompute_id: int | None
-    position: int | None  # nth save of its region or recomputation, from 0
+    region_id: RegionId | None
+    recompute_id: RecomputeId | None
+    position: int | None  # position among the saves of its region or recomputation, from 0
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSeen(Event):
-    """The node and slot of an earlier ``TensorSaved`` that went through hooks."""
+    """The node and slot of an earlier ``TensorSaved`` that went through hooks became known."""
 
-    saved_id: int
-    node_id: int
+    saved_id: SavedId
+    node_id: NodeId
     slot: str
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorUnpacked(Event):
-    """A node took back one saved tensor.
+    """A node unpacked a saved tensor.
 
-    The versions differ when the tensor was written in between. PyTorch raises then, unless
-    saved-tensor hooks switched its check off.
+    The versions differ if the tensor was written in between. PyTorch raises then, except under
+    saved-tensor hooks, which disable its check.
     """
 
-    saved_id: int
-    node_id: int | None
+    saved_id: SavedId
+    node_id: NodeId | None
     version: int | None  # when saved
-    seen_version: int | None  # now; None where only the hooks know
+    seen_version: int | None  # when unpacked, None where only the hooks know
     failed: bool  # the unpack hook raised
-    saved_hash: int | None  # the content when saved; None unless values are recorded
-    seen_hash: int | None  # the content handed to backward
+    saved_hash: int | None  # of the values when saved, None without fingerprints
+    seen_hash: int | None  # of the values passed to backward
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWritten(Event):
-    """What a user's pack hook had given was written before its unpack hook was asked for it."""
+    """The result of a user's pack hook was written before the unpack hook ran."""
 
-    saved_id: int
-    tensor_id: int  # what the hook gave, or held in what it gave
-    since_seq: int  # events with larger numbers happened after the hook had packed
-    version: int | None  # of that tensor when the hook had packed
-    seen_version: int | None  # now
-    saved_hash: int | None  # its content when the hook had packed; None unless values are recorded
-    seen_hash: int | None  # now
+    saved_id: SavedId
+    tensor_id: TensorId  # the result, or a tensor in it
+    since_seq: EventSeq  # events with larger numbers happened after packing
+    version: int | None  # of that tensor after packing
+    seen_version: int | None  # before unpacking
+    saved_hash: int | None  # of its values after packing, None without fingerprints
+    seen_hash: int | None  # before unpacking
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMoved(Event):
-    """``save_on_cpu`` copied a saved tensor: away when it was saved, back when it was needed.
+    """``save_on_cpu`` copied a saved tensor to the CPU when packing, or back when unpacking.
 
-    A tensor that is on the CPU already is kept as it is, unless pinned memory was asked for.
+    A tensor that is on the CPU already is not copied, except into pinned memory.
     """
 
-    saved_id: int
-    device: str  # where it went
+    saved_id: SavedId
+    device: str  # the destination
     nbytes: int
-    pinned: bool  # the copy on the CPU stands in pinned memory
+    pinned: bool  # the copy on the CPU is in pinned memory
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorReleased(Event):
-    """A slot gave its tensor up: the node ran without ``retain_graph``, or died."""
+    """A slot released its tensor: its node ran without ``retain_graph``, or was freed."""
 
-    saved_id: int
+    saved_id: SavedId
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionBumped(Event):
-    """A tensor was written: its version counter moved."""
+    """The version counter of a tensor increased: the tensor was written."""
 
-    tensor_id: int
-    storage_id: int | None
+    tensor_id: TensorId
+    storage_id: StorageId | None
     version: int  # before
     seen_version: int  # after
-    op: str  # "aten.add_.Tensor", "increment_version", or "" where nobody was seen writing
-    op_seq: int | None  # the OpCalled that wrote
+    op: str  # "aten.add_.Tensor", "increment_version", or "" if the write was not observed
+    op_seq: OpSeq | None
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRestored(Event):
-    """A version counter was set back: whoever wrote vouches that nobody can tell.
+    """A version counter was set back (``_unsafe_preserve_version_counter``).
 
-    Sharded modules do so when they gather a parameter's values again.
+    The writer asserts that the values that autograd saved are unchanged. Sharded modules do this
+    when they gather a parameter again.
     """
 
-    tensor_id: int
-    storage_id: int | None
+    tensor_id: TensorId
+    storage_id: StorageId | None
     version: int  # before
     seen_version: int  # after
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutationCloned(Event):
-    """``allow_mutation_on_saved_tensors`` copied a saved tensor just before a write."""
+    """``allow_mutation_on_saved_tensors`` cloned a saved tensor before an in-place op."""
 
-    tensor_id: int  # the tensor about to be written
-    storage_id: int | None
-    clone_id: int  # the tensor that backward will use
-    op_seq: int | None  # the clone
+    tensor_id: TensorId  # the tensor about to be written
+    storage_id: StorageId | None
+    clone_id: TensorId  # the tensor that backward will use
+    op_seq: OpSeq | None  # the clone
 
 
 # --- backward -------------------------------------------------------------------------------
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardStarted(Event):
-    """The engine was entered."""
+    """The autograd engine was entered."""
 
-    backward_id: int
-    parent_backward_id: int | None  # the backward that this one runs inside
-    root_ids: tuple[int, ...]  # node ids
-    root_tensor_ids: tuple[int, ...]  # tensor ids; also of roots without a node
-    input_ids: tuple[int, ...]  # node ids, when gradients of named inputs were asked for
+    backward_id: BackwardId
+    parent_backward_id: BackwardId | None  # the backward that this one is nested in
+    root_ids: tuple[NodeId, ...]
+    root_tensor_ids: tuple[TensorId, ...]  # including roots without a node
+    input_ids: tuple[NodeId, ...]  # nodes of the ``inputs`` argument
     retain_graph: bool
     create_graph: bool
     accumulate: bool  # True: into ``.grad``; False: ``torch.autograd.grad``
-    input_tensor_ids: tuple[int, ...]  # the same inputs as tensors; leaves have no node
+    input_tensor_ids: tuple[TensorId, ...]  # the ``inputs`` argument; leaves have no node
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardEnded(Event):
-    """The engine was left."""
+    """The autograd engine returned or raised."""
 
-    backward_id: int
+    backward_id: BackwardId
     failed: bool
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted(Event):
-    """A node is about to run."""
+    """A node was about to run."""
 
-    backward_id: int
-    node_id: int
-    inputs: tuple[int, ...]  # gradients coming in, NO_ID for None; without ops one id a shape
+    backward_id: BackwardId
+    node_id: NodeId
+    inputs: tuple[TensorId, ...]  # incoming gradients, NO_ID for None; without ops, one id a shape
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFinished(Event):
-    """A node ran; told when the next one starts on its thread, or the backward ends."""
+    """A node ran; recorded when the next node of its thread starts, or the backward ends."""
 
-    backward_id: int
-    node_id: int
+    backward_id: BackwardId
+    node_id: NodeId
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradAccumulated(Event):
-    """A gradient reached a leaf's ``.grad``."""
+    """A gradient was accumulated into the ``.grad`` of a leaf."""
 
-    backward_id: int
-    node_id: int
-    tensor_id: int  # the leaf
+    backward_id: BackwardId
+    node_id: NodeId
+    tensor_id: TensorId  # the leaf
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormRead(Event):
-    """How large a loss was, or the gradient that a leaf was left with.
+    """The norm of a loss, or of the gradient in a leaf's ``.grad``, was read.
 
-    Gradients are read when the recording ends; where values are recorded, after each backward.
+    Gradients are read when the recording ends; with fingerprints, after each backward.
     """
 
-    backward_id: int  # that began at the root; the last that reached the leaf
-    tensor_id: int  # the root, or the leaf that the gradient belongs to
+    backward_id: BackwardId  # the backward from the root, or the last one that reached the leaf
+    tensor_id: TensorId  # the root, or the leaf
     place: Place
-    norm: float | None  # L2, summed in float32 or finer; None where that is NaN or infinite
+    norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFiniteSeen(Event):
-    """A content that operators took or gave holds NaN or infinities; needs recorded values."""
+    """NaN or infinity was found in the values of an op's input or output (fingerprints only)."""
 
-    content_hash: int  # as ``OpCalled.input_hashes`` and ``output_hashes`` have it
-    nan_count: int  # entries
-    infinity_count: int
+    content_hash: int  # as in ``OpCalled.input_hashes`` and ``output_hashes``
+    nan_count: int  # elements
+    infinity_count: int  # elements
 
 
 # --- hooks ----------------------------------------------------------------------------------
 
 
+@event(defines=("hook_id",))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRegistered(Event):
-    """A function of the user's is called by backward from now on."""
+    """A hook of the user that backward will call was registered."""
 
-    hook_id: int
+    hook_id: HookId
     hook_kind: HookKind
     hook_name: str  # qualified, "Trainer.clip"
-    tensor_id: int | None  # the tensor or parameter that it hangs on
-    module_id: int | None
-    early: bool  # it was registered before the recording, and is noticed only now
+    tensor_id: TensorId | None  # the tensor or parameter that it is registered on
+    module_id: ModuleId | None
+    early: bool  # registered before the recording, and found later
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookRan(Event):
     """Backward called a hook."""
 
-    hook_id: int
+    hook_id: HookId
     hook_kind: HookKind
-    backward_id: int | None
-    node_id: int | None  # the node that was about to run, ran, or had just run
-    changed: bool  # it returned another gradient than it was given
-    failed: bool
+    backward_id: BackwardId | None
+    node_id: NodeId | None  # the node that was about to run, running, or just run
+    changed: bool  # the hook returned another gradient
+    failed: bool  # the hook raised
     duration_ns: int
 
 
 # --- checkpoint -----------------------------------------------------------------------------
 
 
+@event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionEntered(Event):
-    """The forward of a checkpointed region began."""
+    """The forward of a checkpointed region started."""
 
-    region_id: int
-    parent_region_id: int | None
-    call_id: int | None  # the module call that the region stands in
+    region_id: RegionId
+    parent_region_id: RegionId | None
+    call_id: CallId | None  # innermost module call
     reentrant: bool
     early_stop: bool
-    preserve_rng: bool  # torch's random state is restored for the recomputation
-    debug: bool  # both runs are logged, for a better message
+    preserve_rng: bool  # PyTorch's random state is restored for the recomputation
+    debug: bool  # the ``debug`` argument: checkpoint logs the ops of both runs
     determinism_check: str  # what is compared of saved tensors: "default", "none"
-    function: str  # what is checkpointed, "Block.forward"
-    module_id: int | None  # the module that is checkpointed, where it is one
+    function: str  # the checkpointed function, "Block.forward"
+    module_id: ModuleId | None  # the checkpointed module, if it is one
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionExited(Event):
     """The forward of a checkpointed region ended."""
 
-    region_id: int
+    region_id: RegionId
     failed: bool
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionCutOff(Event):
-    """Autograd does not follow what a reentrant region gives, although gradients are on.
+    """The results of a reentrant region do not require grad although grad mode is enabled.
 
-    ``message`` says what it could not see: "arguments" where no tensor among the positional
-    arguments requires grad, "results" where every result lies inside a container.
+    ``cut_off`` is "arguments" if no tensor among the positional arguments requires grad, and
+    "results" if every result tensor is inside a container.
     """
 
-    region_id: int
-    message: str
+    region_id: RegionId
+    cut_off: CutOff
 
 
+@event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeStarted(Event):
-    """A region began to run again."""
+    """The recomputation of a region started."""
 
-    recompute_id: int
-    region_id: int | None
-    backward_id: int | None
-    node_id: int | None  # the node that asked for its saved tensor
-    exec_group: int | None  # the ``GraphExecGroup`` that it runs in
+    recompute_id: RecomputeId
+    region_id: RegionId | None
+    backward_id: BackwardId | None
+    node_id: NodeId | None  # the node that unpacked a saved tensor
+    exec_group: ExecGroupId | None  # the ``GraphExecGroup`` that it runs in
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeStopped(Event):
-    """A region's second run ended."""
+    """The recomputation of a region ended."""
 
-    recompute_id: int
+    recompute_id: RecomputeId
     outcome: Outcome
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDecided(Event):
-    """The policy of a selectively checkpointed region decided what becomes of one op."""
+    """The policy of selective checkpointing decided about an op in the forward."""
 
     op: str
-    decision: str  # "must_save", "prefer_recompute", as ``CheckpointPolicy`` names them
-    cached: bool  # what it gave is kept for the recomputation
-    region_id: int | None
-    op_seq: int | None  # the OpCalled
+    decision: str  # member of ``CheckpointPolicy``: "must_save", "prefer_recompute"
+    cached: bool  # the outputs are kept for the recomputation
+    region_id: RegionId | None
+    op_seq: OpSeq | None
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpServed(Event):
-    """An op of a recomputation was answered from what the policy had kept; it did not run."""
+    """Selective checkpointing returned a cached output in a recomputation; the op did not run."""
 
     op: str
-    region_id: int | None
-    recompute_id: int | None
-    op_seq: int | None  # the OpCalled of the forward that is used again
+    region_id: RegionId | None
+    recompute_id: RecomputeId | None
+    op_seq: OpSeq | None  # the op of the forward whose output is used
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksEntered(Event):
-    """A pair of saved-tensor hooks keeps what its thread saves from here on: the innermost pair.
+    """A pair of saved-tensor hooks became the innermost pair of its thread.
 
-    Checkpoint's own pairs are told as regions and recomputations instead.
+    The pairs of checkpoint itself are recorded as regions and recomputations instead.
     """
 
-    pair_id: int
+    pair_id: HookPairId
     packed_by: PackedBy  # "offload", "allow_mutation", "user"
-    function: str  # its pack hook, "compress"; "save_on_cpu" and the like for PyTorch's own
+    function: str  # the pack hook, "compress"; "save_on_cpu" and the like for PyTorch's own pairs
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksLeft(Event):
-    """A pair of saved-tensor hooks was taken away; what it keeps stays with it."""
+    """A pair of saved-tensor hooks was popped; the tensors that it packed stay packed."""
 
-    pair_id: int
+    pair_id: HookPairId
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksDisabled(Event):
-    """Saved-tensor hooks were switched off: who pushes a pair now is told ``message``."""
+    """Saved-tensor hooks were disabled; pushing a pair now raises with ``message``."""
 
     message: str
 
 
-# --- surroundings ---------------------------------------------------------------------------
+# --- state ----------------------------------------------------------------------------------
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleEntered(Event):
-    """A module's forward began; nodes with sequence numbers from here on are its own."""
+    """The forward of a module started."""
 
-    call_id: int
-    parent_call_id: int | None
-    module_id: int
-    sequence_nr: int  # the next node's number on this thread
+    call_id: CallId
+    parent_call_id: CallId | None
+    module_id: ModuleId
+    sequence_nr: int  # of the next node on this thread: the first node of the call
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleExited(Event):
-    """A module's forward ended; ``sequence_nr`` is the first number after it."""
+    """The forward of a module ended."""
 
-    call_id: int
-    sequence_nr: int
+    call_id: CallId
+    sequence_nr: int  # of the next node on this thread: the first node after the call
     failed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateChanged(Event):
-    """Something that a checkpointed region can read was not the same when it ran again.
+class StateChange(Event):
+    """A difference between two readings of the state that a checkpointed region can access.
 
-    ``stack_id`` is the write's, where it was seen (attributes of modules); else None.
+    ``state_path`` names the state: a variable, then attribute names, and items in brackets, as in
+    ``("self", "cache", "['k']", "x")``. ``before`` and ``after`` are text for display.
+    ``stack_id`` is the write, where it was observed (attributes of modules), else None.
     """
 
-    region_id: int
-    recompute_id: int | None
-    state_kind: str  # "object", "random", "context", "thread"
-    state_name: str  # "self.calls", "cache.keys", "python random", "torch function modes"
-    before: str  # when the region's forward began
-    after: str  # when the recomputation began
+    region_id: RegionId
+    recompute_id: RecomputeId | None
+    state_kind: StateKind
+    state_path: tuple[str, ...]
+    value_kind: ValueKind  # before; after, if the state was added
+    change_kind: ChangeKind
+    before: ValueText  # "len 3", "float32 2×4 #12 v3", "absent"
+    after: ValueText
+    before_number: ValueNumber | None  # the value of a number, or a number of items
+    after_number: ValueNumber | None
+    before_id: ObjectId | None  # identity of an object, or of a tensor's memory
+    after_id: ObjectId | None
+    version: int | None  # of a tensor before
+    seen_version: int | None  # of a tensor after
+    requires_grad: bool | None  # of a tensor after
+    before_names: tuple[ValueText, ...]  # of a mode: the active modes, or the enabled backends
+
+    @property
+    def state_name(self) -> str:
+        """The path as in source: "self.cache['k'].x"."""
+        return path_text(self.state_path)
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged(StateChange):
+    """State that a checkpointed region can access differed when its recomputation started.
+
+    Before: when the region's forward started. After: when the recomputation started.
+    """
+
     in_forward: bool  # the region's own forward changed it
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EffectRepeated(Event):
-    """A region's forward changed something that outlives it, and so did its recomputation.
+class EffectRepeated(StateChange):
+    """A region's forward changed state that outlives it, and so did its recomputation.
 
-    ``stack_id`` is the write's, where it was seen (attributes of modules); else None.
+    Before: when the region's forward started. After: when the recomputation ended.
     """
 
-    region_id: int
-    recompute_id: int | None
-    state_kind: str  # "object"
-    state_name: str  # "self.calls", "losses"
-    before: str  # when the region's forward began
-    after: str  # when the recomputation ended
 
-
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChanged(Event):
-    """A switch of the thread's that autograd obeys was thrown, on the line of ``stack_id``.
+    """A thread-local mode of autograd was changed by the line of ``stack_id``.
 
-    What is not at its usual position when the recording begins is told without a line.
+    Modes that are not at their default when the recording starts are recorded without a line.
     """
 
-    mode: str  # "grad", "inference", "autocast cpu", "autocast cache"
-    before: str  # "on", "off"; of autocast the dtype, "bfloat16"
+    mode: Mode
+    device_type: str | None  # "cpu", "cuda" for autocast
+    before: str  # "on", "off"; for autocast the dtype, "bfloat16"
     after: str
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiresGradChanged(Event):
-    """A leaf was told whether it requires a gradient.
+    """The ``requires_grad`` of a leaf was set.
 
-    ``stack_id`` is None where ``.requires_grad`` was assigned, which is noticed only when the
-    next backward begins.
+    ``stack_id`` is None where ``.requires_grad`` was assigned, which is found when the next
+    backward starts.
     """
 
-    tensor_id: int
+    tensor_id: TensorId
     requires_grad: bool  # from now on
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextTensorKept(Event):
-    """A custom Function keeps a tensor as an attribute of its ``ctx``: nothing frees it."""
+    """A custom Function kept a tensor as an attribute of its ``ctx``, where nothing frees it."""
 
-    node_id: int
-    slot: str  # "ctx.mask"
-    tensor_id: int
-    own_output: bool  # the node made it, so that each keeps the other alive
+    node_id: NodeId
+    attribute: str  # "mask" of "ctx.mask"
+    tensor_id: TensorId
+    own_output: bool  # an output of the node itself: a reference cycle
+
+    @property
+    def slot(self) -> str:
+        """The attribute as in source: "ctx.mask"."""
+        return f"ctx.{self.attribute}"
 
 
+@event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionMarked(Event):
-    """A custom Function's forward said of some tensors that they are written, or not followed."""
+    """The forward of a custom Function marked tensors as dirty or not differentiable."""
 
     function: str  # "MyFunction"
     mark: str  # "mark_dirty", "mark_non_differentiable"
     sequence_nr: int | None  # of the Function's node
-    tensor_ids: tuple[int, ...]
+    tensor_ids: tuple[TensorId, ...]
 
 
+@event(in_every_module=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised(Event):
     """An exception left the recorded block; ``stack_id`` is its traceback."""
 
     type_name: str  # "torch.utils.checkpoint.CheckpointError"
     message: str
-    node_id: int | None  # the node that was running
-    backward_id: int | None
+    node_id: NodeId | None  # the node that was running
+    backward_id: BackwardId | None
 
 
-EVENT_TYPES: Final[tuple[type[Event], ...]] = (
-    RecordingStarted,
-    RecordingEnded,
-    RecorderFailed,
-    RecorderLimited,
-    StepEnded,
-    FrameSeen,
-    StackSeen,
-    SourceLineRead,
-    CellSeen,
-    TensorSeen,
-    ModuleSeen,
-    ParameterSeen,
-    OpCalled,
-    NodeSeen,
-    TensorSaved,
-    SlotSeen,
-    TensorUnpacked,
-    TensorReleased,
-    VersionBumped,
-    MutationCloned,
-    BackwardStarted,
-    BackwardEnded,
-    NodeStarted,
-    NodeFinished,
-    GradAccumulated,
-    NormRead,
-    NotFiniteSeen,
-    HookRegistered,
-    HookRan,
-    RegionEntered,
-    RegionExited,
-    RecomputeStarted,
-    RecomputeStopped,
-    PolicyDecided,
-    OpServed,
-    HooksDisabled,
-    ModuleEntered,
-    ModuleExited,
-    StateChanged,
-    ModeChanged,
-    RequiresGradChanged,
-    ContextTensorKept,
-    ErrorRaised,
-    RegionCutOff,
-    EffectRepeated,
-    RandomDrawn,
-    FunctionMarked,
-    TensorMoved,
-    HooksEntered,
-    HooksLeft,
-    PackedWritten,
-    VersionRestored,
-)
-
-
-def _names(kind: type[Event]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+EVENT_TYPES: Final[tuple[type[Event], ...]] = registered()
 
 
 _FIELD_NAMES: Final[dict[type[Event], tuple[str, ...]]] = {
-    Event: _names(Event),
-    **{kind: _names(kind) for kind in EVENT_TYPES},
+    Event: tuple(field.name for field in fields(Event)),
+    StateChange: tuple(field.name for field in fields(StateChange)),
+    **{kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES},
 }
 
 
 def field_names(kind: type[Event]) -> tuple[str, ...]:
     """Return the names of an event's fields, in the order of its rows."""
     return _FIELD_NAMES[kind]
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """Return a state's path as in source: "self.cache['k'].x"."""
+    steps = (step if step.startswith("[") else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".")

@@ -1,11 +1,11 @@
-# ruff: noqa: INP001 - a script, in a folder that is no package
-"""Runs the notebooks and keeps their outputs as every host can show them.
+# ruff: noqa: INP001 - a script, not part of a package
+"""Run the notebooks and store outputs that every host can display.
 
     python notebooks/refresh.py
 
-Outputs that need a kernel are left to it: saved are pictures and words. Pictures are saved as PNG
-too: JupyterLab shows no SVG of a notebook that came from elsewhere. Paths of this machine are left
-out.
+Outputs that need a kernel are dropped; pictures and text are stored. Pictures are also stored as
+PNG, because JupyterLab does not display the SVG outputs of a notebook that is not trusted. Paths of
+this machine are removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SVG: Final = "image/svg+xml"
 KEPT: Final = (SVG, "image/png", PLOT, "text/plain")
 WIDTH: Final = 900
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PLACES: Final = (
+PATHS: Final = (
     (re.compile(re.escape(f"{ROOT}/")), ""),
     (re.compile(r"/\w+/ipykernel_\d+/\d+\.py"), "cell"),
     (re.compile(r"(?:/[\w.+-]+)+/site-packages/"), ""),
@@ -51,48 +51,49 @@ def refresh(path: Path) -> None:
     notebook.metadata["language_info"] = {"name": "python"}
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [clean(output) for output in cell.outputs if not is_set_up(output)]
+            outputs = (output for output in cell.outputs if not loads_script_only(output))
+            cell.outputs = [clean(output) for output in outputs]
     nbformat.write(notebook, path)
 
 
-def is_set_up(output: Any) -> bool:
-    """Return whether an output only brings a script, as plotly's first one does."""
+def loads_script_only(output: Any) -> bool:
+    """Return whether an output only loads a script, as plotly's first output does."""
     return output.output_type == "display_data" and set(output.data) == {"text/html"}
 
 
 def clean(output: Any) -> Any:
-    """Return an output with what every host can show."""
+    """Reduce an output to the formats that every host can display."""
     if "data" in output:
         output.data = {kind: output.data[kind] for kind in KEPT if kind in output.data}
         output.metadata = {}
         if PLOT in output.data:
             output.data[PLOT]["config"] = CONFIG
-            add_photograph(output, plot_page(output.data[PLOT]), ".main-svg", density=2)
+            add_screenshot(output, plot_page(output.data[PLOT]), ".main-svg", density=2)
         for kind in ("text/plain", SVG):
             if kind in output.data:
-                output.data[kind] = without_places(output.data[kind])
+                output.data[kind] = remove_paths(output.data[kind])
         if SVG in output.data:
-            add_photograph(output, output.data[SVG], "svg", density=1)
+            add_screenshot(output, output.data[SVG], "svg", density=1)
     elif "text" in output:
-        output.text = without_places(output.text)
+        output.text = remove_paths(output.text)
     return output
 
 
-def without_places(text: str) -> str:
-    """Return text without the folders of this machine."""
-    for place, instead in PLACES:
-        text = place.sub(instead, text)
+def remove_paths(text: str) -> str:
+    """Return the text without directories of this machine."""
+    for path, replacement in PATHS:
+        text = path.sub(replacement, text)
     return text
 
 
 def plot_page(figure: dict[str, Any]) -> str:
-    """Return a page that shows a figure as plotly saved it."""
-    given = {part: figure[part] for part in ("data", "layout")}
-    return plot_html(plotly.io.from_json(plotly.io.to_json(given, validate=False)))
+    """Return an HTML page that shows a figure from its stored JSON."""
+    content = {part: figure[part] for part in ("data", "layout")}
+    return plot_html(plotly.io.from_json(plotly.io.to_json(content, validate=False)))
 
 
-def add_photograph(output: Any, page: str, selector: str, *, density: int) -> None:
-    """Add a PNG of one element of a page, and how large to show it."""
+def add_screenshot(output: Any, page: str, selector: str, *, density: int) -> None:
+    """Add a PNG of one element of a page, and its display width."""
     with sync_playwright() as playwright:
         program = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -103,13 +104,13 @@ def add_photograph(output: Any, page: str, selector: str, *, density: int) -> No
         picture = element.screenshot(omit_background=True)
         box = element.bounding_box()
         browser.close()
-    assert box is not None, "the picture has a place on the page"
+    assert box is not None, "the element is not visible"
     output.data["image/png"] = base64.b64encode(picture).decode()
     output.metadata["image/png"] = {"width": min(WIDTH, round(box["width"]))}
 
 
 if __name__ == "__main__":
-    os.environ["OMP_NUM_THREADS"] = "1"  # the models are small; times are steadier
-    for found in sorted(HERE.glob("*.ipynb")):
-        refresh(found)
-        print(f"{found.name}: {found.stat().st_size / 1e6:.2f} MB")  # noqa: T201 - it is a script
+    os.environ["OMP_NUM_THREADS"] = "1"  # the models are small; timings vary less
+    for path in sorted(HERE.glob("*.ipynb")):
+        refresh(path)
+        print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")  # noqa: T201 - it is a script

@@ -1,7 +1,8 @@
-"""What all tests share."""
+"""Options, markers and fixtures of all tests."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,13 +10,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
+# One thread for each process: the tests are spread over the processors already. Set before
+# PyTorch is imported, so that it holds for the interpreters that the tests start as well.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--update-golden", action="store_true", help="write golden files anew; review the diff"
+        "--update-golden", action="store_true", help="overwrite golden files; review the diff"
     )
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for marker in item.iter_markers("slow"):
+            if not marker.kwargs.get("reason"):
+                message = f"{item.nodeid}: pytest.mark.slow needs reason=..."
+                raise pytest.UsageError(message)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a diagnosis says."""
+"""The result of a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,18 +13,44 @@ Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause, with its evidence.
+    """One problem in a recording, with its cause and the evidence for it.
 
-    ``certain`` is said only when the recorded events prove it.
+    Attributes:
+        slug: the kind of problem, "saved-tensor-mutated"; ``autogradviz.explain(slug)`` returns
+            its documentation page.
+        title: one sentence without a period.
+        culprit: the line to change; None if the recording does not show it.
+        victim: the line whose result, gradient or backward is wrong because of the culprit; None
+            if unknown.
+        explanation: what happened, with source excerpts; at most 30 lines.
+        fix: the change to make, as code or as comments in code.
+        confidence: "certain" only if the recorded events prove the culprit; "likely" if another
+            line could be the cause; "hint" if the code may be right as it is.
+        events: the sequence numbers of the events that show the problem.
+        nodes: the ids of the autograd nodes concerned, the victim's first.
+        region_id: the checkpointed region concerned, if any.
+
+    Example:
+        >>> x = torch.rand(3, requires_grad=True)
+        >>> try:
+        ...     with autogradviz.record() as failed:
+        ...         y = x.exp()
+        ...         loss = y.sum()
+        ...         _ = y.add_(1)
+        ...         loss.backward()
+        ... except RuntimeError:
+        ...     [finding] = failed.diagnose()
+        >>> finding.confidence, finding.title
+        ('certain', 'ExpBackward0.result was written before backward needed it')
     """
 
-    slug: str  # "saved-tensor-mutated"
+    slug: str
     title: str
-    culprit: SourceLocation | None  # the line to change
-    victim: SourceLocation | None  # the line that suffers
-    explanation: str  # at most 30 lines
-    fix: str  # as code
+    culprit: SourceLocation | None
+    victim: SourceLocation | None
+    explanation: str
+    fix: str
     confidence: Confidence
-    events: tuple[int, ...]  # the event numbers that show it
-    nodes: tuple[int, ...] = ()  # the nodes concerned, the suffering one first
+    events: tuple[int, ...]
+    nodes: tuple[int, ...] = ()
     region_id: int | None = None

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
 NAMED: Final = 5  # names that fit a line
-
-
-def base_name(name: str) -> str:
-    """Return "cache.keys" of "cache.keys[1]"."""
-    return re.sub(r"(\[[^\]]*\])+$", "", name)
-
-
-def attribute_name(name: str) -> str:
-    """Return "keys" of "cache.keys[1]"."""
-    return base_name(name).rpartition(".")[2]
 
 
 def short(location: SourceLocation | None) -> str:
@@ -52,8 +43,7 @@ def _near(filename: str) -> str:
 
 def shape(tensor: Tensor) -> str:
     """Return "float32 4×12×256"."""
-    sizes = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{tensor.dtype} {sizes}"
+    return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
 def slot(saved: SavedTensor, node_name: str | None = None) -> str:
@@ -74,6 +64,12 @@ def op_words(op: Op | None) -> str:
 def where(module: str) -> str:
     """Return " in h.0.attn", or "" for the model itself."""
     return f" in {module}" if module else ""
+
+
+def region_words(region: Region) -> str:
+    """Return "The checkpointed region Block.forward in h.0 (gpt.py:49)"."""
+    place = short(region.location)
+    return f"The checkpointed region {region.function}{where(region.module)} ({place})"
 
 
 def fit(parts: Sequence[str]) -> str:

@@ -5,51 +5,39 @@ from __future__ import annotations
 from bisect import bisect_right
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from autogradviz.event_log.log import Log
+from autogradviz.event_schema import traits
 from autogradviz.events import (
     EVENT_TYPES,
-    GradAccumulated,
-    HookRan,
     ModuleEntered,
     ModuleExited,
     ModuleSeen,
-    MutationCloned,
-    NodeFinished,
     NodeSeen,
-    NodeStarted,
     OpCalled,
     RecorderLimited,
     RecordingEnded,
-    SlotSeen,
-    TensorReleased,
     TensorSaved,
-    TensorUnpacked,
-    VersionBumped,
-    field_names,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from autogradviz.event_log.rows import Row
+    from autogradviz.event_schema import Target
     from autogradviz.events import Event
-
-_OF_NODES: Final = (NodeStarted, NodeFinished, GradAccumulated, HookRan)
-_OF_SAVES: Final = (SlotSeen, TensorUnpacked, TensorReleased)
-_OF_OPS: Final = (VersionBumped, MutationCloned)
 
 
 def within(log: Log, pattern: str) -> Log:
-    """Return a log of what happened in modules whose qualified name, or a parent's, fits.
+    """Return a log of what happened in modules whose qualified name, or a parent's, matches.
 
-    Operators, nodes, saves and what became of them are left out elsewhere; definitions,
-    backwards, regions and errors stay.
+    Events that refer to a module call, op, node or save elsewhere are left out; definitions,
+    backwards, regions and errors are kept.
 
     Args:
         log: a recording.
-        pattern: a name as "h.3.attn"; ``*`` stands for anything, as in "h.*.attn".
+        pattern: a name as "h.3.attn"; ``*`` matches any text, as in "h.*.attn".
     """
     calls, spans = _find_calls(log, _find_modules(log, pattern))
     nodes = _find_nodes(log, spans)
@@ -59,36 +47,35 @@ def within(log: Log, pattern: str) -> Log:
         for event in log.of(TensorSaved)
         if event.node_id in nodes or (event.node_id is None and spans.hold(event.sequence_nr))
     }
-    keeps: dict[type[Event], Callable[[Row], bool]] = {
-        OpCalled: lambda row: row[0] in ops,
-        NodeSeen: _by_field(NodeSeen, "node_id", nodes),
-        TensorSaved: _by_field(TensorSaved, "saved_id", saves),
-        ModuleEntered: _by_field(ModuleEntered, "call_id", calls),
-        ModuleExited: _by_field(ModuleExited, "call_id", calls),
-        RecordingEnded: lambda _: False,
-        **{kind: _by_field(kind, "node_id", nodes) for kind in _OF_NODES},
-        **{kind: _by_field(kind, "saved_id", saves) for kind in _OF_SAVES},
-        **{kind: _by_field(kind, "op_seq", {None, *ops}) for kind in _OF_OPS},
-    }
+    kept: dict[Target, set[int]] = {"call": calls, "node": nodes, "op": ops, "saved": saves}
     part = Log()
     for kind in EVENT_TYPES:
-        keep = keeps.get(kind)
-        part.extend_rows(kind, log.rows(kind) if keep is None else filter(keep, log.rows(kind)))
+        if kind is not RecordingEnded:
+            part.extend_rows(kind, filter(_is_kept(kind, kept), log.rows(kind)))
     _end(part, log, f"only what happened in modules named {pattern!r} is here")
     return part
 
 
-def _by_field(kind: type[Event], name: str, wanted: Any) -> Callable[[Row], bool]:
-    place = field_names(kind).index(name)
-    return lambda row: row[place] in wanted
+def _is_kept(kind: type[Event], kept: Mapping[Target, Collection[int]]) -> Callable[[Row], bool]:
+    """Return whether a row refers to kept calls, ops, nodes and saves only."""
+    if kind is OpCalled:  # of a kept call, or of a kept node
+        return lambda row: row[0] in kept["op"]
+    wanted = [
+        (each.place, kept[each.target])
+        for each in traits(kind).references
+        if each.target in kept and not each.many and each.name != "parent_call_id"
+    ]
+    if traits(kind).in_every_module or not wanted:
+        return lambda _: True
+    return lambda row: all(row[place] is None or row[place] in ids for place, ids in wanted)
 
 
 def _find_modules(log: Log, pattern: str) -> set[int]:
-    def fits(name: str) -> bool:
+    def matches(name: str) -> bool:
         parts = name.split(".")
         return any(fnmatchcase(".".join(parts[:n]), pattern) for n in range(1, len(parts) + 1))
 
-    return {event.module_id for event in log.of(ModuleSeen) if fits(event.module_name)}
+    return {event.module_id for event in log.of(ModuleSeen) if matches(event.module_name)}
 
 
 class _Spans:
@@ -103,12 +90,12 @@ class _Spans:
                 self._edges += [first, last]
 
     def hold(self, number: int | None) -> bool:
-        """Return whether a number lies in one of the ranges."""
+        """Return whether a number is in one of the ranges."""
         return number is not None and bisect_right(self._edges, number) % 2 == 1
 
 
 def _find_calls(log: Log, modules: set[int]) -> tuple[set[int], _Spans]:
-    """Return the calls of some modules and all calls inside them, and the nodes' numbers."""
+    """Return the calls of some modules, with all nested calls, and the ranges of their nodes."""
     inside: set[int] = set()
     began: dict[int, int] = {}
     for event in log.of(ModuleEntered):
@@ -124,7 +111,7 @@ def _find_calls(log: Log, modules: set[int]) -> tuple[set[int], _Spans]:
 
 
 def _find_nodes(log: Log, spans: _Spans) -> set[int]:
-    """Return the nodes that were made in the modules, and the leaves that they lead to."""
+    """Return the nodes that were created in the modules, and the leaves that they lead to."""
     made = [event for event in log.of(NodeSeen) if spans.hold(event.sequence_nr)]
     below = set(chain.from_iterable(event.next_node_ids for event in made))
     leaves = {
@@ -135,10 +122,10 @@ def _find_nodes(log: Log, spans: _Spans) -> set[int]:
     return {event.node_id for event in made} | leaves
 
 
-def _end(part: Log, log: Log, words: str) -> None:
-    """Say what the part lacks, and end it where the whole ends."""
+def _end(part: Log, log: Log, notice: str) -> None:
+    """Add the end of the recording, and a notice of what was left out."""
     for row in log.rows(RecordingEnded):
         seq, time_ns, thread = row[:3]
-        part.extend_rows(RecorderLimited, [(seq, time_ns, thread, None, "within", words)])
+        part.extend_rows(RecorderLimited, [(seq, time_ns, thread, None, "within", notice)])
         part.extend_rows(RecordingEnded, [(seq + 1, time_ns, thread, None, len(part))])
     part.problem = log.problem

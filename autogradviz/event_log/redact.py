@@ -1,4 +1,4 @@
-"""A recording without what tells of its author: source text and absolute paths."""
+"""A recording without its author's private text: source lines, values and folder names."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.event_log.log import Log
-from autogradviz.events import (
-    EVENT_TYPES,
-    EffectRepeated,
-    FrameSeen,
-    RecorderFailed,
-    SourceLineRead,
-    StateChanged,
-    field_names,
-)
+from autogradviz.event_schema import traits
+from autogradviz.events import EVENT_TYPES
 
 if TYPE_CHECKING:
     from autogradviz.event_log.rows import Row
-    from autogradviz.events import Event
+    from autogradviz.event_schema import Privacy
 
 _PATH: Final = re.compile(
     r"(?:(?<![\w.])~|\b[A-Za-z]:|(?<![\w./\\]))(?:[/\\](?=\S)[^/\\\n:'\"<>|]+)+"
@@ -27,52 +20,43 @@ _PATH: Final = re.compile(
 """An absolute path: of Unix, of a home folder, of Windows."""
 
 _PUBLIC: Final = re.compile(r"[/\\]((?:torch|autogradviz)[/\\].*)$")
-"""What of a path is known to everybody, and needed to tell checkpoint's frames from others."""
-
-_EMPTIED: Final = {
-    (FrameSeen, "text"): "",
-    (StateChanged, "before"): "…",
-    (StateChanged, "after"): "…",
-    (EffectRepeated, "before"): "…",
-    (EffectRepeated, "after"): "…",
-    (RecorderFailed, "message"): "…",
-}
-"""Fields that quote source or the values of somebody's variables."""
+"""The public end of a path, which identifies the frames of checkpoint."""
 
 
 def redact(log: Log) -> Log:
-    """Return a log without source text, values of variables and folders' names.
+    """Return a log without source text, values of variables and folder names.
 
-    Of a path its last part stays: "train.py".
+    Fields are treated as their types in ``events.py`` say; of any other text, absolute paths are
+    reduced to their last part: "train.py".
     """
     redacted = Log()
     redacted.problem = None if log.problem is None else without_folders(log.problem)
     for kind in EVENT_TYPES:
-        if kind is not SourceLineRead:
-            redacted.extend_rows(kind, [_clean(kind, row) for row in log.rows(kind)])
+        if not traits(kind).private:
+            privacy = traits(kind).privacy
+            redacted.extend_rows(kind, [_redact_row(row, privacy) for row in log.rows(kind)])
     return redacted
 
 
-def _clean(kind: type[Event], row: Row) -> Row:
-    if not any(isinstance(value, (str, tuple)) for value in row):
-        return row
-    return tuple(
-        _EMPTIED.get((kind, name), _without(value))
-        for name, value in zip(field_names(kind), row, strict=True)
-    )
+def _redact_row(row: Row, privacy: tuple[Privacy | None, ...]) -> Row:
+    return tuple(_redact_value(value, private) for value, private in zip(row, privacy, strict=True))
 
 
-def _without(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_folders(value)
-    if isinstance(value, tuple) and value and isinstance(value[0], str):
-        return tuple(map(without_folders, value))
-    return value
+def _redact_value(value: Any, private: Privacy | None) -> Any:
+    if isinstance(value, tuple):
+        if private == "value":
+            return ()
+        return tuple(map(without_folders, value)) if value and isinstance(value[0], str) else value
+    if not isinstance(value, str):
+        return None if private == "value" else value
+    if private == "source":
+        return ""
+    return "…" if private == "value" else without_folders(value)
 
 
 @cache
 def without_folders(text: str) -> str:
-    """Return text in which absolute paths are their last parts."""
+    """Return text with each absolute path reduced to its last part."""
     return _PATH.sub(_last_part, text)
 
 

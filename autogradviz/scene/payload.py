@@ -15,7 +15,7 @@ each of their fields, ``links_path`` and so on. Booleans are 0 and 1.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.scene.schema import (
     Chip,
@@ -83,6 +83,7 @@ def _columns(
     """Return a table's columns, and which of them hold strings."""
     table: dict[str, list[Any]] = {}
     named: list[str] = []
+    hints = get_type_hints(kind)
     for f in fields(kind):
         values = [getattr(row, f.name) for row in rows]
         if f.name == "cells":
@@ -93,7 +94,7 @@ def _columns(
             for part in fields(Link):
                 column = [[_plain(getattr(link, part.name)) for link in v] for v in values]
                 table[f"links_{part.name}"] = column
-        elif _is_text(f.type):
+        elif _is_text(hints[f.name]):
             table[f.name] = [_intern(value, strings) for value in values]
             named.append(f.name)
         elif f.type in {"int", "int | None"}:
@@ -105,9 +106,9 @@ def _columns(
     return table, named
 
 
-def _is_text(annotation: object) -> bool:
-    """Return whether a field holds text; the named literals of the schema are text too."""
-    return annotation == "str" or str(annotation).endswith(("Kind", "State"))
+def _is_text(hint: object) -> bool:
+    """Return whether a field holds text: any text, or one of some literals."""
+    return hint is str or get_origin(hint) is Literal
 
 
 def _intern(value: str, strings: dict[str, int]) -> int:

@@ -101,7 +101,7 @@ class SceneNode:
     region: int = -1  # index into regions: the checkpoint that it belongs to
     wrote: str = ""  # what its op wrote in place: "v0 → v1" (pencil)
     cloned: str = ""  # what it saved and gets a clone of, as a write came: "self · 3.1 MB"
-    not_finite: str = ""  # "forward gave 3 NaN"; known where values were recorded
+    not_finite: str = ""  # "forward gave 3 NaN"; known if fingerprints were recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Whether an event costs the same however many came before it: one long recording of a training.
+"""Cost per event as a recording grows: one long recording of a training.
 
-The loop runs plainly, then within one recording; what a stretch of steps took more is divided by
-its events. Every step frees its graph, as training does.
+The loop runs without and then within one recording. The CPU time added over an interval is divided
+by the number of its events. Every step frees its graph, as in training.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ RUNS = 3
 LIMIT_S = 300
 MIB = 2**20
 TITLE = "One recording of a small training loop, as it grows"
-HEAD = f"### {TITLE}\n\n| events | CPU time an event | peak memory |\n|---|---|---|\n"
+HEAD = f"### {TITLE}\n\n| events | CPU time per event | peak memory |\n|---|---|---|\n"
 
 
 def measure() -> list[tuple[int, float, int]]:
-    """Return events so far, microseconds an event since the last length, and bytes of memory."""
+    """Return, per length: events so far, microseconds per event since the last length, bytes."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
@@ -54,7 +54,7 @@ def measure() -> list[tuple[int, float, int]]:
     before = _peak()
     found = []
     with autogradviz.record(model):
-        train(2)  # tells of modules, lines and stacks, once
+        train(2)  # emits the definitions of modules, lines and stacks
         for last, length in pairwise((0, *LENGTHS)):
             steps = round((length - last) / a_step)
             more_s = train(steps) - steps * plain_s
@@ -67,20 +67,20 @@ def _peak() -> int:
 
 
 def table() -> str:
-    """Return the table: medians of what a few processes measured, each by itself."""
+    """Return the table: medians over a few separate processes."""
     try:
         runs = [_measured() for _ in range(RUNS)]
     except subprocess.SubprocessError as error:
         return f"{HEAD}| {type(error).__name__} | | |\n"
     rows = []
-    for stretches in zip(*runs, strict=True):
-        length, each_us, more = map(statistics.median, zip(*stretches, strict=True))
+    for intervals in zip(*runs, strict=True):
+        length, each_us, more = map(statistics.median, zip(*intervals, strict=True))
         rows.append(f"| to {length:,} | {each_us:.1f} µs | {more / MIB:+,.0f} MiB |")
     return HEAD + "\n".join(rows) + "\n"
 
 
 def _measured() -> list[tuple[int, float, int]]:
-    """Return what ``measure`` returns in a process of its own."""
+    """Run ``measure`` in a separate process."""
     ran = subprocess.run(
         [sys.executable, __file__],
         capture_output=True,

@@ -3,7 +3,7 @@
     python tests/bench/flight_recorder_memory.py [STEPS]
 
 Trains a small checkpointed model for 10,000 steps under ``record(keep_steps=3)``, and once more
-under ``record()``, which holds every step; writes the table to ``assets/flight.md`` and both
+under ``record()``, which keeps every step; writes the table to ``assets/flight.md`` and both
 curves to ``assets/flight.svg``.
 """
 
@@ -78,12 +78,12 @@ def main(steps):
 def write(points, whole):
     lines = [
         "Resident memory of a training under `record(keep_steps=3)` "
-        "(`python tests/bench/flight_recorder_memory.py`). `record()`, which holds every step, "
+        "(`python tests/bench/flight_recorder_memory.py`). `record()`, which keeps every step, "
         f"ends at {whole[-1][1] / 1e6:.1f} MB.",
         "",
         "![Resident memory is flat from the first steps to the last](flight.svg)",
         "",
-        "| after step | events so far | events held | resident memory |",
+        "| step | events so far | events in memory | resident memory |",
         "|---|---|---|---|",
     ]
     lines += [

@@ -1,8 +1,8 @@
-"""What a million events and ten million cost: ``python tests/bench/large_logs.py [EVENTS]``.
+"""Cost of a million and of ten million events: ``python tests/bench/large_logs.py [EVENTS]``.
 
-All are really recorded: a training of small steps, a million events of it with old ones sealed and
-without, ten times as many in memory and in a file that is written meanwhile, and a million of one
-step. Writes ``assets/bench_log.md``; each run is a process of its own.
+Records a training of small steps: a million events with and without compression of old events, ten
+million in memory and in a streamed file, and a million events of a single step. Writes
+``assets/bench_log.md``. Each run is a separate process.
 """
 
 import json
@@ -40,7 +40,7 @@ def train():
 
 
 def plain(steps):
-    """Return the CPU time of a step that nobody records."""
+    """Return the CPU time of an unrecorded step."""
     training = train()
     for _ in range(WARM):
         next(training)
@@ -51,26 +51,26 @@ def plain(steps):
 
 
 def record(events, path):
-    """Record a training; return its log, and for each event memory and CPU time."""
+    """Record a training; return its log, and memory and CPU time per event."""
     plain_s = plain(1_000)
     with autogradviz.record(path=path) as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         training = train()
         for _ in range(WARM):
             next(training)
-        before, first, steps = resident(), recorder.event_count, 0
+        before, first, steps = resident(), recorder.session.event_count, 0
         began = time.process_time()
-        while recorder.event_count < events:
+        while recorder.session.event_count < events:
             next(training)
             steps += 1
         seconds = time.process_time() - began - steps * plain_s
-        told = recorder.event_count - first
+        recorded = recorder.session.event_count - first
         nbytes = resident() - before
-    return trace, nbytes / told, seconds / told
+    return trace, nbytes / recorded, seconds / recorded
 
 
 def record_step(events):
-    """Record one step of an RNN; return the same, less what the step takes unrecorded."""
+    """Record one step of an RNN; return the same, less the cost of the unrecorded step."""
     torch.set_num_threads(1)
     model = RNN()
     inputs = torch.rand(200, 1, 16)
@@ -87,14 +87,14 @@ def record_step(events):
     plain_s, plain_nbytes = step(count)
     with autogradviz.record() as trace:
         seconds, nbytes = step(count)
-    told = len(trace.log)
-    return trace, (nbytes - plain_nbytes) / told, (seconds - plain_s) / told
+    recorded = len(trace.log)
+    return trace, (nbytes - plain_nbytes) / recorded, (seconds - plain_s) / recorded
 
 
 def measure(what, events):
     """Return the figures of one run."""
     if what == "rows":
-        compaction.SEAL = compaction.SEAL_AFTER_STEP = sys.maxsize
+        compaction.COMPRESS = compaction.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
         if what == "step":
@@ -116,21 +116,20 @@ def _timed(work, *arguments):
 
 
 HEADS = (
-    "", "events", "memory an event", "peak, PyTorch included", "recording an event", "save", "load",
-    "columns of the operators", "file, an event",
+    "", "events", "memory per event", "peak, with PyTorch", "recording, per event", "save", "load",
+    "reading the ops' columns", "file, per event",
 )  # fmt: skip
 NAMES = {
-    "rows": "in memory, never sealed",
+    "rows": "in memory, uncompressed",
     "sealed": "in memory",
-    "step": "in memory, of one step",
-    "file": "in a file, written meanwhile",
+    "step": "in memory, a single step",
+    "file": "streamed to a file",
 }
 
 
 def main(events):
     lines = [
-        "What many events of a training cost to record and to read: CPU time, one thread"
-        " (`python tests/bench/large_logs.py`).",
+        "Memory and CPU time of large recordings, one thread (`python tests/bench/large_logs.py`).",
         "",
         f"| {' | '.join(HEADS)} |",
         "|" + "---|" * len(HEADS),

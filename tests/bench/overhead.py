@@ -1,10 +1,9 @@
-"""What watching a training step costs, ours and others'. ``make bench`` writes the table.
+"""Cost of recording a training step, by autogradviz and by other tools; run by ``make bench``.
 
-Every step is watched in every way in a process of its own. There the plain and the watched step
-take turns, one thread, and their CPU times are compared: the median of the turns' ratios, with
-half the distance between their quartiles beside it as the machine's noise. The first turn warms
-up. What is missing is said in a word. ``tests/bench.py NAME...`` measures only the tables that
-begin with a name, and leaves the others as they are.
+Each pair of a training step and a recorder is measured in a separate process on one thread. The
+plain step and the recorded step alternate. The table has the median of the ratios of their CPU
+times, and half their interquartile range as noise. The first repetition is a warm-up.
+``overhead.py NAME...`` measures only the tables whose titles begin with a name.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ FLOOR = "floor: empty mode, empty hooks"
 HEAD = "| | CPU time | per event | peak memory | drawing | file |\n|---|---|---|---|---|---|\n"
 
 
-def measure(step: str, way: str) -> dict:
+def measure(step: str, recorder: str) -> dict:
     """Measure one cell of the table, in this process."""
     import torch
-    from recorders import WAYS, Missing, drawn, plain
+    from recorders import RECORDERS, Missing, drawn, plain
     from training_steps import STEPS
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, inputs = STEPS[step]()
-    watch = WAYS[way]
-    pairs, began, watched = [], time.monotonic(), None
+    record = RECORDERS[recorder]
+    pairs, began, result = [], time.monotonic(), None
     try:
         while len(pairs) <= TURNS[0] or (
             len(pairs) <= TURNS[1] and time.monotonic() - began < SECONDS
         ):
-            watched = None
+            result = None
             pair = [_seconds(plain, model, inputs)[0]]
-            seconds, watched = _seconds(watch, model, inputs)
+            seconds, result = _seconds(record, model, inputs)
             pairs.append((*pair, seconds))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         with tempfile.TemporaryDirectory() as folder:
-            events, file_bytes, drawing_s = drawn(watched, Path(folder))
+            events, file_bytes, drawing_s = drawn(result, Path(folder))
     except Missing as missing:
         return {"missing": str(missing)}
     except Exception as error:
@@ -72,52 +71,52 @@ def _seconds(work, *args):
     return time.process_time() - began, result
 
 
-def row(way: str, cell: dict, plain: dict) -> str:
+def row(recorder: str, cell: dict, plain: dict) -> str:
     """Return one row of a step's table."""
     if "missing" in cell:
-        return f"| {way} | {cell['missing']} | | | | |"
+        return f"| {recorder} | {cell['missing']} | | | | |"
     ratios = [seconds / base for base, seconds in cell["pairs"]]
     lower, ratio, upper = statistics.quantiles(ratios, n=4, method="inclusive")
     noise = (upper - lower) / 2
     base = statistics.median(base for base, _ in cell["pairs"])
     events = cell["events"]
     each = f"{_added(cell) / events * 1e6:.1f} µs × {events:,}" if events else ""
-    took = f"{base * 1e3:,.1f} ms" if way == "plain" else f"{ratio:.2f}×"
+    took = f"{base * 1e3:,.1f} ms" if recorder == "plain" else f"{ratio:.2f}×"
     more = (cell["peak"] - plain["peak"]) / MIB
-    peak = f"{cell['peak'] / MIB:,.0f} MiB" if way == "plain" else f"{more:+,.0f} MiB"
+    peak = f"{cell['peak'] / MIB:,.0f} MiB" if recorder == "plain" else f"{more:+,.0f} MiB"
     drawing = "" if cell["drawing_s"] is None else f"{cell['drawing_s']:.2f} s"
     size = "" if cell["file_bytes"] is None else f"{cell['file_bytes'] / 1024:,.0f} KiB"
-    return f"| {way} | {took} ± {noise:.2f} | {each} | {peak} | {drawing} | {size} |"
+    return f"| {recorder} | {took} ± {noise:.2f} | {each} | {peak} | {drawing} | {size} |"
 
 
 def _added(cell: dict) -> float:
-    """Return by how many seconds the watched step is longer."""
+    """Return the median of the added CPU time, in seconds."""
     return statistics.median(seconds - base for base, seconds in cell["pairs"])
 
 
 def where(cells: dict[str, dict]) -> str:
-    """Say what the time of a full recording goes to: what is saved by leaving parts of it out."""
+    """Return a breakdown of the added time, measured by turning off parts of a recording."""
     names = ("record()", "record(ops=False)", "record(stacks=False)", FLOOR)
     if any("missing" in cells[name] for name in names):
         return ""
     full, graph, bare, floor = (_added(cells[name]) * 1e3 for name in names)
     return (
-        f"\nOf the {_ms(full)} that record() adds, graph, saves and modules take {_ms(graph)}, "
-        f"operators {_ms(full - graph)}, {_ms(full - bare)} of it their stacks. An empty mode and "
-        f"empty hooks take {_ms(floor)}.\n"
+        f"\nrecord() adds {_ms(full)}: graph, saved tensors and modules {_ms(graph)}, operators "
+        f"{_ms(full - graph)}, of which their stacks {_ms(full - bare)}. "
+        f"An empty mode and empty hooks add {_ms(floor)}.\n"
     )
 
 
 def _ms(milliseconds: float) -> str:
-    return f"{milliseconds:,.1f} ms" if milliseconds > 0 else "nothing above the noise"
+    return f"{milliseconds:,.1f} ms" if milliseconds > 0 else "less than the noise"
 
 
-def child(step: str, way: str) -> dict:
-    """Measure one cell in a process of its own."""
+def child(step: str, recorder: str) -> dict:
+    """Measure one cell in a separate process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
         ran = subprocess.run(
-            [sys.executable, __file__, "--cell", step, way],
+            [sys.executable, __file__, "--cell", step, recorder],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -132,15 +131,15 @@ def child(step: str, way: str) -> dict:
 
 
 def table(step: str) -> str:
-    """Measure a step in every way and return its table."""
-    from recorders import WAYS
+    """Measure one step with every recorder and return its table."""
+    from recorders import RECORDERS
 
     cells: dict[str, dict] = {}
-    for way in WAYS:
-        cells[way] = child(step, way)
-        sys.stdout.write(f"{step}: {row(way, cells[way], cells['plain'])}\n")
+    for recorder in RECORDERS:
+        cells[recorder] = child(step, recorder)
+        sys.stdout.write(f"{step}: {row(recorder, cells[recorder], cells['plain'])}\n")
         sys.stdout.flush()
-    rows = [row(way, cell, cells["plain"]) for way, cell in cells.items()]
+    rows = [row(recorder, cell, cells["plain"]) for recorder, cell in cells.items()]
     return f"### {step}\n\n{HEAD}" + "\n".join(rows) + "\n" + where(cells)
 
 

@@ -1,4 +1,4 @@
-"""The README's table of costs: what it quotes of ``assets/bench.md``, one column a step."""
+"""The README's cost table: an excerpt of ``assets/bench.md`` with one column per step."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ TITLES = {
     "RNN of 1,000 steps": "RNN, 1,000 steps",
     "a graph of 20,000 nodes": "20,000 nodes",
 }
-WAYS = (
+RECORDERS = (
     "plain",
     "floor: empty mode, empty hooks",
     "record()",
     "record(ops=False)",
     "record(keep_steps=3)",
-    "record(values=True)",
+    "record(fingerprints=True)",
     "DebugMode",
     "TorchLens, the forward only",
     "torchview, the forward only",
     "torchviz",
     "checkpoint(debug=True)",
 )
-NOTHING = "–"
+NOT_MEASURED = "–"
 
 
 def quoted(measured: str) -> str:
-    """Return the README's table of a whole ``bench.md``."""
+    """Return the README's table from the text of ``bench.md``."""
     steps = {part.splitlines()[0]: _cells(part) for part in measured.split("### ") if part}
     shown = [title for title in TITLES if title in steps]
     lines = [
         "| | " + " | ".join(TITLES[title] for title in shown) + " |",
         "|---" * (len(shown) + 1) + "|",
         *(
-            f"| {way} | " + " | ".join(steps[title].get(way, NOTHING) for title in shown) + " |"
-            for way in WAYS
+            f"| {recorder} | "
+            + " | ".join(steps[title].get(recorder, NOT_MEASURED) for title in shown)
+            + " |"
+            for recorder in RECORDERS
         ),
     ]
     return "\n".join(lines)
 
 
 def _cells(table: str) -> dict[str, str]:
-    """Return the CPU time of each way in one step's table, without its noise."""
+    """Return the CPU time by recorder in one step's table, without its noise."""
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
     return {
-        row[0].removeprefix("| "): NOTHING
+        row[0].removeprefix("| "): NOT_MEASURED
         if row[1] == "nothing is checkpointed"
         else re.sub(r" ±.*", "", row[1])
         for row in rows
@@ -58,14 +60,14 @@ def _cells(table: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Put the table into the README, in place of the one that is there."""
+    """Replace the table in the README."""
     page = ROOT / "README.md"
     text = page.read_text(encoding="utf-8")
     measured = (ROOT / "assets" / "bench.md").read_text(encoding="utf-8")
     before, marker, rest = text.partition("| | GPT, d=768 |")
     _, blank, after = rest.partition("\n\n")
     if not marker or not blank:
-        message = "README.md has no table of costs"
+        message = "README.md has no cost table"
         raise SystemExit(message)
     page.write_text(before + quoted(measured) + blank + after, encoding="utf-8")
 

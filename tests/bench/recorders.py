@@ -1,4 +1,4 @@
-"""Ways to watch a training step, for ``make bench``: ours, the floor below them, and others'."""
+"""Recorders measured by ``make bench``: autogradviz, the lower bound, and other tools."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DRAWING_LIMIT_S = 60
-"""Graphviz gets this long: large graphs take it hours, or all memory."""
+"""Time limit for Graphviz: large graphs take hours, or all memory."""
 
 DRAWN_NODES = 6_000
-"""Above this ``dot`` is not tried: 5,000 nodes took it more than five minutes."""
+"""Larger graphs are not given to ``dot``: 5,000 nodes took more than five minutes."""
 
 
 class Missing(Exception):
-    """A peer is not installed, or cannot watch this step."""
+    """A tool is not installed, or cannot record this step."""
 
 
 class Drawn(NamedTuple):
-    """What came of watching one step."""
+    """Result of recording one step."""
 
     events: int | None
     file_bytes: int | None
@@ -76,14 +76,14 @@ def _nothing(_):
 def recorded(**options) -> Callable:
     known = inspect.signature(autogradviz.record).parameters
 
-    def watch(model, inputs):
+    def record(model, inputs):
         if not options.keys() <= known.keys():
             raise Missing("not built yet")
         with autogradviz.record(**options) as trace:
             plain(model, inputs)
         return trace
 
-    return watch
+    return record
 
 
 def torchviz(model, inputs):
@@ -98,16 +98,16 @@ def torchviz(model, inputs):
 def torchlens(model, inputs):
     trace = _peer("torchlens").trace
     model.zero_grad()
-    watched = trace(model, inputs)
+    result = trace(model, inputs)
     model(inputs).backward()
-    return watched
+    return result
 
 
 def torchview(model, inputs):
     draw_graph = _peer("torchview").draw_graph
-    watched = draw_graph(model, input_data=inputs, device="cpu", expand_nested=True)
+    result = draw_graph(model, input_data=inputs, device="cpu", expand_nested=True)
     plain(model, inputs)
-    return watched.visual_graph
+    return result.visual_graph
 
 
 def debug_mode(model, inputs):
@@ -132,13 +132,13 @@ def _peer(name: str):
         raise Missing("not installed") from error
 
 
-WAYS: dict[str, Callable] = {
+RECORDERS: dict[str, Callable] = {
     "plain": plain,
     "floor: empty mode, empty hooks": floor,
     "record()": recorded(),
     "record(ops=False)": recorded(ops=False),
     "record(stacks=False)": recorded(stacks=False),
-    "record(values=True)": recorded(values=True),
+    "record(fingerprints=True)": recorded(fingerprints=True),
     "record(keep_steps=3)": recorded(keep_steps=3),
     "torchviz": torchviz,
     "torchview, the forward only": torchview,
@@ -148,16 +148,16 @@ WAYS: dict[str, Callable] = {
 }
 
 
-def drawn(watched, folder: Path) -> Drawn:
-    """Return what a watched step takes on disk, and how long it takes to draw."""
-    if isinstance(watched, autogradviz.Trace):
+def drawn(result, folder: Path) -> Drawn:
+    """Draw and save a recorded step; return its size on disk and the CPU time of drawing."""
+    if isinstance(result, autogradviz.Trace):
         began = time.process_time()
-        watched.graph().svg(folder / "graph.svg")
+        result.graph().svg(folder / "graph.svg")
         seconds = time.process_time() - began
-        watched.save(folder / "step.agv")
-        return Drawn(len(watched.log), (folder / "step.agv").stat().st_size, seconds)
-    if hasattr(watched, "pipe") and hasattr(watched, "body"):  # of the graphviz package
-        return Drawn(None, len(watched.source.encode()), _dot(watched))
+        result.save(folder / "step.agv")
+        return Drawn(len(result.log), (folder / "step.agv").stat().st_size, seconds)
+    if hasattr(result, "pipe") and hasattr(result, "body"):  # of the graphviz package
+        return Drawn(None, len(result.source.encode()), _dot(result))
     return Drawn(None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""What ``make bench`` measures: training steps, each a module that gives its loss."""
+"""Training steps measured by ``make bench``: modules that return their loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """A transformer's block, with PyTorch's own attention."""
+    """A transformer block with PyTorch's own attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class GPT(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions and a shortcut."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

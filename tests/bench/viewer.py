@@ -1,6 +1,6 @@
 """Measure the viewer in a headless browser: ``make bench``; writes ``assets/bench_viewer.md``.
 
-The scene is made by hand: a net of ten stages, a thousand layers and ``NODES`` nodes. Times are
+The scene is synthetic: a network of ten stages, a thousand layers and ``NODES`` nodes. Times are
 medians of three runs on a page of 1180×720 in a software renderer.
 """
 
@@ -30,7 +30,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPS = ("relu", "tanh", "exp", "sigmoid", "cos")
 
 FIRST_PICTURE = """async (mount) => {
-  eval(mount)(window.packed); // turns text into bytes, which a host gets as they are
+  eval(mount)(window.packed); // converts text to bytes, which a notebook host passes directly
   const start = performance.now();
   const drawn = () => document.querySelector(".agv-canvas[data-camera]");
   while (!drawn()) await new Promise((r) => setTimeout(r));
@@ -103,7 +103,7 @@ def main():
     """Measure and write the table."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     lines = [
-        "| nodes | payload | first picture | pan and zoom | opening a group, longest |",
+        "| nodes | payload | first picture | pan and zoom | opening a group, at most |",
         "|---|---|---|---|---|",
     ]
     with sync_playwright() as playwright:
@@ -128,7 +128,7 @@ def main():
         browser.close()
     bundle = (len(read_global_script()) + len(read_style())) / 1e3
     load = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    lines += ["", f"The bundle is {bundle:.0f} kB, script and style. Load of the machine: {load}."]
+    lines += ["", f"The bundle is {bundle:.0f} kB, script and style. Machine load: {load}."]
     text = "\n".join(lines) + "\n"
     RESULT.write_text(text, encoding="utf-8")
     print(text)  # noqa: T201

@@ -47,7 +47,7 @@ def findings(work):
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
-            with autogradviz.record(values=True) as trace:
+            with autogradviz.record(fingerprints=True) as trace:
                 work()
         except BaseException:
             raised = True
@@ -128,8 +128,8 @@ def table():
         for word in ("certain", "likely", "hint")
     ]
     head = [
-        f"| confidence | first finding on {count} bugs | names the culprit | its caller "
-        f"| another line | further findings | of {clean} correct programs |",
+        f"| confidence | first findings on {count} bugs | naming the culprit | naming its caller "
+        f"| naming another line | further findings | findings on {clean} correct programs |",
         "|---|---|---|---|---|---|---|",
     ]
     return [*head, *rows], notes

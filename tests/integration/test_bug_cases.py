@@ -58,12 +58,12 @@ plain = call(load().run)
 import autogradviz
 module = load()
 try:
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         module.run()
     seen = None
 except Exception as error:
     seen = error
-with autogradviz.record(values=True) as clean:
+with autogradviz.record(fingerprints=True) as clean:
     module.reference()
 place = lambda location: location and [location.filename, location.lineno]
 print(json.dumps({

@@ -26,7 +26,7 @@ def marked(path, mark):
 def test_a_variant_is_explained_by_its_line(path):
     module, notes = load(path), 1
     try:
-        with autogradviz.record(values=True) as trace:
+        with autogradviz.record(fingerprints=True) as trace:
             module.run()
     except Exception as error:
         notes = len(error.__notes__)
@@ -37,10 +37,10 @@ def test_a_variant_is_explained_by_its_line(path):
     assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
-@pytest.mark.parametrize("values", [True, False], ids=["values", "no values"])
+@pytest.mark.parametrize("fingerprints", [True, False], ids=["fingerprints", "no fingerprints"])
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
-def test_its_correct_twin_gives_no_finding(path, values):
+def test_its_correct_twin_gives_no_finding(path, fingerprints):
     module = load(path)
-    with autogradviz.record(values=values) as trace:
+    with autogradviz.record(fingerprints=fingerprints) as trace:
         module.reference()
     assert [f.slug for f in trace.diagnose() if f.confidence != "hint"] == []

@@ -77,7 +77,7 @@ def run(program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-@pytest.mark.parametrize("options", [{}, {"values": True}, {"ops": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"fingerprints": True}, {"ops": False}], ids=str)
 def test_lazy_conjugates_are_the_same_when_recorded(program, options):
     plain = run(program)
     with autogradviz.record(**options) as trace:

@@ -56,7 +56,7 @@ def program(tmp_path, monkeypatch):
 
 def test_a_line_in_an_imported_file_that_ran_no_operator_is_named(program):
     module, schedules = program
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         module.run(early=True)
     culprit = trace.diagnose()[0].culprit
     assert (culprit.filename, culprit.text) == (str(schedules), "self.steps += 1")
@@ -64,7 +64,7 @@ def test_a_line_in_an_imported_file_that_ran_no_operator_is_named(program):
 
 def test_the_same_files_without_the_early_step_give_no_finding(program):
     module, _ = program
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         module.run(early=False)
     assert not trace.diagnose()
 

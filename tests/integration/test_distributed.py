@@ -77,7 +77,7 @@ def tensor_parallel():
     return parallelize_module(net, init_device_mesh("cpu", (1,)), plan)
 
 
-@pytest.mark.parametrize("options", [{}, {"values": True}, {"ops": False}, {"keep_steps": 2}])
+@pytest.mark.parametrize("options", [{}, {"fingerprints": True}, {"ops": False}, {"keep_steps": 2}])
 @pytest.mark.parametrize(
     "wrapped", [replicated, sharded, sharded_without_checkpoints, tensor_parallel]
 )

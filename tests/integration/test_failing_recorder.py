@@ -1,6 +1,6 @@
 """Law 5: the recorder's own failure never breaks a user's step, and never passes silently.
 
-Every piece of recording that reaches into PyTorch runs through ``Recorder.guarded``, or guards
+Every piece of recording that reaches into PyTorch runs through ``Session.guarded``, or guards
 itself where it stands on the path of an operator. Each is made to fail at its first, second and
 hundredth event, and always.
 """
@@ -16,10 +16,11 @@ from test_cleanup import seams
 from test_results_unchanged import flat, same
 
 import autogradviz
+from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops import dispatch_mode
-from autogradviz.recorder.recorder import Recorder
+from autogradviz.recorder.session import Session
 
 WORK = (
     "checkpoint_in_autocast",
@@ -65,7 +66,7 @@ def run(names):
 def recorded(names, times=1):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", autogradviz.errors.AutogradvizWarning)
-        with autogradviz.record(values=True) as trace:
+        with autogradviz.record(fingerprints=True) as trace:
             results = [run(names) for _ in range(times)]
     return results, trace
 
@@ -96,7 +97,7 @@ class Injector:
             return self.guarded(recorder, seam, self.fail)
         return self.guarded(recorder, seam, work, *args, **kwargs)
 
-    guarded = staticmethod(Recorder.guarded)
+    guarded = staticmethod(Session.guarded)
 
     def fail(self):
         raise ZeroDivisionError("injected")
@@ -108,7 +109,7 @@ def inject(monkeypatch, seam, nth):
     def guarded(self, *args, **kwargs):
         return injector(self, *args, **kwargs)
 
-    monkeypatch.setattr(Recorder, "guarded", guarded)
+    monkeypatch.setattr(Session, "guarded", guarded)
     return injector
 
 
@@ -143,7 +144,7 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
     [
         ("ops", dispatch_mode, "_sequence_nr"),
         ("ops", dispatch_mode, "_graph_task"),
-        ("modules", ModuleTable, "number"),
+        ("modules", ModuleTable, "intern"),
     ],
 )
 def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
@@ -167,14 +168,15 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
     assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
 
 
+@rule("graph-lost", when=Always(), priority=0)
 def broken(_):
     yield from ()
     raise ZeroDivisionError("injected")
 
 
 def test_a_diagnosis_that_fails_leaves_the_other_findings_and_the_users_error(monkeypatch):
-    families = (broken, *autogradviz.diagnose._FAMILIES)
-    monkeypatch.setattr("autogradviz.diagnose._FAMILIES", families)
+    rules = (broken, *all_rules())
+    monkeypatch.setattr("autogradviz.diagnose.all_rules", lambda: rules)
     work = programs.PROGRAMS["inplace_on_saved_output_raises"]
     with pytest.raises(RuntimeError) as plain:
         work()

@@ -1,4 +1,4 @@
-"""record(values=True): what is silently wrong, and what is not."""
+"""record(fingerprints=True): what is silently wrong, and what is not."""
 
 import numpy as np
 import programs
@@ -29,7 +29,7 @@ def surest(trace):
 def test_a_correct_program_gives_no_finding(name):
     torch.manual_seed(0)
     try:
-        with autogradviz.record(values=True) as trace:
+        with autogradviz.record(fingerprints=True) as trace:
             programs.PROGRAMS[name]()
     except BaseException:
         return  # what raises may well be explained
@@ -39,14 +39,14 @@ def test_a_correct_program_gives_no_finding(name):
 @pytest.mark.parametrize("name", WRONG)
 def test_a_silently_wrong_program_is_told(name):
     torch.manual_seed(0)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         programs.PROGRAMS[name]()
     assert surest(trace)[0] == (WRONG[name], "certain")
 
 
 def test_a_write_of_the_same_values_is_harmless():
     w = nn.Parameter(torch.rand(3))
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         loss = (w * w).sum()
         w.data.copy_(w.detach().clone())
         loss.backward()
@@ -55,7 +55,7 @@ def test_a_write_of_the_same_values_is_harmless():
 
 def test_a_write_through_numpy_is_noticed_though_nobody_was_seen():
     a = torch.rand(4, requires_grad=True)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         b = a * 1
         loss = b.square().sum()
         np.add(b.detach().numpy(), 1, out=b.detach().numpy())
@@ -67,7 +67,7 @@ def test_a_write_through_numpy_is_noticed_though_nobody_was_seen():
 
 def test_a_weight_written_through_data_that_backward_does_not_read_is_no_finding():
     net = nn.Linear(3, 1)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         loss = net(torch.rand(2, 3)).sum()
         net.weight.data.clamp_(-0.01, 0.01)  # its own gradient needs the input only
         loss.backward()
@@ -86,7 +86,7 @@ def test_a_counter_that_changes_values_silently_is_named():
             return self.block(x * self.calls)
 
     net = Scaled()
-    with autogradviz.record(net, values=True) as trace:
+    with autogradviz.record(net, fingerprints=True) as trace:
         checkpoint(net, torch.rand(2, 8), use_reentrant=False).sum().backward()
     (finding,) = trace.diagnose()
     assert finding.slug == "checkpoint-different-values"
@@ -97,7 +97,7 @@ def test_a_counter_that_changes_values_silently_is_named():
 def test_a_training_loop_gives_no_finding():
     net = nn.Sequential(stack(2), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(net.parameters())
-    with autogradviz.record(net, values=True) as trace:
+    with autogradviz.record(net, fingerprints=True) as trace:
         for _ in range(3):
             optimizer.zero_grad()
             net(torch.rand(4, 8)).square().mean().backward()
@@ -133,21 +133,21 @@ def test_another_branch_that_saves_the_same_is_no_finding():
             return torch.tanh(linear(x))
         return torch.tanh(linear(x)) * other(x)  # early stop comes before other
 
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         checkpoint(region, torch.rand(2, 3), use_reentrant=False).exp().sum().backward()
     assert surest(trace) == []
 
 
 def test_statistics_that_move_twice_are_not_told_as_other_values():
     net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
-    with autogradviz.record(net, values=True) as trace:
+    with autogradviz.record(net, fingerprints=True) as trace:
         checkpoint(net, torch.rand(4, 3), use_reentrant=False).sum().backward()
     assert {slug for slug, _ in surest(trace)} == {"checkpoint-effect-repeated"}
 
 
 def test_weights_that_move_between_two_backwards_are_named():
     net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
-    with autogradviz.record(net, values=True) as trace:
+    with autogradviz.record(net, fingerprints=True) as trace:
         out = checkpoint(net, torch.rand(4, 3), use_reentrant=False)
         out.sum().backward(retain_graph=True)
         with torch.no_grad():
@@ -157,10 +157,10 @@ def test_weights_that_move_between_two_backwards_are_named():
     assert trace.diagnose()[0].culprit.text == "net[2].weight.mul_(2)"
 
 
-@pytest.mark.parametrize("values", [True, False])
-def test_gates_that_share_a_storage_are_no_silent_write(values):
+@pytest.mark.parametrize("fingerprints", [True, False])
+def test_gates_that_share_a_storage_are_no_silent_write(fingerprints):
     cell = nn.GRUCell(3, 4)
-    with autogradviz.record(cell, values=values) as trace:
+    with autogradviz.record(cell, fingerprints=fingerprints) as trace:
         state = cell(torch.rand(2, 3), torch.zeros(2, 4))
         cell(torch.rand(2, 3), state).sum().backward()
     assert surest(trace) == []
@@ -168,14 +168,14 @@ def test_gates_that_share_a_storage_are_no_silent_write(values):
 
 def test_noise_that_is_drawn_after_it_was_saved_is_no_other_value():
     net = nn.Sequential(nn.Linear(8, 8), nn.RReLU(0.1, 0.9), nn.Linear(8, 8))
-    with autogradviz.record(net, values=True) as trace:
+    with autogradviz.record(net, fingerprints=True) as trace:
         checkpoint(net, torch.rand(16, 8), use_reentrant=False).square().sum().backward()
     assert surest(trace) == []
 
 
 def contents(*tensors):
     """Return the numbers that a recording gives to what tensors hold."""
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         for tensor in tensors:
             tensor.sum()
     return [op.input_hashes[0] for op in trace.log.of(OpCalled) if op.op.startswith("aten.sum")]
@@ -207,7 +207,7 @@ def test_what_is_expanded_has_the_content_of_its_copy(times, dtype):
 
 
 def test_what_is_expanded_past_any_memory_is_read():
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         wide = torch.tensor([[1.0], [float("nan")]]).expand(2, 2**50).unsqueeze(0)
         wide[:, :, :3].isnan()
     assert trace.log.of(RecorderFailed) == ()
@@ -217,7 +217,7 @@ def test_what_is_expanded_past_any_memory_is_read():
 
 
 def test_small_contents_are_told_apart_by_their_order_too():
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         square = torch.arange(16.0).reshape(4, 4)
         turned = square.t().contiguous()
         square.t() * 1
@@ -229,7 +229,7 @@ def test_small_contents_are_told_apart_by_their_order_too():
 
 def test_a_product_of_a_square_and_its_transpose_is_no_silent_write():
     weight = torch.randn(4, 4, requires_grad=True)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         h = (torch.randn(4, 4) @ weight).tanh()
         (h @ h.t()).square().sum().backward()
     assert trace.diagnose() == []
@@ -261,7 +261,7 @@ def test_contents_are_read_below_other_peoples_modes():
     torch.manual_seed(0)
     seen, gradient = rounded_in_forward_only()
     torch.manual_seed(0)
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         seen_again, gradient_again = rounded_in_forward_only()
     assert seen_again == seen
     assert torch.equal(gradient_again, gradient)

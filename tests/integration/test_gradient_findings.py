@@ -244,7 +244,7 @@ NOT_FINITE = {
 @pytest.mark.parametrize("work", NOT_FINITE)
 def test_the_first_operator_that_gave_no_number_is_named(work):
     leaf = torch.rand(2, 3, requires_grad=True)
-    found = first(lambda: work(leaf).backward(), values=True)
+    found = first(lambda: work(leaf).backward(), fingerprints=True)
     assert found == ("not-finite", *NOT_FINITE[work])
 
 
@@ -271,7 +271,7 @@ def test_infinities_of_a_mask_are_no_finding():
     def work():
         leaf.masked_fill(mask, float("-inf")).softmax(-1).square().sum().backward()
 
-    trace = recorded(work, values=True)
+    trace = recorded(work, fingerprints=True)
     assert trace.diagnose() == []
     assert [event.infinity_count for event in trace.log.of(NotFiniteSeen)] == [2]
 
@@ -287,7 +287,7 @@ def test_an_overflow_of_a_scaled_loss_is_a_hint():
         scaler.step(optimizer)
         scaler.update()
 
-    assert {f.confidence for f in recorded(work, net, values=True).diagnose()} <= {"hint"}
+    assert {f.confidence for f in recorded(work, net, fingerprints=True).diagnose()} <= {"hint"}
 
 
 # --- what is recorded ---------------------------------------------------------------------------
@@ -301,12 +301,12 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
             pass
 
     trace = recorded(work)
-    told = [(e.mode, e.before, e.after) for e in trace.log.of(ModeChanged)]
+    told = [(e.mode, e.device_type, e.before, e.after) for e in trace.log.of(ModeChanged)]
     assert told == [
-        ("grad", "on", "off"),
-        ("grad", "off", "on"),
-        ("autocast cpu", "off", "bfloat16"),
-        ("autocast cpu", "bfloat16", "off"),
+        ("grad", None, "on", "off"),
+        ("grad", None, "off", "on"),
+        ("autocast", "cpu", "off", "bfloat16"),
+        ("autocast", "cpu", "bfloat16", "off"),
     ]
     lines = {trace.analysis.location(e.stack_id).text for e in trace.log.of(ModeChanged)}
     assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}
@@ -364,7 +364,7 @@ def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
         return {trace.analysis.parameters.get(e.tensor_id) for e in trace.log.of(NormRead)}
 
     assert read() == {None, ("bias",)}
-    assert read(values=True) == {None, ("bias",), ("weight",)}
+    assert read(fingerprints=True) == {None, ("bias",), ("weight",)}
 
 
 class _Gives(torch.autograd.Function):
@@ -422,7 +422,7 @@ def test_large_numbers_are_not_taken_for_infinite(dtype):
     def work():
         (leaf.abs() * 1e30).sum().backward()
 
-    trace = recorded(work, values=True)
+    trace = recorded(work, fingerprints=True)
     assert trace.diagnose() == []
     norms = [event.norm for event in trace.log.of(NormRead)]
     assert norms == pytest.approx([4e30, 2e30])

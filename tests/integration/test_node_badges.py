@@ -12,7 +12,7 @@ from autogradviz.scene.payload import to_payload
 
 def marks(trace, name):
     """Return what each drawn node has of one mark, by its op, where it has any."""
-    nodes = trace.scene.nodes
+    nodes = trace._scene.nodes
     return {node.op: getattr(node, name) for node in nodes if getattr(node, name)}
 
 
@@ -59,7 +59,7 @@ def test_contents_that_are_not_finite_are_told_where_values_were_recorded():
     def step(a):
         (a.sqrt() * 0).sum().backward()
 
-    with autogradviz.record(values=True) as trace:
+    with autogradviz.record(fingerprints=True) as trace:
         step(leaf(0.0, 1.0))
     assert marks(trace, "not_finite") == {"sqrt": "backward gave 1 NaN"}
     with autogradviz.record() as trace:
@@ -71,5 +71,5 @@ def test_small_gradient_norms_reach_the_viewer():
     a = leaf()
     with autogradviz.record() as trace:
         (a * 1e-6).sum().backward()
-    (norm,) = to_payload(trace.scene)["pennants"]["norm"]
+    (norm,) = to_payload(trace._scene)["pennants"]["norm"]
     assert 1e-6 < norm < 2e-6

@@ -37,7 +37,7 @@ def same(a, b):
 
 MODES = {
     "full": {},
-    "values": {"values": True},
+    "fingerprints": {"fingerprints": True},
     "graph only": {"ops": False},
     "last step": {"keep_steps": 1},
 }

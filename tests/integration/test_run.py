@@ -361,7 +361,7 @@ def test_a_script_that_records_itself_gets_its_own_recording(tmp_path):
     plain = start("own.py", cwd=tmp_path)
     done = run("-q", "-o", "x.agv", "own.py", cwd=tmp_path)
     assert done.stdout == plain.stdout == "0 1\n"
-    assert "autogradviz: stepped aside for recordings of the program's own (1)\n" in done.stderr
+    assert "autogradviz: suspended during the program's own recordings (1)\n" in done.stderr
     names = {op.op for op in autogradviz.load(tmp_path / "x.agv").log.of(OpCalled)}
     assert "aten.log.default" in names
     assert "aten.exp.default" not in names
@@ -400,6 +400,14 @@ def test_the_output_is_never_another_file(tmp_path):
     assert done.stderr == (
         "autogradviz: trains.py exists already; remove it, or name another file. [file-exists]\n"
     )
+
+
+def test_the_output_replaces_another_file_with_overwrite(tmp_path):
+    (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
+    (tmp_path / "x.agv").write_text("old")
+    done = run("-q", "-o", "x.agv", "--overwrite", "trains.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
 
 
 @pytest.mark.parametrize(

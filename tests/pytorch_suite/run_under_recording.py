@@ -6,8 +6,9 @@ The file comes from a checkout of PyTorch of about the installed version; it is 
 imports of ``torch`` and is not there any more is stood in for, so that its other tests run. Each
 test runs plain and recorded, in two processes. Printed are those that end otherwise, that warn
 otherwise, and of which the recorder says that it could not record everything. Modes are "full",
-"values" and "graph", several with commas between, and "empty" for PyTorch's dispatch mode that does
-nothing: what changes under that too cannot be helped. With ``every`` 10 each tenth test is run.
+"fingerprints" and "graph", several with commas between, and "empty" for PyTorch's dispatch mode
+that does nothing: what changes under that too cannot be helped. With ``every`` 10 each tenth test
+is run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MODES = {
     "plain": nullcontext,
     "empty": BaseTorchDispatchMode,
     "full": autogradviz.record,
-    "values": partial(autogradviz.record, values=True),
+    "fingerprints": partial(autogradviz.record, fingerprints=True),
     "graph": partial(autogradviz.record, ops=False),
 }
 WORDS = {
@@ -84,7 +85,7 @@ class Plugin:
         if not isinstance(surrounding, autogradviz.record):
             surrounding.__exit__(*(raised or (None, None, None)))
             return
-        failures = surrounding.finish(raised and raised[1])
+        failures = surrounding._recording.finish(raised and raised[1])
         if failures is not None and failures.summary:
             self.tell(test, "missed", failures.summary)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autogradviz import events as e
 from autogradviz.event_log import Log
+from autogradviz.event_log.state_value import StateValue, change_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -265,6 +266,27 @@ def recompute(recompute_id=1, region_id=1, *, backward=1, node=None, **fields):
 
 def recomputed(recompute_id=1, outcome="completed"):
     return fact(e.RecomputeStopped, recompute_id=recompute_id, outcome=outcome)
+
+
+# --- state --------------------------------------------------------------------------------
+
+
+def value(text, number=None):
+    """A plain value: a number, a flag, text."""
+    return StateValue("plain", text, number)
+
+
+def state_change(kind, path, before, after, **fields):
+    """A change of state between two readings; None stands for absent state."""
+    names = e.field_names(e.StateChange)
+    typed = names[names.index("value_kind") : names.index("before_names") + 1]
+    return fact(
+        kind,
+        state_kind=fields.pop("state_kind", "object"),
+        state_path=path,
+        **dict(zip(typed, change_fields(before, after), strict=True)),
+        **fields,
+    )
 
 
 # --- the recording itself -------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from autogradviz.event_schema import traits
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 
@@ -28,7 +29,40 @@ def test_no_field_is_called_like_the_column_of_kinds():
 def test_every_event_is_listed_once():
     names = sorted(kind.__name__ for kind in EVENT_TYPES)
     # Slots make a class anew, so each subclass is there twice.
-    assert names == sorted({kind.__name__ for kind in Event.__subclasses__()})
+    below = list(_below(Event))
+    bases = {base.__name__ for kind in below for base in kind.__bases__}
+    assert names == sorted({kind.__name__ for kind in below} - bases)
+
+
+def _below(kind):
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+PLAIN_NUMBERS = {
+    "seq", "time_ns", "thread", "started_at_ns", "event_count", "step", "lineno", "cell", "shape",
+    "nbytes", "storage_nbytes", "duration_ns", "sequence_nr", "next_inputs", "position", "version",
+    "seen_version", "input_versions", "output_versions", "input_hashes", "output_hashes",
+    "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+def test_every_whole_number_says_what_it_refers_to_unless_it_counts_or_measures(kind):
+    whole = {name for name, hint in get_type_hints(kind).items() if int in {hint, *get_args(hint)}}
+    declared = {each.name for each in traits(kind).references}
+    assert whole - PLAIN_NUMBERS == declared
+    assert {name for name in field_names(kind) if name.endswith(("_id", "_ids"))} <= declared
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+def test_a_definition_defines_one_id_or_a_value(kind):
+    defines = traits(kind).defines
+    assert set(defines) <= set(field_names(kind))
+    refers = [each for each in traits(kind).references if each.name in defines]
+    assert len(refers) == (1 if len(defines) == 1 and refers else 0)
+    assert not any(each.many for each in refers)
 
 
 def test_every_event_says_what_it_means_and_begins_with_its_number():

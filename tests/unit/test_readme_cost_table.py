@@ -1,4 +1,4 @@
-"""The README quotes what the benchmark measured."""
+"""The README's cost table is an excerpt of the benchmark's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_readme_quotes_the_benchmarks_figures():
     assert table in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_noise_is_left_out_and_what_was_not_measured_is_a_dash():
+def test_noise_is_omitted_and_unmeasured_cells_are_dashes():
     measured = (
         "### 12-layer GPT, d=64\n\n| | CPU time | per event |\n|---|---|---|\n"
         "| plain | 8.0 ms ± 0.1 |  |\n| record() | 5.0× ± 0.2 | 8 µs × 1 |\n"

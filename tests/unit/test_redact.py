@@ -5,6 +5,7 @@ import pytest
 
 from autogradviz.event_log import load
 from autogradviz.event_log.redact import redact, without_folders
+from autogradviz.event_log.state_value import StateValue
 from autogradviz.events import EffectRepeated, ErrorRaised, FrameSeen, SourceLineRead, StateChanged
 from autogradviz.trace import Trace
 
@@ -43,8 +44,13 @@ def test_a_redacted_file_holds_no_source_and_no_folder(trace, tmp_path):
 
 @pytest.mark.parametrize("kind", [StateChanged, EffectRepeated])
 def test_values_of_variables_are_left_out(kind):
-    told = m.fact(kind, state_name="os.environ['TOKEN']", before="None", after="'hunter2'")
-    assert "hunter2" not in str(redact(m.make_log(told)).of(kind))
+    path = ("os", "environ", "['TOKEN']")
+    text = m.state_change(kind, path, m.value("None"), m.value("'hunter2'"))
+    number = m.state_change(kind, path, m.value("1234", 1234.0), m.value("9876", 9876.0))
+    mode = m.state_change(kind, ("modes",), StateValue("mode", "Hunter2", names=("Hunter2",)), None)
+    redacted = str(redact(m.make_log(text, number, mode)).of(kind))
+    assert [word for word in ("unter2", "1234", "9876") if word in redacted] == []
+    assert "TOKEN" in redacted
 
 
 def test_findings_still_name_their_lines(trace):

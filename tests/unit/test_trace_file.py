@@ -49,13 +49,14 @@ def test_what_is_loaded_is_what_was_saved(tmp_path, events):
     assert load(tmp_path / "t.agv") == log
 
 
-@PER_TEST_FOLDER
+@settings(PER_TEST_FOLDER, max_examples=6)  # a file costs as much as hundreds of events
 @given(st.data())
 @pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_every_kind_of_event_survives(tmp_path, kind, data):
-    event = data.draw(events_of(kind, INTS))
-    save(Log.from_events([event]), tmp_path / "t.agv")
-    assert list(load(tmp_path / "t.agv")) == [event]
+    events = data.draw(st.lists(events_of(kind, INTS), min_size=1, max_size=8))
+    log = Log.from_events(events)
+    save(log, tmp_path / "t.agv")
+    assert list(load(tmp_path / "t.agv")) == list(log)
 
 
 def test_events_of_many_chunks_come_back_in_order(tmp_path, monkeypatch):

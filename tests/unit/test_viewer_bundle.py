@@ -42,6 +42,7 @@ def test_the_bundle_is_what_the_source_builds(node, tmp_path):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
 
 
+@pytest.mark.slow(reason="make lint runs the same two programs")
 def test_the_source_has_types_that_fit_and_one_format(node):
     run(str(ASSETS / "node_modules" / ".bin" / "tsc"), "--project", "viewer")
     run(str(ASSETS / "node_modules" / ".bin" / "prettier"), "--check", "viewer", "build.mjs")

@@ -1,55 +1,94 @@
-"""What differs with something else: the parts of an object that was replaced, or is gone."""
+"""Paths of state, as ``("self", "layers", "[1]", "bias")``: base, attribute, item, owners."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
+
+from autogradviz.events import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from autogradviz.events import StateChanged
+    from autogradviz.events import StateChange, StateChanged
 
-ABSENT: Final = "absent"
-_PART: Final = re.compile(r"(\.\w+|\[[^\[\]]*\])$")  # "self.layers[1]" of "self.layers[1].bias"
+Path: TypeAlias = tuple[str, ...]
+"""A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""
 
 
-def owners(name: str) -> Iterator[str]:
-    """Yield "self.layers.1" and "self.layers" of "self.layers.1.training", the nearest first."""
-    while (part := _PART.search(name)) is not None:
-        name = name[: part.start()]
-        if name != "self":
-            yield name
+def is_item(step: str) -> bool:
+    """Return whether a step of a path is an item in brackets."""
+    return step.startswith("[")
+
+
+def base(path: Path) -> Path:
+    """Return a path without the items at its end: ``cache.keys`` of ``cache.keys[1]``."""
+    end = len(path)
+    while end > 1 and is_item(path[end - 1]):
+        end -= 1
+    return path[:end]
+
+
+def base_name(path: Path) -> str:
+    """Return a path without the items at its end, as in source: "cache.keys"."""
+    return path_text(base(path))
+
+
+def attribute_name(path: Path) -> str:
+    """Return the last name of a path: "keys" of ``cache.keys[1]``."""
+    return base(path)[-1]
+
+
+def item_key(path: Path) -> str | None:
+    """Return the last key as in source, "'mode'" of ``config['mode']``; None without an item."""
+    return path[-1][1:-1] if is_item(path[-1]) else None
+
+
+def words(path: Path) -> set[str]:
+    """Return the identifiers in a path."""
+    return {word for step in path for word in re.findall(r"\w+", step)}
+
+
+def owners(path: Path) -> Iterator[Path]:
+    """Yield ``self.layers[1]`` and ``self.layers`` of ``self.layers[1].bias``."""
+    for end in range(len(path) - 1, 0, -1):
+        if path[:end] != ("self",):
+            yield path[:end]
 
 
 def without_parts(changes: list[StateChanged]) -> list[StateChanged]:
-    """Leave out what came, went or was replaced with what it is a part of."""
-    alone = {change.state_name for change in changes if _came_or_went(change)}
-    other = {change.state_name for change in changes if _is_another(change)}
+    """Return the changes without those that follow from a change of their owner."""
+    moved = {change.state_path for change in changes if _was_added_or_removed(change)}
+    replaced = {change.state_path for change in changes if _was_replaced(change)}
     return [
         change
         for change in changes
-        if not (_came_or_went(change) and not alone.isdisjoint(owners(change.state_name)))
-        and not (_is_another(change) and not other.isdisjoint(owners(change.state_name)))
+        if not (_was_added_or_removed(change) and not moved.isdisjoint(owners(change.state_path)))
+        and not (_was_replaced(change) and not replaced.isdisjoint(owners(change.state_path)))
     ]
 
 
 def with_owner(change: StateChanged, changes: Iterable[StateChanged]) -> StateChanged:
-    """Return the change that brought another along: the outermost object that was replaced.
+    """Return the change of the outermost owner that was replaced, else the change itself.
 
-    Only one whose line was seen proves anything; without that the change itself is returned.
+    Only an owner whose write was observed counts.
     """
-    known = {other.state_name: other for other in changes if other.stack_id is not None}
-    brought = [known[name] for name in owners(change.state_name) if name in known]
-    replaced = [other for other in brought if "#" in other.before and "#" in other.after]
+    known = {other.state_path: other for other in changes if other.stack_id is not None}
+    above = [known[path] for path in owners(change.state_path) if path in known]
+    replaced = [other for other in above if both_objects(other)]
     return replaced[-1] if replaced else change
 
 
-def _is_another(change: StateChanged) -> bool:
-    """Return whether another object stands there, and nobody was seen putting it there."""
-    numbers = [re.findall(r"#\d+", text) for text in (change.before, change.after)]
-    return change.stack_id is None and bool(all(numbers)) and numbers[0] != numbers[1]
+def both_objects(change: StateChange) -> bool:
+    """Return whether the identity of both values is known."""
+    return change.before_id is not None and change.after_id is not None
 
 
-def _came_or_went(change: StateChanged) -> bool:
-    return ABSENT in {change.before, change.after}
+def _was_replaced(change: StateChanged) -> bool:
+    """Return whether another object is there, and its write was not observed."""
+    replaced = both_objects(change) and change.before_id != change.after_id
+    return replaced and change.stack_id is None
+
+
+def _was_added_or_removed(change: StateChanged) -> bool:
+    return change.change_kind in {"added", "removed"}

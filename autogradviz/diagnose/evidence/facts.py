@@ -8,15 +8,14 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.import_graph import with_imported
-from autogradviz.diagnose.source.memory_aliases import raw_writes
-from autogradviz.diagnose.source.threads import writes_in_threads
 from autogradviz.events import (
     BackwardStarted,
     FrameSeen,
     NodeFinished,
     ParameterSeen,
+    RandomDrawn,
+    RecordingStarted,
     VersionRestored,
 )
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
         SourceLocation,
         Unpack,
     )
-    from autogradviz.diagnose.blame.window import ExecutionWindow
 
 # These write running statistics that their schemas do not mention.
 _QUIET_WRITERS: Final = {
@@ -49,6 +47,8 @@ _ADDERS: Final = frozenset(
 
 _FILLERS: Final = frozenset({"copy_", "zero_", "fill_"})
 
+_OPTIONS: Final = {"values": "fingerprints"}  # options that were renamed
+
 _seq: Final = attrgetter("seq")
 
 
@@ -57,6 +57,13 @@ class Evidence:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
+
+    @cached_property
+    def recorded(self) -> frozenset[str]:
+        """The optional parts of the recording: "ops", "fingerprints"; all if that is unknown."""
+        for event in self.analysis.log.of(RecordingStarted)[:1]:
+            return frozenset(_OPTIONS.get(option, option) for option in event.options)
+        return frozenset({"ops", "fingerprints"})
 
     @cached_property
     def writers(self) -> dict[int, list[Op]]:
@@ -105,6 +112,12 @@ class Evidence:
         )
 
     @cached_property
+    def drawing_ops(self) -> frozenset[int]:
+        """Event numbers of the ops that drew from a random generator of PyTorch."""
+        drawn = self.analysis.log.of(RandomDrawn)
+        return frozenset(event.op_seq for event in drawn if event.op_seq is not None)
+
+    @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
         """The first unpack that raised, the innermost of a nest."""
         failed = [
@@ -117,18 +130,8 @@ class Evidence:
 
     @cached_property
     def made_in(self) -> dict[int, int]:
-        """The event number of the first op that returned a storage without being given it."""
-        first: dict[int, int] = {}
-        met: set[int] = set()
-        for op in self.analysis.ops:
-            for tensor in op.inputs:
-                if tensor.storage_id is not None:
-                    met.add(tensor.storage_id)
-            for tensor in op.outputs:
-                if tensor.storage_id is not None and tensor.storage_id not in met:
-                    met.add(tensor.storage_id)
-                    first[tensor.storage_id] = op.seq
-        return first
+        """The event number of the op that created each storage."""
+        return {storage_id: op.seq for storage_id, op in self.analysis.creators.items()}
 
     @cached_property
     def numbered(self) -> dict[int, list[tuple[int, int]]]:
@@ -238,29 +241,6 @@ class Evidence:
         """Files of the user's own that appear in stacks, in order, and those that they import."""
         frames = self.analysis.log.of(FrameSeen)
         return with_imported(f.filename for f in frames if not f.library)
-
-    def raw_write(self, passage: ExecutionWindow | None = None) -> SourceLocation | None:
-        """Return a line of the user's that writes memory past PyTorch, as far as source tells.
-
-        Of several the one that most surely ran in a passage, where one is given.
-        """
-        for filename in self.user_files:
-            found = raw_writes(filename)
-            if passage is not None:  # the sort is stable
-                found.sort(key=lambda place: -passage.outside(filename, place[1], place[0]))
-            if found:
-                return source.location(filename, *found[0])
-        return None
-
-    def unseen_write(self) -> SourceLocation | None:
-        """Return a line of the user's that writes in place where no operator was recorded."""
-        return self.thread_write() or self.raw_write()
-
-    def thread_write(self) -> SourceLocation | None:
-        """Return a line of the user's that writes in place in a thread: none is recorded."""
-        found = ((name, *place) for name in self.user_files for place in writes_in_threads(name))
-        place = next(found, None)
-        return source.location(*place) if place is not None else None
 
     def in_optimizer(self, op: Op) -> bool:
         """Return whether an optimizer called an op."""

@@ -17,6 +17,7 @@ from autogradviz.diagnose.evidence.custom_functions import (
 )
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, shape, short, where
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import fix_for, unseen_writer, why
 from autogradviz.events import NO_ID
 
@@ -35,10 +36,9 @@ class _Met(NamedTuple):
     content: int
 
 
+@rule("silent-write", when=NoError(), priority=290, at_most=None)
 def find_read_back(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor that a backward read changed, past every check."""
-    if evidence.analysis.error is not None:
-        return
     ran: dict[int, list[Op]] = defaultdict(list)
     for op in evidence.analysis.ops:
         if op.backward_node_id is not None and op.phase == "backward" and op.input_hashes:

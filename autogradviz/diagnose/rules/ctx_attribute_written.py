@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_functions import (
     applied_at,
@@ -17,6 +17,8 @@ from autogradviz.diagnose.evidence.custom_functions import (
 from autogradviz.diagnose.evidence.facts import filled
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.kept_alive_after_backward import assignment
 from autogradviz.events import NO_ID, ContextTensorKept
 
@@ -27,10 +29,44 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="ctx-attribute-written",
+    title="A tensor kept on ctx was written before backward read it",
+    means="""A custom Function kept a tensor as an attribute of ctx. Only what save_for_backward
+    keeps has its version checked: the tensor was written, backward read the new values, and
+    nothing was raised.""",
+    happens="""ctx.x = x in forward, and x is written in place later.""",
+    fix="""ctx.save_for_backward(x), so that PyTorch can tell; and write to a clone.""",
+    example="""
+import torch
+import autogradviz
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2 * ctx.x
+
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    b = a * 1
+    loss = Square.apply(b).sum()
+    with torch.no_grad():
+        b.add_(1)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule("ctx-attribute-written", when=NoError(), priority=220, pages=(PAGE,), at_most=None)
 def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor that a custom backward read in another state."""
-    if evidence.analysis.error is not None:
-        return
     nodes = evidence.analysis.graph.nodes
     for op in evidence.analysis.ops:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
@@ -111,7 +147,7 @@ def _kept_in_region(evidence: Evidence, node: Node, forward: Op) -> SourceLocati
     for event in evidence.analysis.log.of(ContextTensorKept):
         if event.node_id == node.node_id and event.tensor_id in used:
             near = evidence.analysis.location(event.stack_id) or node.location
-            return assignment(near, event.slot.removeprefix("ctx."))
+            return assignment(near, event.attribute)
     return None
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.blame.window import CALLED
+from autogradviz.diagnose.blame.window import REACHABLE
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, slot, where
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import until_read
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+@rule("silent-write", when=NoError(), priority=300, at_most=None)
 def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved leaf whose ``.data`` was something else in backward."""
-    if evidence.analysis.error is not None:
-        return
     nodes = evidence.analysis.graph.nodes.values()
     leaves = {n.parameter.tensor.tensor_id for n in nodes if n.parameter is not None}
     for node in sorted(nodes, key=lambda n: n.order):
@@ -86,7 +86,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
     passage = until_read(evidence, op, read.seq)
     found = [
         (
-            -passage.outside(filename, function, node.lineno),
+            -passage.ran_in_window(filename, function, node.lineno),
             function.endswith("__enter__"),  # a block that was left ran its end last
             filename,
             node.lineno,
@@ -98,7 +98,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
         if isinstance(node, ast.Assign)
         and any(isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
     ]
-    if found and -min(found)[0] >= CALLED:
+    if found and -min(found)[0] >= REACHABLE:
         return source.location(*min(found)[2:])
     made = (
         each.location
@@ -129,7 +129,7 @@ def _describe(evidence: Evidence, node: Node, saved: SavedTensor, found: _Found)
                 "found the new values: the gradient is not that of the loss that was computed."
                 if differs
                 else "Where the new values differ from the old ones the gradient is wrong, and "
-                "nothing is raised; record(values=True) compares them.",
+                "nothing is raised; record(fingerprints=True) compares them.",
             ]
         ),
         fix="# set .data after backward(); or give the forward a tensor of its own:\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, rule
 from autogradviz.events import HooksEntered, PackedWritten
 
 if TYPE_CHECKING:
@@ -15,6 +17,37 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="hook-memory-reused",
+    title="A pack hook put a second tensor where a first one still lay",
+    means="""A pack hook that copies into memory of its own, a pinned staging buffer for instance,
+    was called again, and wrote over a tensor that backward had yet to take back. The gradient is
+    computed from the later tensor, and nothing is raised.""",
+    happens="""One buffer serves all saved tensors, a ring of buffers has fewer places than
+    tensors are saved, or a cursor is not moved on.""",
+    fix="""Give each saved tensor a place of its own, and use a place again only after the unpack
+    hook has read it.""",
+    example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+staging = torch.empty(3)
+
+def pack(tensor):
+    staging.copy_(tensor)  # <-- named
+    return staging
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    with saved_tensors_hooks(pack, lambda kept: kept):
+        loss = x.exp().tanh().sum()
+    loss.backward()
+""",
+)
+
+
+@rule("hook-memory-reused", when=Always(), priority=250, pages=(PAGE,), at_most=None)
 def find_reused_buffers(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved tensor whose place in a hook's memory was written."""
     told = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, slot
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import HooksEntered, PackedWritten
 
@@ -21,10 +23,44 @@ _KEYS: Final = (("storage", "_cdata"), ("id",), ("data_ptr", "hash"))
 _LAST: Final = 1 << 30
 
 
+PAGE: Final = Page(
+    slug="hooks-mix-up",
+    title="Saved-tensor hooks gave one tensor for another",
+    means="""A pair of hooks kept two saved tensors under one key, and gave backward the content
+    of one for the other. The gradient is wrong, and nothing is raised.""",
+    happens="""The key is an address or an id: a tensor and its transpose share their memory, and
+    addresses are used again when a tensor dies.""",
+    fix="""Put shape, strides and dtype into the key, and keep what it names alive; or count the
+    tensors.""",
+    example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+kept = {}
+
+def pack(tensor):
+    key = tensor.untyped_storage().data_ptr()  # <-- named
+    kept.setdefault(key, tensor.detach().clone(memory_format=torch.contiguous_format))
+    return key, tensor.shape
+
+def unpack(packed):
+    key, shape = packed
+    return kept[key].reshape(shape)
+
+weight = torch.rand(3, 3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    with saved_tensors_hooks(pack, unpack):
+        h = weight.tanh()
+        loss = (h @ h.t()).sum()
+    loss.backward()
+""",
+)
+
+
+@rule("hooks-mix-up", when=NoError(), priority=260, pages=(PAGE,), at_most=None)
 def find_mixed_up(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first saved tensor that came back with another one's content."""
-    if evidence.analysis.error is not None:
-        return
     saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]
     written = {event.saved_id for event in evidence.analysis.log.of(PackedWritten)}
     for saved in saves:

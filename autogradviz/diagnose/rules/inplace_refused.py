@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, op_words, quoted
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +57,53 @@ _KEEPS: Final = re.compile(r"\w+(\.\w+|\[[^\]]*\])+ = ")  # self.cache = ..., ta
 _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
 
+INPLACE_REFUSED_PAGE: Final = Page(
+    slug="inplace-refused",
+    title="A write in place that PyTorch refuses at once",
+    means="""Autograd cannot rewrite the history of what is written: a leaf that requires a
+    gradient, one of several views that an operator returned together, a view made under no_grad
+    or inside of a custom Function.""",
+    happens="""Weights are initialized or clipped with gradients on; a part of what unbind, split
+    or chunk gave is written.""",
+    fix="""Write leaves under torch.no_grad(); take parts one by one, or write out of place.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    net.weight.uniform_(-0.1, 0.1)  # <-- named
+    net(torch.rand(2, 3)).sum().backward()
+""",
+)
+INFERENCE_TENSOR_PAGE: Final = Page(
+    slug="inference-tensor",
+    title="A tensor of inference mode is used where gradients are on",
+    means="""What is made under inference_mode has no version counter, so autograd can neither
+    save it for backward nor follow a write to it.""",
+    happens="""Features or a cache are computed under inference_mode and then trained on.""",
+    fix="""Compute them under torch.no_grad(), or clone() them outside of inference_mode.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with torch.inference_mode():
+    features = torch.rand(2, 3)
+with autogradviz.record(net) as trace:
+    net(features).sum().backward()  # <-- named
+""",
+)
+
+
+@rule(
+    "inplace-refused",
+    "inference-tensor",
+    when=ErrorMessage(),
+    priority=100,
+    pages=(INPLACE_REFUSED_PAGE, INFERENCE_TENSOR_PAGE),
+    at_most=None,
+)
 def find_refused(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for an in-place operation that raised where it stands."""
     error = evidence.analysis.error
@@ -98,9 +147,9 @@ def _made_in_inference_mode(
     made = [
         (line, op)
         for op in reversed(flow.forward)
-        if (off := flow.switched_off(op)) is not None
+        if (off := flow.disabling_mode(op)) is not None
         and off.mode == "inference"
-        and (line := flow.switch_line(off, op)) is not None
+        and (line := flow.mode_line(off, op)) is not None
     ]
     raised = evidence.raised_at()
     switch, op = made[0] if made else (raised, None)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, shape
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.writes import writes
 from autogradviz.events import ContextTensorKept, HookRan
@@ -21,10 +23,66 @@ _LARGE: Final = 1_000_000  # bytes: less is not worth a word
 _PILE: Final = 3  # hooks of one line that ran in one backward
 
 
+CONTEXT_KEEPS_TENSOR_PAGE: Final = Page(
+    slug="context-keeps-tensor",
+    title="A custom Function keeps a tensor as an attribute",
+    means="""What save_for_backward keeps is freed when backward has run, and its version is
+    checked. An attribute of ctx is neither. Where it is the Function's own result, the node and
+    the tensor keep each other alive until Python's garbage collector runs.""",
+    happens="""ctx.y = y in forward, in place of ctx.save_for_backward(y).""",
+    fix="""ctx.save_for_backward(y), and ctx.saved_tensors in backward.""",
+    example="""
+import torch
+import autogradviz
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 2
+        ctx.y = y  # <-- named
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    Double.apply(x).sum().backward()
+""",
+)
+HOOKS_PILE_UP_PAGE: Final = Page(
+    slug="hooks-pile-up",
+    title="Hooks of one line pile up on one tensor",
+    means="""A hook stays until its handle is removed, and so does all that its function refers
+    to. Registered in a loop on the same tensor, each backward runs one more. A hint.""",
+    happens="""register_hook on a parameter stands inside of the training loop.""",
+    fix="""Register it once, before the loop; or keep the handle and call handle.remove().""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    for step in range(4):
+        net.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))  # <-- named
+        net(torch.rand(2, 3)).sum().backward()
+""",
+)
+
+
+@rule(
+    "context-keeps-tensor",
+    "hooks-pile-up",
+    when=NoError(),
+    priority=350,
+    pages=(CONTEXT_KEEPS_TENSOR_PAGE, HOOKS_PILE_UP_PAGE),
+    at_most=None,
+)
 def find_kept_alive(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for tensors that a custom Function keeps, and for hooks that pile up."""
-    if evidence.analysis.error is not None:
-        return
     yield from _on_context(evidence)
     yield from _piled_up(evidence)
 
@@ -45,7 +103,7 @@ def _on_context(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
-    name = event.slot.removeprefix("ctx.")
+    name = event.attribute
     # The log has a line where save_for_backward was called, which stands near.
     near = evidence.analysis.location(event.stack_id) or node.location
     culprit = assignment(near, name) or near

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.diagnose.rules.silent_write import computed_gradients, covers, needed
 
 if TYPE_CHECKING:
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
     Runs = list[tuple[int, dict[int | None, SavedTensor]]]  # beginning, saves by position
 
 
+@rule(
+    "hidden-write",
+    when=NoError(),
+    priority=240,
+    at_most=None,
+    supersedes=("checkpoint-different-values",),
+)
 def find_overwritten(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first tensor of a region that was written after it was saved again.
 
     Needs the operators of the recomputation.
     """
-    if evidence.analysis.error is not None:
-        return
     computed, nodes = computed_gradients(evidence), evidence.analysis.graph.nodes
     for region in evidence.analysis.regions:
         runs = [

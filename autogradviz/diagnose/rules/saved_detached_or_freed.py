@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.window import ExecutionWindow
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import BackwardStarted
 
@@ -20,6 +22,54 @@ _DETACHED: Final = "has been detached in-place"
 _FREED: Final = "out of bounds for storage of size 0"
 
 
+SAVED_TENSOR_DETACHED_PAGE: Final = Page(
+    slug="saved-tensor-detached",
+    title="A saved tensor was detached in place",
+    means="""A node had saved a tensor with a graph; detach_() took that very tensor out of its
+    graph, and backward could not take it back.""",
+    happens="""A recurrent network's hidden state is cut with detach_() before the loss of its
+    window went backward.""",
+    fix="""Use h = h.detach(), which leaves the saved tensor as it is, or call backward() first.""",
+    example="""
+import torch
+import autogradviz
+
+weight = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    h = weight.tanh()
+    loss = (h * weight).sum()
+    h.detach_()  # <-- named
+    loss.backward()
+""",
+)
+SAVED_MEMORY_FREED_PAGE: Final = Page(
+    slug="saved-memory-freed",
+    title="The memory of a saved tensor was freed before backward",
+    means="""A node kept a tensor for backward, and its storage was resized to nothing in between.
+    The tensor still has its shape; its memory is gone.""",
+    happens="""Sharded or offloaded weights are freed after forward, and not gathered again before
+    backward reads them.""",
+    fix="""Fill the storage before backward reads it, or free it only after backward().""",
+    example="""
+import torch
+import autogradviz
+
+x, weight = torch.rand(2, 3, requires_grad=True), torch.rand(3, 3)
+with autogradviz.record() as trace:
+    loss = (x @ weight).sum()
+    weight.untyped_storage().resize_(0)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule(
+    "saved-tensor-detached",
+    when=ErrorMessage(_DETACHED),
+    priority=20,
+    pages=(SAVED_TENSOR_DETACHED_PAGE,),
+    at_most=None,
+)
 def find_detached(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the ``detach_`` of a tensor that backward still needed."""
     error = evidence.analysis.error
@@ -56,6 +106,13 @@ def find_detached(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+@rule(
+    "saved-memory-freed",
+    when=ErrorMessage(_FREED),
+    priority=30,
+    pages=(SAVED_MEMORY_FREED_PAGE,),
+    at_most=None,
+)
 def find_freed(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the line that freed memory which backward still needed."""
     error = evidence.analysis.error
@@ -100,7 +157,7 @@ def _call(evidence: Evidence, node: Node | None, method: str) -> SourceLocation 
         began[-1].stack_id if began else None,
     )
     found = [
-        (-passage.outside(filename, function, line), filename, line, function)
+        (-passage.ran_in_window(filename, function, line), filename, line, function)
         for filename in evidence.user_files
         for line, function, called in source.calls(filename, (method,))
         if called.endswith(f".{method}")

@@ -1,18 +1,21 @@
-"""A saved tensor was written before backward needed it, and PyTorch refused."""
+"""PyTorch's version check found that a saved tensor had been written."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.unrecorded_write import thread_write, unrecorded_write
 from autogradviz.diagnose.evidence.version_message import (
+    REPLACES_STORAGE,
+    bumps_in_message,
     first_bump_unrecorded,
-    from_message_only,
     versions_in_message,
 )
-from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
-from autogradviz.diagnose.source.suggest_fix import rewritten
+from autogradviz.diagnose.formatting import shape, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.source.suggest_fix import out_of_place_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
         Analysis,
         HistoryEntry,
         Node,
+        Op,
+        RaisedError,
         Region,
         SavedTensor,
         SourceLocation,
@@ -28,145 +33,215 @@ if TYPE_CHECKING:
     )
     from autogradviz.diagnose.evidence.facts import Evidence
 
-SLUG: Final = "saved-tensor-mutated"
-_MESSAGE: Final = "modified by an inplace operation"
+
+SAVED_TENSOR_MUTATED: Final = Page(
+    slug="saved-tensor-mutated",
+    title="A saved tensor was written before backward needed it",
+    means="""An operator kept one of its inputs or its result for backward, and another line wrote
+    the same memory since. The gradient would have been computed from the new values, so PyTorch
+    compared version counters and stopped.""",
+    happens="""Methods that end with an underscore, assignments to a slice, out=, an optimizer's
+    step between forward and backward, buffers that are updated in forward. All views of one
+    storage share one counter: writing a part of it counts for the whole.""",
+    fix="""Make a new tensor in place of writing: x = x + 1. Or clone before writing, or write
+    after backward. With an optimizer: step after every backward that uses its weights.""",
+    example="""
+import torch
+import autogradviz
+
+a = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    b = a.exp()
+    b.add_(1)  # <-- named
+    b.sum().backward()
+""",
+)
+CHECKPOINT_ARGUMENT_MUTATED: Final = Page(
+    slug="checkpoint-argument-mutated",
+    title="An argument of a checkpointed region was written before it ran again",
+    means="""A checkpointed region keeps its arguments, to run again in backward. One of them was
+    written in between: recomputation would have started from other values, so PyTorch stopped.""",
+    happens="""The input is normalized, masked or refilled in place after the region has read it,
+    often because a buffer is used again for the next batch.""",
+    fix="""Write to a new tensor, or hand a clone to the region.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+x = torch.rand(2, 3)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=False)
+    x.mul_(2)  # <-- named
+    y.sum().backward()
+""",
+)
 
 
-def find_mutated(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for each slot whose version check stopped the backward."""
+@rule(
+    "saved-tensor-mutated",
+    "checkpoint-argument-mutated",
+    when=ErrorMessage("modified by an inplace operation"),
+    priority=10,
+    pages=(SAVED_TENSOR_MUTATED, CHECKPOINT_ARGUMENT_MUTATED),
+    at_most=None,
+)
+def saved_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each saved tensor whose version check stopped the backward."""
     analysis = evidence.analysis
     error = analysis.error
-    if error is None or _MESSAGE not in error.message:
-        return
+    assert error is not None
     node = analysis.graph.nodes.get(error.node_id) if error.node_id is not None else None
-    broken = [
-        (saved, unpack)
+    found = [
+        _saved_tensor(evidence, node, saved, unpack)
         for saved in (node.saved if node is not None else ())
         for unpack in saved.unpacks[-1:]
-        if saved.broken and saved.tensor.storage_id is not None  # else sparse: its parts are
+        # A sparse tensor has no storage; bumps_in_message() looks at its parts.
+        if node is not None and saved.broken and saved.tensor.storage_id is not None
     ]
-    found = [_describe(evidence, node, *each) for each in broken] if node is not None else []
-    if not any(finding.culprit is not None for finding in found):
-        other = _region_argument(evidence) or from_message_only(evidence, node)
+    if not any(draft.culprit is not None for draft in found):
+        other = _argument(evidence, error) or _from_message(evidence, error, node)
         found = found if found and other.culprit is None else [other]
     yield from found
 
 
-def _region_argument(evidence: Evidence) -> Finding | None:
-    """Return a finding where a checkpointed region's own argument was written."""
-    error = evidence.analysis.error
+def _argument(evidence: Evidence, error: RaisedError) -> Draft | None:
+    """Return a draft if an argument of the region that failed was written."""
     region = evidence.failed_region
-    if error is None or region is None:
+    if region is None:
         return None
     found = evidence.written_after(region, error.seq)
-    if found is None:
-        return _own_argument(evidence, region)
-    write, read = found
-    return Finding(
-        slug="checkpoint-argument-mutated",
-        title=f"An argument of {region.function} was written before the region was recomputed",
-        culprit=write.location,
-        victim=region.location,
-        explanation=fit(
-            [
-                f"The checkpointed region {region.function}{where(region.module)} kept its "
-                "arguments, to run again in backward:",
-                quoted(region.location),
+    if found is not None:
+        write, read = found
+        return Draft(
+            slug="checkpoint-argument-mutated",
+            title=f"An argument of {region.function} was written before the region was recomputed",
+            culprit=write,
+            victim=region,
+            explanation=[
+                _kept_arguments(region),
+                region,
                 f"Then {write.name} wrote one of them:",
-                quoted(write.location),
+                write,
                 f"{read.name} at {short(read.location)} reads it. Recomputation would have started "
-                "from the new values, so PyTorch stopped.",
-            ]
-        ),
-        fix=f"# write to a new tensor, or after backward(); instead of:\n# {write.location.text}"
-        if write.location is not None
-        else "x = x.clone()  # before it is written",
-        confidence="certain" if write.location is not None else "likely",
-        events=(region.entered_seq, write.seq, error.seq),
-        region_id=region.region_id,
-    )
-
-
-def _own_argument(evidence: Evidence, region: Region) -> Finding | None:
-    """Return a finding where a region's own forward wrote an argument that it was given."""
+                "from the new values, so PyTorch raised an error.",
+            ],
+            fix=_instead("write to a new tensor, or after backward()", write),
+            evidence=(region, write, error),
+        )
     given = {s.tensor.storage_id for s in evidence.analysis.saved.values()
              if s.is_argument and s.region_id == region.region_id}  # fmt: skip
-    write = next((op for op in region.ops if any(t.storage_id in given for t in op.written)), None)
-    if write is None:
+    own = next((op for op in region.ops if any(t.storage_id in given for t in op.written)), None)
+    if own is None:
         return None
-    return Finding(
+    return Draft(
         slug="checkpoint-argument-mutated",
-        title=f"{region.function} writes its own argument, and is to be run again",
-        culprit=write.location,
-        victim=region.location,
-        explanation=fit(
-            [
-                f"The checkpointed region {region.function}{where(region.module)} kept its "
-                "arguments, to run again in backward:",
-                quoted(region.location),
-                f"Its own forward wrote one of them, by {write.name}:",
-                quoted(write.location),
-                "Recomputation would have started from the new values, so PyTorch stopped.",
-            ]
-        ),
-        fix=f"# make a new tensor inside the region; instead of:\n# {write.location.text}"
-        if write.location is not None
-        else "x = x.clone()  # before it is written",
-        confidence="certain" if write.location is not None else "likely",
-        events=(region.entered_seq, write.seq),
-        region_id=region.region_id,
+        title=f"{region.function} writes its own argument, and will be recomputed",
+        culprit=own,
+        victim=region,
+        explanation=[
+            _kept_arguments(region),
+            region,
+            f"Its own forward wrote one of them, by {own.name}:",
+            own,
+            "Recomputation would have started from the new values, so PyTorch raised an error.",
+        ],
+        fix=_instead("make a new tensor inside the region", own),
+        evidence=(region, own),
     )
 
 
-def _describe(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack) -> Finding:
+def _kept_arguments(region: Region) -> str:
+    return (
+        f"The checkpointed region {region.function}{where(region.module)} keeps its arguments for "
+        "its recomputation in backward:"
+    )
+
+
+def _instead(advice: str, write: Op) -> str:
+    if write.location is None:
+        return "x = x.clone()  # before it is written"
+    return f"# {advice}; instead of:\n# {write.location.text}"
+
+
+def _from_message(evidence: Evidence, error: RaisedError, node: Node | None) -> Draft:
+    """Return a draft from the versions in the message, if the node shows no saved tensors."""
+    versions = versions_in_message(evidence.analysis)
+    known = f" (version {versions.expected} when saved, {versions.now} now)" if versions else ""
+    name = node.name if node is not None else "A node"
+    bumps = bumps_in_message(evidence, node) if node is not None else []
+    op, culprit = (bumps[0].op, bumps[0].location) if bumps else (None, None)
+    if bumps and culprit is None:
+        culprit = thread_write(evidence)
+    return Draft(
+        title=f"A tensor that {name} saved was written before backward needed it",
+        culprit=culprit,
+        victim=node,
+        explanation=[
+            f"{name}{where(node.module) if node is not None else ''} saved a tensor for "
+            f"backward{known}, and it was written since.",
+            node,
+            f"{op.name if op is not None else 'A write'} at {short(culprit)} moved the version of "
+            "one of its tensors from the first to the second:"
+            if culprit is not None
+            else "The write was not recorded: record the forward pass too, with ops=True.",
+            culprit,
+            "set_ gave the tensor another storage; the saved tensor refers to it too."
+            if op is not None and op.name == REPLACES_STORAGE
+            else "",
+        ],
+        fix="saved = tensor.clone()  # before the op that saves it",
+        confidence="certain" if op is not None and culprit and len(bumps) == 1 else "likely",
+        evidence=(*[bump.event for bump in bumps[:1]], error, node),
+    )
+
+
+def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack) -> Draft:
     analysis = evidence.analysis
     version = _saved_version(analysis, saved, unpack)
     writes = _writes(analysis, saved, version, unpack)
-    unseen = first_bump_unrecorded(analysis, saved, version)
-    thread = evidence.thread_write() if unseen else None
+    unrecorded = first_bump_unrecorded(analysis, saved, version)
+    thread = thread_write(evidence) if unrecorded else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
     victim = saved.location or node.location
-    named = slot(saved, node.name)
     culprit = thread or (write.location if write is not None else None)
-    culprit = culprit or evidence.unseen_write()
+    culprit = culprit or unrecorded_write(evidence)
     by = f"{_op_name(write)} at {short(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
-    proven = write is not None and write.location is not None and not unseen
-    confidence: Confidence = "certain" if proven else "likely"
-    return Finding(
-        slug=SLUG,
-        title=f"{named} was written before backward needed it",
+    proven = write is not None and write.location is not None and not unrecorded
+    return Draft(
+        title=f"{slot(saved, node.name)} was written before backward needed it",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
-            [
-                f"{node.name}{where(node.module)} saved {shape(saved.tensor)} as "
-                f'"{saved.slot}" at version {version}:',
-                quoted(victim),
-                f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
-                quoted(culprit),
-                f"({others} more writes followed.)" if others > 0 else "",
-                "The gradient would have been computed from the overwritten values, so PyTorch "
-                "stopped.",
-                _shared_counter(saved, write),
-            ]
-        ),
+        explanation=[
+            f"{node.name}{where(node.module)} saved {shape(saved.tensor)} as "
+            f'"{saved.slot}" at version {version}:',
+            victim,
+            f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
+            culprit,
+            f"({others} more writes followed.)" if others > 0 else "",
+            "The gradient would have been computed from the overwritten values, so PyTorch "
+            "raised an error.",
+            _shared_counter(saved, write),
+        ],
         fix=_fix(evidence, saved, write),
-        confidence=confidence,
-        events=(saved.saved_seq, *[entry.seq for entry in writes[:8]], unpack.seq),
-        nodes=(node.node_id,),
+        confidence="certain" if proven else "likely",
+        evidence=(saved, *writes[:8], unpack, node),
         region_id=node.region_id,
     )
 
 
 def _saved_version(analysis: Analysis, saved: SavedTensor, unpack: Unpack) -> int | None:
-    """Return the version that PyTorch remembered, as its message tells, else as recorded.
+    """Return the version that PyTorch expected, from its message if possible.
 
-    Nobody sees when the forward of a custom Function ends, which is when PyTorch reads it.
+    For a custom Function PyTorch reads it when the forward ends, which is not recorded.
     """
-    told = versions_in_message(analysis)
-    return told.expected if told is not None and told.now == unpack.seen_version else saved.version
+    versions = versions_in_message(analysis)
+    if versions is not None and versions.now == unpack.seen_version:
+        return versions.expected
+    return saved.version
 
 
 def _writes(
@@ -188,10 +263,7 @@ def _writes(
 
 
 def _op_name(write: HistoryEntry | None) -> str:
-    if write is None or not write.op:
-        return "an unseen write"
-    parts = write.op.split(".")
-    return parts[1] if len(parts) > 1 else write.op
+    return write.op if write is not None and write.op else "an unrecorded write"
 
 
 def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
@@ -204,7 +276,7 @@ def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:
 
 
 def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> str:
-    """Return the change that fits the way the write came about."""
+    """Return a fix that suits the kind of write."""
     if write is None or write.location is None:
         return "saved = tensor.clone()  # before the op that saves it"
     text, storage_id = write.location.text, saved.tensor.storage_id
@@ -223,7 +295,7 @@ def _fix(evidence: Evidence, saved: SavedTensor, write: HistoryEntry | None) -> 
 def _of_statement(
     evidence: Evidence, storage_id: int | None, write: HistoryEntry, line: SourceLocation
 ) -> str:
-    """Return the statement that wrote, written anew, or what to change about it."""
+    """Return the statement that wrote, rewritten out of place, or advice on it."""
     text, stack = line.text, evidence.analysis.write_stack(write.seq)
     if "out=" in text:
         return f"# drop out=, let the op make a new tensor\n# instead of: {text}"
@@ -232,18 +304,18 @@ def _of_statement(
             "# make the module, or call the function, with inplace=False; here it is called:\n"
             f"# {text}"
         )
-    anew = rewritten(line, part=_writes_part(evidence, storage_id, write))
-    return anew or f"x = x.clone()  # x being what is written, before this line\n{text}"
+    out_of_place = out_of_place_fix(line, part=_writes_part(evidence, storage_id, write))
+    return out_of_place or f"x = x.clone()  # x: the tensor that is written\n{text}"
 
 
 def _within_torch_nn(stack: Iterable[SourceLocation], line: SourceLocation) -> bool:
-    """Return whether a line called something of torch.nn, which wrote."""
+    """Return whether a line called a function of torch.nn that wrote."""
     inner = takewhile(lambda p: (p.filename, p.lineno) != (line.filename, line.lineno), stack)
     return any("/torch/nn/" in place.filename.replace("\\", "/") for place in inner)
 
 
 def _writes_part(evidence: Evidence, storage_id: int | None, write: HistoryEntry) -> bool:
-    """Return whether a write went through a view of a part of a storage."""
+    """Return whether a write went through a view of a part of the storage."""
     written = [
         tensor
         for op in (evidence.writers.get(storage_id, ()) if storage_id is not None else ())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, rule
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
 
 if TYPE_CHECKING:
@@ -21,6 +23,28 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+PAGE: Final = Page(
+    slug="shared-gradient-written",
+    title="A gradient was written in place, and another node gets it too",
+    means="""An operator may hand one gradient tensor on along several edges. Who writes it in
+    place changes what the others get; gradients carry no version check.""",
+    happens="""A tensor hook, or the backward of a custom Function, scales or clips the gradient
+    that it was given with mul_, clamp_ or +=.""",
+    fix="""Return a new tensor: grad * 0.5.""",
+    example="""
+import torch
+import autogradviz
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    a, b = x * 2, x * 3
+    b.register_hook(lambda grad: grad.mul_(0.5))  # <-- named
+    (a + b).square().sum().backward()
+""",
+)
+
+
+@rule("shared-gradient-written", when=Always(), priority=140, pages=(PAGE,), at_most=None)
 def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write, in backward, of a gradient that another node gets too.
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.window import CALLED, ExecutionWindow
+from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_write
+from autogradviz.diagnose.blame.window import REACHABLE, ExecutionWindow
 from autogradviz.diagnose.evidence.facts import uses_running_statistics
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import NoError, rule
 from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
 
 if TYPE_CHECKING:
@@ -43,10 +46,32 @@ _SHAPE_ONLY: Final = {
 }
 
 
+PAGE: Final = Page(
+    slug="silent-write",
+    title="A saved tensor was written past the version check",
+    means="""A tensor that backward needs holds other values than when it was saved, and its
+    version counter did not move. PyTorch cannot notice: the gradient is wrong, and nothing is
+    raised.""",
+    happens=""".data has a version counter of its own; fused optimizers and kernels that write
+    through a raw pointer, and NumPy on shared memory, move none.""",
+    fix="""Write under torch.no_grad() in place of .data, so that PyTorch can tell; then move the
+    write after backward. Kernels call torch.autograd.graph.increment_version.""",
+    example="""
+import torch
+import autogradviz
+
+w = torch.rand(3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    loss = (w * w).sum()
+    w.data.clamp_(max=0.1)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule("silent-write", when=NoError(), priority=270, pages=(PAGE,), at_most=None)
 def find_silent_writes(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write that went past the version counter."""
-    if evidence.analysis.error is not None:
-        return
     computed = computed_gradients(evidence)
     for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
@@ -128,7 +153,7 @@ def until_read(evidence: Evidence, op: Op | None, read_seq: int) -> ExecutionWin
 def unseen_writer(evidence: Evidence, op: Op | None, read_seq: int) -> SourceLocation | None:
     """Return a line of the source that may have written, between an op and a read of it."""
     passage = until_read(evidence, op, read_seq)
-    return evidence.raw_write(passage) or evidence.thread_write()
+    return memory_write(evidence, passage) or thread_write(evidence)
 
 
 def ran_between(
@@ -138,7 +163,7 @@ def ran_between(
     if line is None:
         return True
     passage = until_read(evidence, op, read_seq)
-    return passage.outside(line.filename, line.function, line.lineno) >= CALLED
+    return passage.ran_in_window(line.filename, line.function, line.lineno) >= REACHABLE
 
 
 def needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
@@ -200,7 +225,7 @@ def _confidence(
 ) -> Confidence:
     if write is None:
         sure = ran_between(evidence, saved.op, unpack.seq, culprit)
-        return "likely" if sure or culprit == evidence.thread_write() else "hint"
+        return "likely" if sure or culprit == thread_write(evidence) else "hint"
     return "certain" if _changed(unpack) and culprit is not None else "likely"
 
 

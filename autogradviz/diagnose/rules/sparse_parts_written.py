@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.rule import NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
+@rule("silent-write", when=NoError(), priority=280, at_most=None)
 def find_written_sparse(evidence: Evidence) -> Iterator[Finding]:
     """Yield a finding for the first write to what a saved sparse tensor was made of."""
-    if evidence.analysis.error is not None:
-        return
     made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")
             and "tensor" in op.name for t in op.outputs}  # fmt: skip
     for node in evidence.analysis.graph.nodes.values() if made else ():

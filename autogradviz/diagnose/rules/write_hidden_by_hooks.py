@@ -1,11 +1,12 @@
-"""A saved tensor was written while saved-tensor hooks kept PyTorch from checking its version."""
+"""A saved tensor was written while saved-tensor hooks disabled PyTorch's version check."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
+from autogradviz.diagnose.formatting import short, slot, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,25 +14,55 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node, Op, SavedTensor, Unpack
     from autogradviz.diagnose.evidence.facts import Evidence
 
+PAGE: Final = Page(
+    slug="hidden-write",
+    title="A saved tensor was written, and saved-tensor hooks hid it",
+    means="""Where saved-tensor hooks keep a tensor PyTorch does not check its version. A write
+    between save and backward gives a wrong gradient, and no error.""",
+    happens="""Hooks that only watch or count hand the tensor itself back, and an in-place
+    operation that PyTorch would have refused goes through. torch.utils.checkpoint keeps what its
+    recomputation saves in such hooks.""",
+    fix="""Write out of place, or let the pack hook return tensor.clone().""",
+    example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
 
-def find_hidden_writes(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first hooked save that was written, and came back changed."""
-    if evidence.analysis.error is not None:
-        return
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    with saved_tensors_hooks(lambda t: t.detach(), lambda t: t):
+        y = x.exp()
+        loss = y.sum()
+        y.add_(1)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule(
+    "hidden-write",
+    when=NoError(),
+    priority=230,
+    pages=(PAGE,),
+    needs={"ops", "fingerprints"},
+    supersedes=("checkpoint-different-values",),
+)
+def write_hidden_by_hooks(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each hooked save that was written and unpacked with other content."""
     for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
         for saved in node.saved:
             for unpack in saved.unpacks:
                 if saved.packed_by == "user" and _changed(unpack):
-                    write = _first_write(evidence, saved, unpack)
-                    if write is not None:
-                        yield _describe(node, saved, unpack, write)
-                        return
+                    writes = evidence.writes_between(
+                        saved.tensor.storage_id, saved.saved_seq, unpack.seq
+                    )
+                    yield from (_draft(node, saved, unpack, write) for write in writes[:1])
 
 
 def _changed(unpack: Unpack) -> bool:
-    """Return whether the tensor was written, and other content handed to backward.
+    """Return whether both version and content differ from those at the save.
 
-    Content alone proves nothing: a hook may round or compress what it keeps.
+    Different content alone proves nothing: a hook may round or compress what it keeps.
     """
     return (
         None not in {unpack.version, unpack.seen_version, unpack.saved_hash, unpack.seen_hash}
@@ -40,36 +71,25 @@ def _changed(unpack: Unpack) -> bool:
     )
 
 
-def _first_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
-    writes = evidence.writes_between(saved.tensor.storage_id, saved.saved_seq, unpack.seq)
-    return next(iter(writes), None)
-
-
-def _describe(node: Node, saved: SavedTensor, unpack: Unpack, write: Op) -> Finding:
-    named = slot(saved, node.name)
+def _draft(node: Node, saved: SavedTensor, unpack: Unpack, write: Op) -> Draft:
     victim = saved.location or node.location
-    return Finding(
-        slug="hidden-write",
-        title=f"{named} was written before backward, and hooks hid it",
-        culprit=write.location,
+    return Draft(
+        title=f"{slot(saved, node.name)} was written before backward, and hooks hid it",
+        culprit=write,
         victim=victim,
-        explanation=fit(
-            [
-                f'{node.name}{where(node.module)} saved a tensor as "{saved.slot}" at version '
-                f"{unpack.version}, through saved-tensor hooks:",
-                quoted(victim),
-                f"Then {write.name} at {short(write.location)} wrote the same memory; its version "
-                f"is {unpack.seen_version}:",
-                quoted(write.location),
-                "While saved-tensor hooks are on PyTorch does not check versions: the gradient was "
-                "computed from the new values, and nothing was raised. Without the hooks this is "
-                'the error "modified by an inplace operation".',
-            ]
-        ),
+        explanation=[
+            f'{node.name}{where(node.module)} saved a tensor as "{saved.slot}" at version '
+            f"{unpack.version}, through saved-tensor hooks:",
+            victim,
+            f"Then {write.name} at {short(write.location)} wrote the same memory; its version "
+            f"is {unpack.seen_version}:",
+            write,
+            "Saved-tensor hooks disable PyTorch's version check: the gradient was computed from "
+            "the new values, and nothing was raised. Without the hooks this is the error "
+            '"modified by an inplace operation".',
+        ],
         fix="# make a new tensor instead of writing in place, or let the pack hook return\n"
         "# tensor.clone(); instead of:\n"
         f"# {write.location.text if write.location is not None else ''}",
-        confidence="certain" if write.location is not None else "likely",
-        events=(saved.saved_seq, write.seq, unpack.seq),
-        nodes=(node.node_id,),
+        evidence=(saved, write, unpack, node),
     )

@@ -1,4 +1,4 @@
-"""Process-wide and thread-wide state that a region's two runs should share."""
+"""Process-wide and thread-wide state that a forward and its recomputation should share."""
 
 from __future__ import annotations
 
@@ -6,83 +6,94 @@ import ctypes
 import random
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules import module as torch_modules
-from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from autogradviz.event_log.state_value import StateValue
 from autogradviz.recorder.checkpoint.value_repr import digest
+from autogradviz.recorder.torch_internals.private_api import (
+    caches_parametrizations,
+    get_cudnn_enabled,
+    get_current_dispatch_mode_stack,
+    get_current_function_mode_stack,
+    get_mkldnn_enabled,
+    global_forward_hook_count,
+)
 
-_function_modes = torch.overrides._get_current_function_mode_stack  # noqa: SLF001
-_OUR_OWN_AND_CHECKPOINTS = ("autogradviz.", "torch.utils.checkpoint")
+if TYPE_CHECKING:
+    from autogradviz.events import StateKind
+    from autogradviz.recorder.checkpoint.state_walk import Path
+
+_HIDDEN_MODULES = ("autogradviz.", "torch.utils.checkpoint")
 _MT19937_NBYTES = 4 * (624 + 1)
-"""What NumPy's struct of a Mersenne Twister holds: its words, and the place of the next one."""
-_GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+"""Size of NumPy's struct of a Mersenne Twister: its words and the index of the next one."""
 
 
-def surroundings() -> dict[str, tuple[str, str]]:
-    """Return what surrounds a run, by name: kind and text."""
+def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
+    """Return readings of the process-wide and thread-wide state, by kind and path."""
     matmul = torch.backends.cuda.matmul
-    state = {
-        "python random": ("random", f"state {_python_state():08x}"),
-        "torch function modes": ("context", _names(_function_modes())),
-        "torch dispatch modes": ("context", _names(_get_current_dispatch_mode_stack())),
-        "attention backends": ("context", _attention_backends()),
-        "default dtype": ("context", str(torch.get_default_dtype())),
-        "deterministic algorithms": ("context", str(torch.are_deterministic_algorithms_enabled())),
-        "float32 matmul precision": ("context", torch.get_float32_matmul_precision()),
-        "reduced precision": (
-            "context",
-            f"fp16 {matmul.allow_fp16_reduced_precision_reduction}, "
-            f"bf16 {matmul.allow_bf16_reduced_precision_reduction}",
-        ),
-        "oneDNN": ("context", _on(torch._C._get_mkldnn_enabled())),  # noqa: SLF001
-        "cuDNN": ("context", _on(torch._C._get_cudnn_enabled())),  # noqa: SLF001
-        "cached parametrizations": ("context", _on(parametrize._cache_enabled)),  # noqa: SLF001
-        "module hooks": ("context", _global_hooks()),
-        "thread": ("thread", threading.current_thread().name),
-    }
+    reduced = (
+        f"fp16 {matmul.allow_fp16_reduced_precision_reduction}, "
+        f"bf16 {matmul.allow_bf16_reduced_precision_reduction}"
+    )
+    random_states = {"python random": f"state {_python_state():08x}"}
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        state["numpy random"] = ("random", f"state {digest(_numpy_state(numpy))}")
-    return state
+        random_states["numpy random"] = f"state {digest(_numpy_state(numpy))}"
+    modes = {
+        "torch function modes": _named(_mode_names(get_current_function_mode_stack())),
+        "torch dispatch modes": _named(_mode_names(get_current_dispatch_mode_stack())),
+        "attention backends": _named(_attention_backends()),
+        "default dtype": _named([str(torch.get_default_dtype())]),
+        "deterministic algorithms": _setting(str(torch.are_deterministic_algorithms_enabled())),
+        "float32 matmul precision": _named([torch.get_float32_matmul_precision()]),
+        "reduced precision": _setting(reduced),
+        "oneDNN": _flag(get_mkldnn_enabled()),
+        "cuDNN": _flag(get_cudnn_enabled()),
+        "cached parametrizations": _flag(caches_parametrizations()),
+        "module hooks": _setting(f"{global_forward_hook_count()} global"),
+    }
+    return {
+        "random": {(name,): StateValue("rng", text) for name, text in random_states.items()},
+        "context": {(name,): value for name, value in modes.items()},
+        "thread": {("thread",): StateValue("plain", threading.current_thread().name)},
+    }
+
+
+def _setting(text: str) -> StateValue:
+    return StateValue("mode", text)
+
+
+def _flag(flag: object) -> StateValue:
+    return _setting("on" if flag else "off")
+
+
+def _named(names: list[str]) -> StateValue:
+    return StateValue("mode", ", ".join(names) or "none", names=tuple(names))
 
 
 def _python_state() -> int:
-    """Return a number for the state of Python's global generator, the same in every process."""
+    """Return a hash of the state of Python's global generator that is equal in every process."""
     _, words, gauss = random.getstate()
     return hash((words, gauss is None, gauss or 0.0)) & 0xFFFFFFFF
 
 
 def _numpy_state(numpy: Any) -> bytes:
-    """Return the state of NumPy's global generator; asking NumPy copies it number by number."""
+    """Return the state of NumPy's global generator, faster than ``get_state`` does."""
     generator = numpy.random.mtrand._rand._bit_generator  # noqa: SLF001 - its public name is of NumPy 1.24
     if type(generator).__name__ == "MT19937":
         return ctypes.string_at(generator.ctypes.state_address, _MT19937_NBYTES)
     return repr(generator.state).encode()
 
 
-def _on(flag: object) -> str:
-    return "on" if flag else "off"
+def _mode_names(modes: list[Any]) -> list[str]:
+    kinds = [type(mode) for mode in modes if not type(mode).__module__.startswith(_HIDDEN_MODULES)]
+    return [kind.__name__ for kind in kinds if kind.__name__ != "DeviceContext"]
 
 
-def _names(modes: list[Any]) -> str:
-    named = [
-        type(mode)
-        for mode in modes
-        if not type(mode).__module__.startswith(_OUR_OWN_AND_CHECKPOINTS)
-    ]
-    return ", ".join(t.__name__ for t in named if t.__name__ != "DeviceContext") or "none"
-
-
-def _global_hooks() -> str:
-    return f"{sum(len(getattr(torch_modules, name)) for name in _GLOBAL_HOOKS)} global"
-
-
-def _attention_backends() -> str:
-    on = [
+def _attention_backends() -> list[str]:
+    return [
         name
         for name, enabled in (
             ("flash", torch.backends.cuda.flash_sdp_enabled()),
@@ -92,4 +103,3 @@ def _attention_backends() -> str:
         )
         if enabled
     ]
-    return ", ".join(on) or "none"

@@ -1,4 +1,4 @@
-"""The state of one value as short text, without running any of the user's code."""
+"""Readings of single values, without running any of the user's code."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ import functools
 import hashlib
 import itertools
 import logging
+import math
 import operator
 import queue
 import random
 import sys
 import types
 import weakref
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import torch
 
+from autogradviz.event_log.state_value import ALIVE, DEAD, StateValue
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20
-"""Arrays larger than this are told by their shape alone."""
+"""Of a larger array only dtype and shape are read."""
 MAX_ITEMS: Final = 12
-"""Items of a container that are looked at one by one."""
+"""Items of a container that are read one by one."""
 MAX_HASHED: Final = 1024
-"""Longer containers are told by their length alone, besides their first items."""
+"""Of a longer container only the length is read, and its first items."""
 
+_NUMBERS: Final = (int, float)
 PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 SEQUENCES: Final = (list, tuple, collections.deque)
 CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
@@ -48,68 +52,77 @@ _BY_REPR: Final = frozenset(
      fractions.Fraction, dt.datetime, dt.date, dt.time, dt.timedelta}
 )  # fmt: skip
 _BYTES: Final = (bytearray, array.array)
-_AROUND: Final = {
+_WRAPPED: Final = {
     collections.UserDict: "data", collections.UserList: "data", collections.UserString: "data",
     weakref.WeakKeyDictionary: "data", weakref.WeakValueDictionary: "data",
     weakref.WeakSet: "data", queue.Queue: "queue", queue.LifoQueue: "queue",
     queue.PriorityQueue: "queue",
 }  # fmt: skip
-"""The standard library's classes around one container, and the attribute that holds it."""
+"""Classes of the standard library that wrap a container, and the attribute that holds it."""
 
 
 MAX_OBJECTS: Final = 20_000
-"""Objects that are told apart in a long recording."""
+"""Objects that are numbered in a long recording."""
 
 
-class Numbers:
-    """Small numbers that tell objects apart, as long as they live."""
+class ObjectIds:
+    """Small numbers for the addresses of objects."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
         self._count = 0
 
-    def of(self, address: int) -> str:
-        """Return "#3" for an address."""
+    def of(self, address: int) -> int:
+        """Return the number of an address."""
         number = self._known.get(address)
         if number is None:
             self._count += 1
             number = self._known[address] = self._count
-        return f"#{number}"
+        return number
 
-    def forget(self) -> None:
-        """Let go of the oldest, where a long recording has met very many."""
+    def prune(self) -> None:
+        """Remove the oldest addresses of a long recording."""
         for address in list(self._known)[:-MAX_OBJECTS]:
             del self._known[address]
 
 
-def value_repr(value: Any, numbers: Numbers) -> str | None:
-    """Return a value's state, None where it has none that can be read without running code."""
+def read_value(value: Any, ids: ObjectIds) -> StateValue | None:
+    """Return a reading of a value, None where reading would run code of the user."""
     kind = type(value)
-    text: str | None = None
+    found: StateValue | None = None
     if kind in PLAIN:
-        text = repr(value)[:MAX_TEXT]
+        found = _plain(value)
     elif isinstance(value, torch.Tensor):
-        text = _tensor(value, numbers)
+        found = _tensor(value, ids)
     elif isinstance(value, torch.nn.Module):
-        text = f"{kind.__name__} {numbers.of(id(value))}"
+        found = StateValue("object", kind.__name__, object_id=ids.of(id(value)))
     elif isinstance(value, CONTAINERS):
-        text = _container(value)
+        found = _container(value)
     elif kind in _COUNTERS:
-        text = repr(value)[:MAX_TEXT]
+        found = StateValue("iterator", repr(value)[:MAX_TEXT])
     elif kind in _ITERATORS:
-        text = f"{operator.length_hint(value)} left"
+        left = operator.length_hint(value)
+        found = StateValue("iterator", f"{left} left", left)
     elif kind is types.GeneratorType:
-        text = _generator(value)
-    elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
-        text = f"{value.cache_info().currsize} cached"
+        found = _generator(value)
     else:
-        text = _small(value, kind) or _function_random_or_array(value, kind)
-    return text
+        found = _library_value(value, kind) or _numpy_value(value, kind)
+        text = None if found is not None else _one_value_text(value, kind)
+        found = found if text is None else StateValue("plain", text[:MAX_TEXT])
+    return found
 
 
-def _small(value: Any, kind: type) -> str | None:
-    """Return the text of what is one value, though not of a built-in type."""
-    numpy: Any = sys.modules.get("numpy")
+def _plain(value: Any) -> StateValue:
+    number = None
+    if type(value) in _NUMBERS:
+        with suppress(OverflowError):
+            number = float(value)
+        number = number if number is not None and math.isfinite(number) else None
+    return StateValue("plain", repr(value)[:MAX_TEXT], number)
+
+
+def _one_value_text(value: Any, kind: type) -> str | None:
+    """Return the text of a function, a class, or an immutable value of the standard library."""
     text: str | None = None
     if kind in _BY_REPR:
         text = repr(value)
@@ -117,53 +130,70 @@ def _small(value: Any, kind: type) -> str | None:
         text = f"{kind.__name__}.{object.__getattribute__(value, '_name_')}"
     elif isinstance(value, type):
         text = f"class {value.__name__}"
-    elif kind is weakref.ref:
-        text = "dead" if value() is None else "alive"
+    elif kind is types.FunctionType:
+        text = f"function {value.__code__.co_name} (line {value.__code__.co_firstlineno})"
+    elif kind is types.BuiltinFunctionType:
+        text = f"function {value.__name__}"
+    return text
+
+
+def _library_value(value: Any, kind: type) -> StateValue | None:
+    """Return a reading of a mutable value of a class of the standard library or of torch."""
+    found: StateValue | None = None
+    if kind is weakref.ref:
+        found = StateValue("weak_reference", DEAD if value() is None else ALIVE)
     elif kind in _BYTES:
-        text = f"len {len(value)}, content {digest(bytes(value[:MAX_ARRAY_NBYTES]))}"
+        content = digest(bytes(value[:MAX_ARRAY_NBYTES]))
+        found = StateValue("container", f"len {len(value)}, content {content}", len(value))
     elif kind is queue.SimpleQueue:
-        text = f"len {value.qsize()}"
-    elif numpy is not None and isinstance(value, (numpy.number, numpy.bool_)):
-        text = repr(value.item())
-    return None if text is None else text[:MAX_TEXT]
+        found = StateValue("container", f"len {value.qsize()}", value.qsize())
+    elif kind is functools._lru_cache_wrapper:  # noqa: SLF001 - has no public name
+        cached = value.cache_info().currsize
+        found = StateValue("cache", f"{cached} cached", cached)
+    elif kind is random.Random:
+        found = _generator_state(repr(value.getstate()).encode())
+    elif kind is torch.Generator:
+        found = _generator_state(value.get_state().numpy().tobytes())
+    return found
 
 
-def _container(value: Any) -> str:
-    """Return "len 3", and what the first items, which are looked at themselves, do not show."""
+def _container(value: Any) -> StateValue:
+    """Return the length of a container, and what its first items do not show."""
     length, kind = _length(value), cast("Any", dict)
     if isinstance(value, dict):
         if isinstance(value, collections.OrderedDict):
             kind = collections.OrderedDict
         first = next(iter(kind.keys(value)), None) if length > 1 else None
-        if type(first) in PLAIN and first is not None:
-            return f"len {length}, {first!r:.20} first"  # a cache that drops the oldest
-        return f"len {length}"
+        if type(first) in PLAIN and first is not None:  # a cache that drops the oldest
+            return StateValue("container", f"len {length}, {first!r:.20} first", length)
+        return StateValue("container", f"len {length}", length)
     unordered = isinstance(value, (set, frozenset))
     if length and (unordered or MAX_ITEMS < length <= MAX_HASHED):
         kind = next(kind for kind in CONTAINERS if isinstance(value, kind))
         items = list(kind.__iter__(value)) if length <= MAX_HASHED else [value]
         if all(type(item) in PLAIN for item in items):
-            content = hash(frozenset(items) if unordered else tuple(items))
-            return f"len {length}, content {content & 0xFFFFFF:06x}"
-    return f"len {length}"
+            content = hash(frozenset(items) if unordered else tuple(items)) & 0xFFFFFF
+            return StateValue("container", f"len {length}, content {content:06x}", length)
+    return StateValue("container", f"len {length}", length)
 
 
-def key_text(key: Any, numbers: Numbers) -> str | None:
-    """Return how a key of a dictionary is named: tuples of plain values, modules, members."""
+def key_text(key: Any, ids: ObjectIds) -> str | None:
+    """Return the text of a dictionary key: a tuple of plain values, a module, an enum member."""
     if type(key) is tuple:
         return repr(key)[:MAX_TEXT] if all(type(part) in PLAIN for part in key) else None
     if isinstance(key, (enum.Enum, torch.nn.Module)):
-        return value_repr(key, numbers)
+        value = read_value(key, ids)
+        return None if value is None else value.text
     return None
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """Return what an iterator, a wrapper or a context variable leads to, by name.
+    """Return the objects that an iterator, a wrapper or a context variable refers to, by name.
 
-    The name is "" for what stands in the value's own place.
+    The name is "" for an object that stands for the value itself.
     """
     kind = type(value)
-    parts = _around(value, kind)
+    parts = _wrapped_parts(value, kind)
     if kind is types.MethodType:
         parts = [("", value.__func__), ("__self__", value.__self__)]
     elif kind is contextvars.ContextVar:
@@ -181,64 +211,70 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     return parts
 
 
-def _around(value: Any, kind: type) -> list[tuple[str, Any]]:
-    """Return a tensor's attributes, or what one of the standard library's classes stands around."""
+def _wrapped_parts(value: Any, kind: type) -> list[tuple[str, Any]]:
+    """Return a tensor's attributes, or the object that a class of the standard library wraps."""
     if kind in PLAIN_TENSORS:  # weight.scale = ...
         return list(value.__dict__.items())
-    if kind in _AROUND:
-        return [("", vars(value)[_AROUND[kind]])]
+    if kind in _WRAPPED:
+        return [("", vars(value)[_WRAPPED[kind]])]
     if kind is collections.ChainMap:  # the first that has a key counts
         return [("", part) for part in value.maps[:MAX_ITEMS]]
     return [("", value())] if kind is weakref.ref else []
 
 
 def _length(value: Any) -> int:
-    """Return a container's length, past a user's own ``__len__``."""
+    """Return a container's length without calling a user's ``__len__``."""
     bases: tuple[Any, ...] = CONTAINERS
     return int(next(base.__len__(value) for base in bases if isinstance(value, base)))
 
 
-def _tensor(value: torch.Tensor, numbers: Numbers) -> str | None:
+def _tensor(value: torch.Tensor, ids: ObjectIds) -> StateValue | None:
     if type(value) not in PLAIN_TENSORS:
         return None
     shape = "×".join(map(str, value.shape)) or "scalar"
-    grad = ", requires grad" if value.requires_grad else ""
     place = "" if value.device.type == "cpu" else f" {value.device}"
     dtype = str(value.dtype).removeprefix("torch.")
     try:
-        memory = numbers.of(value.data_ptr())
+        memory = ids.of(value.data_ptr())
     except RuntimeError:  # no memory of its own
-        memory = ""
-    return f"{dtype} {shape}{place} {memory} v{version_of(value)}{grad}"
+        memory = None
+    return StateValue(
+        "tensor", f"{dtype} {shape}{place}", object_id=memory, version=version_of(value),
+        requires_grad=value.requires_grad,
+    )  # fmt: skip
 
 
-def _generator(value: types.GeneratorType[Any, Any, Any]) -> str:
+def _generator(value: types.GeneratorType[Any, Any, Any]) -> StateValue:
     frame = value.gi_frame
-    return "finished" if frame is None else f"at line {frame.f_lineno}, step {frame.f_lasti}"
+    text = "finished" if frame is None else f"at line {frame.f_lineno}, step {frame.f_lasti}"
+    return StateValue("iterator", text)
 
 
-def _function_random_or_array(value: Any, kind: type) -> str | None:
+def _numpy_value(value: Any, kind: type) -> StateValue | None:
     numpy: Any = sys.modules.get("numpy")
-    state: bytes | None = None
-    if kind is types.FunctionType:
-        return f"function {value.__code__.co_name} (line {value.__code__.co_firstlineno})"
-    if kind is types.BuiltinFunctionType:
-        return f"function {value.__name__}"
-    if kind is random.Random:
-        state = repr(value.getstate()).encode()
-    elif kind is torch.Generator:
-        state = value.get_state().numpy().tobytes()
-    elif numpy is not None and kind is numpy.random.Generator:
-        state = repr(value.bit_generator.state).encode()
-    elif numpy is not None and kind is numpy.random.RandomState:
-        state = repr(value.get_state(legacy=False)["state"]).encode()
-    elif numpy is not None and kind is numpy.ndarray and value.dtype != object:
-        shape = "×".join(map(str, value.shape)) or "scalar"
-        content = digest(value.tobytes()) if value.nbytes <= MAX_ARRAY_NBYTES else ""
-        return f"{value.dtype} {shape} {content}"
-    return None if state is None else f"state {digest(state)}"
+    found: StateValue | None = None
+    if numpy is None:
+        return None
+    if isinstance(value, (numpy.number, numpy.bool_)):
+        found = _plain(value.item())
+    elif kind is numpy.random.Generator:
+        found = _generator_state(repr(value.bit_generator.state).encode())
+    elif kind is numpy.random.RandomState:
+        found = _generator_state(repr(value.get_state(legacy=False)["state"]).encode())
+    elif kind is numpy.ndarray and value.dtype != object:
+        form = f"{value.dtype} {'×'.join(map(str, value.shape)) or 'scalar'}"
+        found = (
+            StateValue("array", f"{form} {digest(value.tobytes())}")
+            if value.nbytes <= MAX_ARRAY_NBYTES
+            else StateValue("plain", form)
+        )
+    return found
+
+
+def _generator_state(content: bytes) -> StateValue:
+    return StateValue("rng", f"state {digest(content)}")
 
 
 def digest(content: bytes) -> str:
-    """Return eight letters that tell contents apart."""
+    """Return eight hexadecimal digits of a hash."""
     return hashlib.blake2b(content, digest_size=4).hexdigest()

@@ -1,108 +1,66 @@
-"""Which definitions some events use."""
+"""The definitions that the events of a log refer to."""
 
 from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import (
-    EVENT_TYPES,
-    FrameSeen,
-    HookRegistered,
-    ModuleSeen,
-    ParameterSeen,
-    SourceLineRead,
-    StackSeen,
-    TensorSeen,
-    field_names,
-)
+from autogradviz.event_schema import traits
+from autogradviz.events import EVENT_TYPES, field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection
 
     from autogradviz.event_log import Log, Row
+    from autogradviz.event_schema import Reference, Target
     from autogradviz.events import Event
 
-_TENSORS: Final = frozenset({"tensor_id", "clone_id"})
-_TENSOR_LISTS: Final = frozenset({"inputs", "outputs", "written", "root_tensor_ids"})
-_MODULES: Final = frozenset({"module_id", "parent_module_id"})
+DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)
+"""Kinds of definitions. Each comes before those that it refers to, as ``StackSeen`` to frames."""
+
+PASSING: Final = tuple(
+    kind for kind in EVENT_TYPES if not traits(kind).defines and not traits(kind).lasting
+)
+"""Events that are dropped with their step."""
 
 
-def _places(names: Iterable[str]) -> dict[type[Event], list[int]]:
-    wanted = frozenset(names)
-    return {
-        kind: [place for place, name in enumerate(field_names(kind)) if name in wanted]
-        for kind in EVENT_TYPES
-    }
+def defined(kind: type[Event]) -> Target | None:
+    """Return the target that a kind of definition defines, None if it defines no id."""
+    found = [used.target for used in traits(kind).references if used.name in traits(kind).defines]
+    return found[0] if found else None
 
 
-_AT: Final = {
-    name: _places(names)
-    for name, names in {
-        "tensors": _TENSORS,
-        "tensor lists": _TENSOR_LISTS,
-        "modules": _MODULES,
-        "hooks": {"hook_id"},
-        "stacks": {"stack_id"},
-    }.items()
-}
-_FRAMES: Final = field_names(StackSeen).index("frame_ids")
+def uses(kind: type[Event]) -> tuple[Reference, ...]:
+    """Return the fields that refer to definitions other than the event's own."""
+    return tuple(used for used in traits(kind).references if used.name not in traits(kind).defines)
 
 
-class References:
-    """The ids that events of some kinds use."""
+def used_ids(log: Log, target: Target) -> set[int]:
+    """Return the ids of a target that events of a log refer to."""
+    found: set[int | None] = set()
+    for kind in EVENT_TYPES:
+        for used in uses(kind):
+            if used.target == target:
+                column = log.recent(kind).column(used.place)
+                found.update(chain.from_iterable(column) if used.many else column)
+    return {number for number in found if number is not None}
 
-    def __init__(self, log: Log, kinds: Iterable[type[Event]]) -> None:
-        self._log = log
-        passing = list(kinds)
-        kinds = [*passing, HookRegistered, ParameterSeen]
-        self.tensors = self._collect("tensors", kinds) | self._collect_lists(kinds)
-        self.modules = self._collect("modules", passing)
-        self.hooks = self._collect("hooks", passing)
-        self.stacks = self._collect("stacks", kinds)
 
-    def _collect(self, what: str, kinds: Iterable[type[Event]]) -> set[int]:
-        return set(chain.from_iterable(self._columns(what, kinds)))
+def is_used(log: Log, kind: type[Event], ids: Collection[int]) -> Callable[[Row], bool]:
+    """Return whether a definition is still needed, as a function of its row.
 
-    def _collect_lists(self, kinds: Iterable[type[Event]]) -> set[int]:
-        lists = chain.from_iterable(self._columns("tensor lists", kinds))
-        return set(chain.from_iterable(lists))
-
-    def _columns(self, what: str, kinds: Iterable[type[Event]]) -> Iterator[list[Any]]:
-        for kind in kinds:
-            for place in _AT[what][kind]:
-                yield self._log.recent(kind).column(place)
-
-    def keeps(self, kind: type[Event]) -> Callable[[Row], bool]:
-        """Return whether a definition is used, as a function of its row."""
-        if kind is FrameSeen:
-            return self._keeps_frame()
-        if kind is SourceLineRead:
-            return self._keeps_line()
-        names = field_names(kind)
-        if kind is ParameterSeen:
-            tensor, module = names.index("tensor_id"), names.index("module_id")
-            return lambda row: row[tensor] in self.tensors and row[module] in self.modules
-        ids, name = {
-            TensorSeen: (self.tensors, "tensor_id"),
-            ModuleSeen: (self.modules, "module_id"),
-            HookRegistered: (self.hooks, "hook_id"),
-            StackSeen: (self.stacks, "stack_id"),
-        }[kind]
-        place = names.index(name)
+    Args:
+        log: the recording.
+        kind: a kind of definition.
+        ids: the ids in use of what it defines. Where it defines no id, the newest definition of
+            each value is needed.
+    """
+    names = field_names(kind)
+    places = [names.index(name) for name in traits(kind).defines]
+    if defined(kind) is not None:
+        (place,) = places
         return lambda row: row[place] in ids
-
-    def _keeps_frame(self) -> Callable[[Row], bool]:
-        stack = field_names(StackSeen).index("stack_id")
-        rows = (row for row in self._log.recent(StackSeen).rows() if row[stack] in self.stacks)
-        frames = set(chain.from_iterable(row[_FRAMES] for row in rows))
-        place = field_names(FrameSeen).index("frame_id")
-        return lambda row: row[place] in frames
-
-    def _keeps_line(self) -> Callable[[Row], bool]:
-        """Keep the newest reading of each line."""
-        names = field_names(SourceLineRead)
-        filename, lineno = names.index("filename"), names.index("lineno")
-        rows = self._log.recent(SourceLineRead).rows()
-        newest = {(row[filename], row[lineno]): row[0] for row in rows}
-        return lambda row: newest[row[filename], row[lineno]] == row[0]
+    newest: dict[tuple[Any, ...], int] = {}
+    for row in log.recent(kind).rows():
+        newest[tuple(row[place] for place in places)] = row[0]
+    return lambda row: newest[tuple(row[place] for place in places)] == row[0]

@@ -1,0 +1,44 @@
+"""Writes that no recorded op made: through raw memory, or in another thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.source.memory_aliases import raw_writes
+from autogradviz.diagnose.source.threads import writes_in_threads
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.diagnose.blame.window import ExecutionWindow
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+def memory_write(
+    evidence: Evidence, window: ExecutionWindow | None = None
+) -> SourceLocation | None:
+    """Return a line in the user's source that writes memory without an op.
+
+    Args:
+        evidence: the recording.
+        window: prefer the line that most probably ran in this window.
+    """
+    for filename in evidence.user_files:
+        found = raw_writes(filename)
+        if window is not None:  # the sort is stable
+            found.sort(key=lambda place: -window.ran_in_window(filename, place[1], place[0]))
+        if found:
+            return source.location(filename, *found[0])
+    return None
+
+
+def thread_write(evidence: Evidence) -> SourceLocation | None:
+    """Return a line in the user's source that writes in place in a thread of its own."""
+    found = ((name, *place) for name in evidence.user_files for place in writes_in_threads(name))
+    place = next(found, None)
+    return source.location(*place) if place is not None else None
+
+
+def unrecorded_write(evidence: Evidence) -> SourceLocation | None:
+    """Return a line that writes in a thread, else one that writes memory without an op."""
+    return thread_write(evidence) or memory_write(evidence)

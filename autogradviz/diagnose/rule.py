@@ -1,0 +1,290 @@
+"""Rules: each detects one kind of problem in a recording, and documents it.
+
+How to add a rule:
+
+1. Create ``diagnose/rules/<name>.py``; every module in that package is imported, so there is no
+   list to edit. If a finding of the same kind exists, reuse its slug and skip step 3.
+2. Write a generator function that takes an ``Evidence`` and yields a ``Draft`` for each problem.
+   Decorate it with ``@rule(slug, when=..., priority=...)``. State the conditions under which the
+   rule applies in ``when``, not in the function: ``NoError()`` for gradients that are wrong
+   without an exception, ``ErrorMessage("part of PyTorch's message")`` for an exception.
+3. Write its ``Page`` in the same file and pass it as ``pages=(PAGE,)``. A test runs the page's
+   example and expects the slug first, with the marked line as culprit.
+4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
+5. Run ``python docs/generate_findings.py`` and add a line to CHANGELOG.md.
+
+A rule imports from ``evidence``, ``source`` and ``blame``, never from another rule. Code that two
+rules need belongs in ``evidence`` (facts about the recording), ``source`` (facts about the user's
+source) or ``blame`` (which line changed something).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
+from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.formatting import fit, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.page import Page
+    from autogradviz.events import Event
+
+Need: TypeAlias = Literal["ops", "fingerprints"]
+"""An option of ``record()`` without which a rule can find nothing."""
+
+
+# --- conditions -------------------------------------------------------------------------------
+
+
+class Condition(Protocol):
+    """The recordings that a rule applies to."""
+
+    def holds(self, analysis: Analysis) -> bool:
+        """Return whether the rule applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Every recording."""
+
+    def holds(self, analysis: Analysis) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class NoError:
+    """Recordings that no exception left."""
+
+    def holds(self, analysis: Analysis) -> bool:
+        """Return whether the recorded block ended without an exception."""
+        return analysis.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMessage:
+    """Recordings that an exception left whose message contains a fragment.
+
+    Attributes:
+        fragment: one string, or several of which one has to occur; "" occurs in every message.
+        without: a string that must not occur; "" is none.
+        type: the end of the exception's qualified type name, "CheckpointError"; "" is any.
+    """
+
+    fragment: str | tuple[str, ...] = ""
+    without: str = ""
+    type: str = ""
+
+    def holds(self, analysis: Analysis) -> bool:
+        """Return whether the recorded block raised such an exception."""
+        error = analysis.error
+        if error is None or not error.type_name.endswith(self.type):
+            return False
+        if self.without and self.without in error.message:
+            return False
+        fragments = (self.fragment,) if isinstance(self.fragment, str) else self.fragment
+        return any(fragment in error.message for fragment in fragments)
+
+
+# --- drafts -----------------------------------------------------------------------------------
+
+
+class HasLocation(Protocol):
+    """An op, node, saved tensor, region, hook, error ...: anything with a source line."""
+
+    @property
+    def location(self) -> SourceLocation | None:
+        """The line, None if unknown."""
+
+
+Place: TypeAlias = "SourceLocation | HasLocation | None"
+"""A source line, or something that has one."""
+
+Fact: TypeAlias = (
+    "Node | Op | SavedTensor | Unpack | Region | Recomputation | RaisedError | HistoryEntry | "
+    "Event | int | None"
+)
+"""Something recorded that shows a problem. An int is the sequence number of an event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a rule found. ``finding()`` turns it into a ``Finding``.
+
+    Attributes:
+        title: one sentence without a period.
+        culprit: the line to change.
+        victim: the line whose result, gradient or backward is wrong.
+        explanation: paragraphs. A source location, or an object that has one, becomes an excerpt
+            of that line; None and "" are left out.
+        fix: the change to make, as code.
+        evidence: what shows the problem, in the order in which it is told. Sequence numbers, node
+            ids and the region are taken from these objects; None is left out.
+        confidence: None: "certain" if the culprit's line is known, else "likely".
+        region_id: the region concerned, if ``evidence`` does not contain the region or one of its
+            recomputations.
+        slug: one of the rule's slugs; "" is the first.
+    """
+
+    title: str
+    culprit: Place
+    victim: Place
+    explanation: Sequence[str | Place]
+    fix: str
+    evidence: Sequence[Fact] = ()
+    confidence: Confidence | None = None
+    region_id: int | None = None
+    slug: str = ""
+
+
+def _location(place: Place) -> SourceLocation | None:
+    return place if place is None or isinstance(place, SourceLocation) else place.location
+
+
+def _paragraph(part: str | Place) -> str:
+    return part if isinstance(part, str) else quoted(_location(part))
+
+
+def _seq(fact: Fact) -> int | None:
+    if fact is None or isinstance(fact, (Node, int)):
+        return fact if isinstance(fact, int) else None
+    if isinstance(fact, SavedTensor):
+        return fact.saved_seq
+    if isinstance(fact, Region):
+        return fact.entered_seq
+    return fact.started_seq if isinstance(fact, Recomputation) else fact.seq
+
+
+def _unique(numbers: Iterable[int | None]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(number for number in numbers if number is not None))
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One way to find a problem, with the documentation of what it finds.
+
+    Attributes:
+        find: yields a draft for each problem.
+        slugs: the kinds of problem that it may yield; drafts have the first unless they say
+            otherwise.
+        when: the recordings that it applies to.
+        priority: rules run in ascending order. Findings are sorted by confidence, and equally
+            confident ones stay in this order, so the explanation of an exception comes before
+            what merely accompanied it. Unique. In use: 10-120 explain the exception that ended
+            the recording, 130-210 recomputations that differ without an exception, 220-290 saved
+            tensors, hooks and writes, 300-350 gradients as such and memory.
+        pages: the documentation of its slugs. Each slug has a page at exactly one rule; further
+            rules that yield it have none.
+        needs: the options of ``record()`` without which it can find nothing.
+        supersedes: slugs. If this rule finds something in a checkpointed region, findings of
+            these kinds in the same region are dropped.
+        only_new_lines: drop a finding whose culprit and region an earlier finding names already.
+        at_most: the number of findings after which ``find`` is stopped; None is no limit.
+    """
+
+    find: Callable[[Evidence], Iterator[Draft | Finding]]
+    slugs: tuple[str, ...]
+    when: Condition
+    priority: int
+    pages: tuple[Page, ...] = ()
+    needs: frozenset[Need] = field(default_factory=frozenset)
+    supersedes: tuple[str, ...] = ()
+    only_new_lines: bool = False
+    at_most: int | None = 1
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.find.__name__
+
+    def findings(self, evidence: Evidence) -> Iterator[Finding]:
+        """Yield what the rule finds in a recording that it applies to."""
+        if self.when.holds(evidence.analysis) and self.needs <= evidence.recorded:
+            for found in islice(self.find(evidence), self.at_most):
+                # Rules that are not converted yet build their findings themselves.
+                yield found if isinstance(found, Finding) else self.finding(found)
+
+    def finding(self, draft: Draft) -> Finding:
+        """Return the finding that a draft describes.
+
+        Raises:
+            ValueError: the draft's slug is none of the rule's.
+        """
+        slug = draft.slug or self.slugs[0]
+        if slug not in self.slugs:
+            message = f"{self.name} is not declared to yield {slug!r}"
+            raise ValueError(message)
+        culprit = _location(draft.culprit)
+        regions = (f.region_id for f in draft.evidence if isinstance(f, (Region, Recomputation)))
+        region_id = draft.region_id if draft.region_id is not None else next(regions, None)
+        nodes = (f.node_id for f in draft.evidence if isinstance(f, (Node, SavedTensor)))
+        return Finding(
+            slug=slug,
+            title=draft.title,
+            culprit=culprit,
+            victim=_location(draft.victim),
+            explanation=fit([_paragraph(part) for part in draft.explanation]),
+            fix=draft.fix,
+            confidence=draft.confidence or ("likely" if culprit is None else "certain"),
+            events=_unique(map(_seq, draft.evidence)),
+            nodes=_unique(nodes),
+            region_id=region_id,
+        )
+
+
+def rule(
+    *slugs: str,
+    when: Condition,
+    priority: int,
+    pages: tuple[Page, ...] = (),
+    needs: Iterable[Need] = (),
+    supersedes: tuple[str, ...] = (),
+    only_new_lines: bool = False,
+    at_most: int | None = 1,
+) -> Callable[[Callable[[Evidence], Iterator[Draft | Finding]]], Rule]:
+    """Return a decorator that makes a ``Rule`` of a generator function; see ``Rule``."""
+
+    def decorate(find: Callable[[Evidence], Iterator[Draft | Finding]]) -> Rule:
+        return Rule(
+            find=find,
+            slugs=slugs,
+            when=when,
+            priority=priority,
+            pages=pages,
+            needs=frozenset(needs),
+            supersedes=supersedes,
+            only_new_lines=only_new_lines,
+            at_most=at_most,
+        )
+
+    return decorate
+
+
+@lru_cache(maxsize=1)
+def all_rules() -> tuple[Rule, ...]:
+    """Return the rules of every module in ``diagnose.rules``, by ascending priority."""
+    package = importlib.import_module("autogradviz.diagnose.rules")
+    modules = [
+        importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(package.__path__)
+    ]
+    found = (value for module in modules for value in vars(module).values())
+    return tuple(sorted((r for r in found if isinstance(r, Rule)), key=lambda r: r.priority))
+
+
+def all_pages() -> tuple[Page, ...]:
+    """Return the pages of all findings, by ascending priority of their rules."""
+    return tuple(page for rule in all_rules() for page in rule.pages)

@@ -1,0 +1,86 @@
+"""A tensor that a checkpointed region reads was written between forward and recomputation.
+
+PyTorch checks the shapes of recomputed tensors, and the versions of positional tensor arguments.
+It does not check parameters, buffers and captured tensors; their versions are in the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.recompute_diff import values_agree
+from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, Draft, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, Recomputation, Region
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="checkpoint-captured-tensor-mutated",
+    title="A tensor that a region reads changed before recomputation",
+    means="""A region reads tensors that are not its arguments: weights, buffers, variables of a
+    closure. One was written between forward and recomputation, so the region was recomputed from
+    other values. Checkpoint compares versions of arguments only: nothing is raised, and the
+    gradients do not belong to the loss.""",
+    happens="""optimizer.step(), an update of averaged weights or a change of a buffer comes
+    before the last backward through the region.""",
+    fix="""Write after every backward through the region.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=False)
+    with torch.no_grad():
+        net[0].weight.mul_(2)  # <-- named
+    y.sum().backward()
+""",
+)
+
+
+@rule(
+    "checkpoint-captured-tensor-mutated",
+    when=Always(),
+    priority=150,
+    pages=(PAGE,),
+    needs={"ops"},
+)
+def checkpoint_captured_tensor_mutated(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each recomputation that read a tensor written after the forward."""
+    for region in evidence.analysis.regions:
+        for recomputation in region.recomputations:
+            found = evidence.written_after(region, recomputation.started_seq)
+            if found is not None and not values_agree(region, recomputation):
+                yield _draft(evidence, region, recomputation, *found)
+
+
+def _draft(
+    evidence: Evidence, region: Region, recomputation: Recomputation, write: Op, read: Op
+) -> Draft:
+    name = evidence.shared_name(write, read)
+    return Draft(
+        title=f"{name or 'A tensor'} changed before the region that reads it was recomputed",
+        culprit=write,
+        victim=read.location or region.location,
+        explanation=[
+            f"The checkpointed region {region.function}{where(region.module)} reads "
+            f"{name or 'a tensor that it did not make'} at {short(read.location)}:",
+            region,
+            f"After its forward, {write.name} wrote it:",
+            write,
+            "Then the region was recomputed from the new values: its gradients do not belong to "
+            "the loss that was computed. Checkpoint compares the versions of positional tensor "
+            "arguments only, so nothing was raised.",
+        ],
+        fix="# call step() only after every backward() through the region"
+        if evidence.in_optimizer(write)
+        else "# move this write after backward(), or write to a clone",
+        evidence=(read, write, recomputation),
+    )

@@ -1,0 +1,53 @@
+"""Documentation of findings and errors: what it means, how it happens, how to fix it."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import all_pages
+from autogradviz.errors import UnknownSlugError
+from autogradviz.errors_help import ERROR_PAGES
+
+__all__ = ["Page", "explain", "overview", "pages"]
+
+
+@lru_cache(maxsize=1)
+def _pages_by_slug() -> dict[str, Page]:
+    return {page.slug: page for page in (*all_pages(), *ERROR_PAGES)}
+
+
+def pages() -> tuple[Page, ...]:
+    """Return all pages: those of findings by the priority of their rules, then those of errors."""
+    return tuple(_pages_by_slug().values())
+
+
+def overview() -> list[str]:
+    """Return one line for each page, with its slug and title."""
+    width = max(map(len, _pages_by_slug()))
+    return [f"{page.slug:{width}}  {page.title}" for page in pages()]
+
+
+def explain(slug: str) -> Page:
+    """Return the documentation page of a finding or an error. Printing it prints its text.
+
+    Args:
+        slug: ``Finding.slug``, or the name in brackets at the end of an error message:
+            "graph-lost".
+
+    Raises:
+        UnknownSlugError: no finding or error has this slug.
+
+    Example:
+        >>> autogradviz.explain("graph-lost")
+        The loss has no graph  [graph-lost]
+        ...
+    """
+    found = _pages_by_slug()
+    if slug not in found:
+        near = difflib.get_close_matches(slug, found, n=3, cutoff=0.4)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        message = f"no finding or error is called {slug!r}{meant} `autogradviz explain` lists all"
+        raise UnknownSlugError(message)
+    return found[slug]

@@ -1,0 +1,262 @@
+"""The registry of rules: slugs, pages, priorities, conditions, and what the framework derives."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from make_log import backward, entered, exited, make_log, node, op, raised, recompute, recomputed
+
+import autogradviz
+from autogradviz.analysis import Analysis
+from autogradviz.diagnose import diagnose
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
+
+ROOT = Path(__file__).parents[2]
+RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"
+SLUGS = sorted({slug for rule in all_rules() for slug in rule.slugs})
+
+IMPORT_ANOTHER_RULE = {
+    "backward_read_modified",
+    "ctx_attribute_written",
+    "data_reassigned",
+    "recomputed_save_overwritten",
+}
+"""Rules that are not converted yet."""
+
+
+def test_every_module_of_the_package_registers_a_rule():
+    modules = {path.stem for path in RULES.glob("*.py")} - {"__init__"}
+    found = {rule.find.__module__.rpartition(".")[2] for rule in all_rules()}
+    assert modules == found
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_slug_has_its_page_at_exactly_one_rule(slug):
+    owners = [rule for rule in all_rules() if slug in [page.slug for page in rule.pages]]
+    assert len(owners) == 1
+    assert slug in owners[0].slugs
+
+
+def test_pages_belong_to_slugs():
+    assert sorted(page.slug for rule in all_rules() for page in rule.pages) == SLUGS
+
+
+def test_priorities_are_unique_and_ordered():
+    priorities = [rule.priority for rule in all_rules()]
+    assert priorities == sorted(set(priorities))
+
+
+def test_names_are_unique():
+    assert max(Counter(rule.name for rule in all_rules()).values()) == 1
+
+
+def test_superseded_slugs_exist():
+    assert {slug for rule in all_rules() for slug in rule.supersedes} <= set(SLUGS)
+
+
+def test_no_rule_imports_another_rule():
+    found = set()
+    for path in RULES.glob("*.py"):
+        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(statement, ast.ImportFrom) and "diagnose.rules" in statement.module:
+                found.add(path.stem)
+    assert found == IMPORT_ANOTHER_RULE
+
+
+def test_the_documentation_of_findings_is_up_to_date():
+    generated = runpy.run_path(str(ROOT / "docs" / "generate_findings.py"))["document"]()
+    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == generated
+
+
+# --- slugs that a unit test on a hand-written log covers ----------------------------------------
+
+
+def slugs_in_unit_tests():
+    """Return the slugs that unit tests on hand-written logs compare a finding's slug with."""
+    paths = [ROOT / "tests/unit/test_diagnose.py", *(ROOT / "tests/unit/rules").glob("test_*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    return {slug for slug in SLUGS if f'"{slug}"' in text}
+
+
+def test_every_slug_has_a_unit_test():
+    assert set(SLUGS) - slugs_in_unit_tests() == WITHOUT_UNIT_TEST
+
+
+WITHOUT_UNIT_TEST = {
+    "checkpoint-context-missing",
+    "checkpoint-different-values",
+    "checkpoint-early-stop-caught",
+    "checkpoint-not-repeatable",
+    "checkpoint-saves-shifted",
+    "checkpoint-state-changed",
+    "context-keeps-tensor",
+    "ctx-attribute-written",
+    "handmade-checkpoint-differs",
+    "hook-memory-reused",
+    "hooks-mix-up",
+    "hooks-pile-up",
+    "inference-tensor",
+    "inplace-refused",
+    "saved-memory-freed",
+    "saved-tensor-detached",
+    "selective-cache-mutated",
+    "shared-gradient-written",
+    "silent-write",
+}
+"""To be emptied: each rule gets its test together with its conversion."""
+
+
+# --- conditions ---------------------------------------------------------------------------------
+
+OK = Analysis(make_log(op("exp")))
+FAILED = Analysis(make_log(op("exp"), raised("torch.SomeError", "a message of two words")))
+
+
+@pytest.mark.parametrize(
+    ("condition", "without_error", "with_error"),
+    [
+        (Always(), True, True),
+        (NoError(), True, False),
+        (ErrorMessage(), False, True),
+        (ErrorMessage("two words"), False, True),
+        (ErrorMessage("three words"), False, False),
+        (ErrorMessage(("three words", "two words")), False, True),
+        (ErrorMessage("two words", without="three"), False, True),
+        (ErrorMessage("words", without="two"), False, False),
+        (ErrorMessage("two words", type="SomeError"), False, True),
+        (ErrorMessage("two words", type="OtherError"), False, False),
+    ],
+)
+def test_conditions(condition, without_error, with_error):
+    assert (condition.holds(OK), condition.holds(FAILED)) == (without_error, with_error)
+
+
+# --- from drafts to findings --------------------------------------------------------------------
+
+
+def draft(**changes):
+    fields = {"title": "t", "culprit": None, "victim": None, "explanation": (), "fix": ""}
+    return Draft(**{**fields, **changes})
+
+
+def a_rule(*drafts, slugs=("a",), when=Always(), priority=1, **options):  # noqa: B008
+    return rule(*slugs, when=when, priority=priority, **options)(lambda _: iter(drafts))
+
+
+def finding(draft):
+    return a_rule().finding(draft)
+
+
+def a_region():
+    return Analysis(
+        make_log(
+            entered(4, at="t.py:2"),
+            op("exp", (1,), nr=5, at="t.py:3"),
+            exited(4),
+            node(7, "ExpBackward0", nr=5),
+            backward(roots=(7,)),
+            recompute(1, 4),
+            op("exp", (2,)),
+            recomputed(1),
+        )
+    )
+
+
+def test_events_nodes_and_region_come_from_the_evidence_in_order():
+    analysis = a_region()
+    (region,) = analysis.regions
+    (again,) = region.recomputations
+    found = finding(
+        draft(evidence=(analysis.ops[0], None, analysis.graph.nodes[7], again, region, 0))
+    )
+    assert found.events == (analysis.ops[0].seq, again.started_seq, region.entered_seq, 0)
+    assert found.nodes == (7,)
+    assert found.region_id == 4
+
+
+def test_a_place_in_the_explanation_becomes_an_excerpt():
+    written = a_region().ops[0]
+    found = finding(draft(culprit=written, explanation=["wrote:", written, None, "", "end"]))
+    assert found.culprit == written.location
+    lines = found.explanation.splitlines()
+    assert (lines[0], lines[-1]) == ("wrote:", "end")
+    assert lines[1].strip().startswith("t.py:3, in ")
+    assert len(lines) == 4
+
+
+def test_a_culprit_without_a_line_is_at_most_likely():
+    assert finding(draft(culprit=a_region().ops[0])).confidence == "certain"
+    assert finding(draft()).confidence == "likely"
+    assert finding(draft(confidence="hint")).confidence == "hint"
+
+
+def test_a_draft_has_one_of_the_rules_slugs():
+    several = a_rule(slugs=("a", "b"))
+    assert several.finding(draft()).slug == "a"
+    assert several.finding(draft(slug="b")).slug == "b"
+    with pytest.raises(ValueError, match="not declared to yield 'c'"):
+        several.finding(draft(slug="c"))
+
+
+# --- running rules ------------------------------------------------------------------------------
+
+
+def titles(*rules, analysis=OK):
+    return [finding.title for finding in diagnose(analysis, rules)]
+
+
+def test_a_rule_runs_only_where_its_condition_holds():
+    errors = a_rule(draft(title="error"), when=ErrorMessage("two words"))
+    assert titles(errors) == []
+    assert titles(errors, analysis=FAILED) == ["error"]
+
+
+def test_a_rule_is_stopped_after_its_number_of_findings():
+    drafts = [draft(title=name) for name in "abc"]
+    assert titles(a_rule(*drafts)) == ["a"]
+    assert titles(a_rule(*drafts, at_most=2)) == ["a", "b"]
+    assert titles(a_rule(*drafts, at_most=None)) == ["a", "b", "c"]
+
+
+def test_a_rule_is_skipped_if_an_option_that_it_needs_was_off():
+    class Without(Evidence):
+        recorded = frozenset({"ops"})
+
+    rule = a_rule(draft(), needs={"ops", "fingerprints"})
+    assert len(list(rule.findings(Evidence(OK)))) == 1
+    assert list(rule.findings(Without(OK))) == []
+
+
+def test_findings_are_sorted_by_confidence_then_by_rule():
+    first = a_rule(draft(title="1", confidence="likely"))
+    second = a_rule(draft(title="2", confidence="certain"))
+    third = a_rule(draft(title="3", confidence="likely"))
+    assert titles(first, second, third) == ["2", "1", "3"]
+
+
+def test_a_superseded_slug_is_dropped_in_the_same_region():
+    general = a_rule(draft(title="here", region_id=1), draft(title="there", region_id=2), at_most=2)
+    special = a_rule(draft(title="special", region_id=1), slugs=("b",), supersedes=("a",))
+    assert titles(general, special) == ["there", "special"]
+
+
+def test_a_line_that_an_earlier_finding_names_is_not_repeated():
+    line = a_region().ops[0].location
+    first = a_rule(draft(title="1", culprit=line))
+    again = a_rule(
+        draft(title="2", culprit=line), draft(title="3"), only_new_lines=True, at_most=None
+    )
+    assert titles(first, again) == ["1", "3"]
+
+
+def test_a_page_prints_its_parts():
+    page = Page(slug="a-b", title="T", means="m", happens="h", fix="f", example="x = 1\n")
+    assert str(page) == (
+        "T  [a-b]\n\nm\n\nHow it happens\nh\n\nHow to fix it\nf\n\nAn example\n    x = 1"
+    )
