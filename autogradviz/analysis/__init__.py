@@ -1,4 +1,4 @@
-"""What a recording means: graph, saved tensors, regions, timeline and memory."""
+"""Analysis of a recorded log: graph, saved tensors, regions, timeline and memory."""
 
 from autogradviz.analysis.analysis import Analysis
 from autogradviz.analysis.types import (

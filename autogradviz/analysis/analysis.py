@@ -1,4 +1,4 @@
-"""The model of one recording: everything that follows from its events, worked out when asked."""
+"""Analysis of one recorded log. Each part is computed when it is first read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.fast_rows import last_ns
-from autogradviz.analysis.graph import GraphParts, build_graph
+from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.hooks import build_hooks
 from autogradviz.analysis.id_tables import (
     ParameterOwners,
@@ -18,15 +18,15 @@ from autogradviz.analysis.id_tables import (
     read_parameter_names,
     read_tensors,
 )
-from autogradviz.analysis.match_ops_nodes import Links, link_ops
+from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
 from autogradviz.analysis.memory import build_memory
 from autogradviz.analysis.module_calls import CallIntervals, read_call_intervals
-from autogradviz.analysis.node_runs import NodeRun, read_runs
-from autogradviz.analysis.ops import build_ops
+from autogradviz.analysis.node_runs import NodeRun, find_outermost_backwards, read_runs
+from autogradviz.analysis.ops import build_ops, find_creators
 from autogradviz.analysis.saved_tensors import build_saved
-from autogradviz.analysis.selective_checkpoint import with_policies
+from autogradviz.analysis.selective_checkpoint import add_policy_decisions
 from autogradviz.analysis.stacks import Stacks
-from autogradviz.analysis.storage_history import build_histories, find_stored
+from autogradviz.analysis.storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.events import (
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 
 class Analysis:
-    """What one log means. Each part is built once, when it is first read."""
+    """Facts derived from one event log. Each property is computed on first access and cached."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
 
     def location(self, stack_id: int | None) -> SourceLocation | None:
-        """Return a stack's innermost line of the user's own code, or its innermost line."""
+        """Return a stack's innermost line of user code, or its innermost line without one."""
         return self._stacks.location(stack_id)
 
     def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
@@ -72,31 +72,31 @@ class Analysis:
         return self._stacks.stack(stack_id)
 
     def in_optimizer(self, stack_id: int | None) -> bool:
-        """Return whether ``torch.optim`` or gradient clipping called."""
+        """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)
 
     def history(self, storage_id: int | None) -> TensorHistory | None:
-        """Return what happened to one storage, where it was ever saved or cloned."""
+        """Return the history of one storage; None if it was never saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)
 
     def write_stack(self, seq: int) -> tuple[SourceLocation, ...]:
-        """Return the stack of a write, by its own or its op's event number, innermost first."""
+        """Return the stack of a write, innermost first, by the event number of the write or op."""
         return self.stack(self._stack_by_write.get(seq))
 
     def write_in_optimizer(self, seq: int) -> bool:
-        """Return whether an optimizer wrote, by the write's own or its op's event number."""
+        """Return whether an optimizer made a write, by the event number of the write or op."""
         return self.in_optimizer(self._stack_by_write.get(seq))
 
     @cached_property
     def started(self) -> RecordingStarted | None:
-        """What was recording what."""
+        """The first event: versions of PyTorch and of the recorder, and the recorded model."""
         return next(iter(self.log.of(RecordingStarted)), None)
 
     @cached_property
     @collector_paused()
     def tensors(self) -> Tensors:
-        """All tensors by id; one that a torn file does not define reads as an empty one."""
-        self.log.unseal()  # whoever needs tensors needs most of what there is
+        """All tensors by id. A tensor whose definition is missing from a torn file is empty."""
+        self.log.unseal()  # whatever needs tensors needs most of the other events too
         return read_tensors(self.log)
 
     @cached_property
@@ -116,48 +116,59 @@ class Analysis:
 
     @cached_property
     def cells(self) -> dict[str, int]:
-        """The numbers of a notebook's cells, by the file names that IPython gave them."""
+        """Notebook cell numbers, by the file names that IPython gave the cells."""
         return {event.filename: event.cell for event in self.log.of(CellSeen)}
 
     @cached_property
     @collector_paused()
     def ops(self) -> tuple[Op, ...]:
         """All operator calls, oldest first."""
-        return build_ops(self.log, self.tensors, self._stacks, self._links, self._call_modules)
+        return build_ops(self.log, self.tensors, self._stacks, self._matches, self._call_modules)
+
+    @cached_property
+    def creators(self) -> dict[int, Op]:
+        """The op that created each storage, by storage id."""
+        return find_creators(self.ops)
+
+    @cached_property
+    def outermost_backwards(self) -> dict[int, int]:
+        """The outermost backward that each backward ran in, itself for a top-level one."""
+        return find_outermost_backwards(self.log)
 
     @cached_property
     @collector_paused()
     def saved(self) -> dict[int, SavedTensor]:
         """All saved tensors by id."""
-        return build_saved(self.log, self.tensors, self._stacks, self._links, self._op_by_seq)
+        return build_saved(self.log, self.tensors, self._stacks, self._matches, self._op_by_seq)
 
     @cached_property
     @collector_paused()
     def graph(self) -> Graph:
         """The autograd graph."""
-        parts = GraphParts(
+        inputs = GraphInputs(
             tensors=self.tensors,
             owners=self._owners,
-            links=self._links,
+            matches=self._matches,
             calls=self._calls,
             call_modules=self._call_modules,
             op_by_seq=self._op_by_seq,
             saved=self.saved.values(),
             runs=self._runs,
+            outermost_backwards=self.outermost_backwards,
             stacks=self._stacks,
         )
-        return build_graph(self.log, parts)
+        return build_graph(self.log, inputs)
 
     @cached_property
     @collector_paused()
     def histories(self) -> tuple[TensorHistory, ...]:
-        """What happened to each storage that was saved or cloned."""
+        """The history of each storage that was saved or cloned."""
         return build_histories(self.log, self.tensors, self._stacks, self._op_by_seq, self.saved)
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """All checkpointed regions, in the order in which they were entered."""
-        ops = with_policies(self.log, self.ops, self._stacks)
+        ops = add_policy_decisions(self.log, self.ops, self._stacks)
         return build_regions(
             self.log,
             self._stacks,
@@ -169,13 +180,13 @@ class Analysis:
 
     @cached_property
     def hooks(self) -> tuple[Hook, ...]:
-        """All hooks of the user's, in the order in which they were registered."""
+        """All hooks registered by the user, in order of registration."""
         return build_hooks(self.log, self.ops, self.modules, self._stacks)
 
     @cached_property
     @collector_paused()
     def timeline(self) -> Timeline:
-        """When what ran."""
+        """Start and end of forwards, backwards, modules, nodes, modes and hooks."""
         return build_timeline(
             self.log,
             self.end_ns,
@@ -191,18 +202,18 @@ class Analysis:
     @cached_property
     @collector_paused()
     def memory(self) -> MemoryCurve:
-        """Bytes of storage that backward keeps, over time."""
+        """Bytes of storage kept alive for backward, over time."""
         return build_memory(self.log, self.tensors, self.saved)
 
     @cached_property
     def end_ns(self) -> int:
-        """When the last event happened."""
+        """Time of the last event, in nanoseconds since the start of the recording."""
         return last_ns(self.log)
 
     @cached_property
     def stored(self) -> frozenset[int]:
-        """The storages that have a history, by id."""
-        return find_stored(self.log, self.saved)
+        """Ids of the storages that have a history."""
+        return find_stored_ids(self.log, self.saved)
 
     @cached_property
     def error(self) -> RaisedError | None:
@@ -224,7 +235,7 @@ class Analysis:
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """What the recorder and the file have to say about themselves."""
+        """Failures and limits reported by the recorder, and problems of the file."""
         notices = [
             Notice(seam=event.seam, message=event.message, failure=True)
             for event in self.log.of(RecorderFailed)
@@ -233,18 +244,18 @@ class Analysis:
             Notice(seam=event.seam, message=event.message, failure=False)
             for event in self.log.of(RecorderLimited)
         ]
-        notices += self._disabled_notices()
+        messages = [
+            f"saved-tensor hooks were disabled at {self.location(event.stack_id) or '?'}: "
+            f"{event.message}"
+            for event in self.log.of(HooksDisabled)
+        ]
+        notices += [
+            Notice(seam="saved tensors", message=message, failure=False)
+            for message in dict.fromkeys(messages)
+        ]
         if self.log.problem is not None:
             notices.append(Notice(seam="file", message=self.log.problem, failure=True))
         return tuple(notices)
-
-    def _disabled_notices(self) -> list[Notice]:
-        told = {
-            f"saved-tensor hooks were switched off at {self.location(event.stack_id) or '?'}: "
-            f"{event.message}": None
-            for event in self.log.of(HooksDisabled)
-        }
-        return [Notice(seam="saved tensors", message=words, failure=False) for words in told]
 
     @cached_property
     def _owners(self) -> ParameterOwners:
@@ -256,8 +267,8 @@ class Analysis:
 
     @cached_property
     @collector_paused()
-    def _links(self) -> Links:
-        return link_ops(self.log)
+    def _matches(self) -> OpNodeMatches:
+        return match_ops_to_nodes(self.log)
 
     @cached_property
     def _history_by_storage(self) -> dict[int, TensorHistory]:

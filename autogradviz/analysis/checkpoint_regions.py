@@ -1,4 +1,4 @@
-"""Checkpointed regions, their own forward and every time they ran again."""
+"""Checkpointed regions with their original forward and their recomputations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Nesting:
-    """What runs inside what.
+    """Nesting of regions and recomputations.
 
-    A checkpoint inside a checkpoint is entered anew by each recomputation of the outer one:
-    then the ops of its own forward belong to that recomputation.
+    Each recomputation of an outer checkpoint enters the checkpoints inside it as new regions,
+    whose original forward then belongs to that recomputation.
     """
 
     region_parents: dict[int, int | None]
-    region_born_in: dict[int, int | None]  # the recomputation that entered the region
+    entered_by: dict[int, int | None]  # region -> the recomputation that entered it
     recompute_parents: dict[int, int | None]
 
 
@@ -41,9 +41,9 @@ def build_regions(
 ) -> tuple[Region, ...]:
     """Return all checkpointed regions, in the order in which they were entered."""
     nesting = _read_nesting(log)
-    own_ops, rerun_ops = _share_ops(ops, nesting, stacks)
-    own_saved, rerun_saved = _share_saved(saved, nesting)
-    recomputations = _build_recomputations(log, own_ops, rerun_ops, rerun_saved)
+    forward_ops, recomputed_ops = _group_ops(ops, nesting, stacks)
+    forward_saved, recomputed_saved = _group_saved(saved, nesting)
+    recomputations = _build_recomputations(log, forward_ops, recomputed_ops, recomputed_saved)
     exits = {event.region_id: event for event in log.of(RegionExited)}
     regions: list[Region] = []
     for event in log.of(RegionEntered):
@@ -66,8 +66,8 @@ def build_regions(
                 entered_seq=event.seq,
                 exited_seq=None if exit_ is None else exit_.seq,
                 duration_ns=0 if exit_ is None else exit_.time_ns - event.time_ns,
-                ops=tuple(own_ops[event.region_id]),
-                saved=tuple(sorted(own_saved[event.region_id], key=_position)),
+                ops=tuple(forward_ops[event.region_id]),
+                saved=tuple(sorted(forward_saved[event.region_id], key=_position)),
                 recomputations=tuple(recomputations[event.region_id]),
             )
         )
@@ -79,10 +79,10 @@ def _read_nesting(log: Log) -> _Nesting:
     running: dict[int, int | None] = {}  # thread -> innermost recomputation
     for event in log.merged(RegionEntered, RecomputeStarted, RecomputeStopped):
         if isinstance(event, RegionEntered):
-            # Only a region that was entered before can be a parent: no cycle, whatever a file says.
+            # A parent was entered earlier, so a corrupt file cannot make a cycle.
             known = event.parent_region_id in nesting.region_parents
             nesting.region_parents[event.region_id] = event.parent_region_id if known else None
-            nesting.region_born_in[event.region_id] = running.get(event.thread)
+            nesting.entered_by[event.region_id] = running.get(event.thread)
         elif isinstance(event, RecomputeStarted):
             if event.recompute_id not in nesting.recompute_parents:
                 nesting.recompute_parents[event.recompute_id] = running.get(event.thread)
@@ -92,54 +92,54 @@ def _read_nesting(log: Log) -> _Nesting:
     return nesting
 
 
-def _share_ops(
+def _group_ops(
     ops: Iterable[Op], nesting: _Nesting, stacks: Stacks
 ) -> tuple[dict[int, list[Op]], dict[int, list[Op]]]:
-    """Return the ops of each region's own forward, and of each recomputation."""
-    own: dict[int, list[Op]] = defaultdict(list)
-    rerun: dict[int, list[Op]] = defaultdict(list)
+    """Return the ops of each region's original forward, and of each recomputation."""
+    forward: dict[int, list[Op]] = defaultdict(list)
+    recomputed: dict[int, list[Op]] = defaultdict(list)
     for op in ops:
         if op.region_id is None and op.recompute_id is None:
             continue
-        if _is_checkpoints_own(op, stacks):
+        if _is_checkpoint_internal(op, stacks):
             continue
         region_id = op.region_id
         while region_id is not None:
-            if nesting.region_born_in.get(region_id) == op.recompute_id:
-                own[region_id].append(op)
+            if nesting.entered_by.get(region_id) == op.recompute_id:
+                forward[region_id].append(op)
             region_id = nesting.region_parents.get(region_id)
         recompute_id = op.recompute_id
         while recompute_id is not None:
-            rerun[recompute_id].append(op)
+            recomputed[recompute_id].append(op)
             recompute_id = nesting.recompute_parents.get(recompute_id)
-    return own, rerun
+    return forward, recomputed
 
 
-def _is_checkpoints_own(op: Op, stacks: Stacks) -> bool:
-    """Return whether checkpoint itself called the op, to hold inputs and recomputed tensors.
+def _is_checkpoint_internal(op: Op, stacks: Stacks) -> bool:
+    """Return whether checkpoint's own code called the op, to hold inputs and recomputed tensors.
 
-    A function of C++ that is checkpointed is called from there as well: names tell them apart.
+    A checkpointed C++ function has the same caller, so the op's name decides too.
     """
-    if op.name not in {"detach", "empty"}:  # the second one before PyTorch 2.13
+    if op.name not in {"detach", "empty"}:  # "empty" before PyTorch 2.13
         return False
     return stacks.calling_file(op.stack_id).endswith("torch/utils/checkpoint.py")
 
 
-def _share_saved(
+def _group_saved(
     saved: Iterable[SavedTensor], nesting: _Nesting
 ) -> tuple[dict[int, list[SavedTensor]], dict[int, list[SavedTensor]]]:
-    """Return the saves of each region's own forward, and of each recomputation."""
-    own: dict[int, list[SavedTensor]] = defaultdict(list)
-    rerun: dict[int, list[SavedTensor]] = defaultdict(list)
+    """Return the tensors saved by each region's original forward, and by each recomputation."""
+    forward: dict[int, list[SavedTensor]] = defaultdict(list)
+    recomputed: dict[int, list[SavedTensor]] = defaultdict(list)
     for tensor in saved:
         if tensor.is_argument:
             continue
         region_id, recompute_id = tensor.region_id, tensor.recompute_id
-        if region_id is not None and nesting.region_born_in.get(region_id) == recompute_id:
-            own[region_id].append(tensor)
+        if region_id is not None and nesting.entered_by.get(region_id) == recompute_id:
+            forward[region_id].append(tensor)
         elif recompute_id is not None:
-            rerun[recompute_id].append(tensor)
-    return own, rerun
+            recomputed[recompute_id].append(tensor)
+    return forward, recomputed
 
 
 def _position(tensor: SavedTensor) -> tuple[int, int]:
@@ -148,9 +148,9 @@ def _position(tensor: SavedTensor) -> tuple[int, int]:
 
 def _build_recomputations(
     log: Log,
-    own_ops: dict[int, list[Op]],
-    rerun_ops: dict[int, list[Op]],
-    rerun_saved: dict[int, list[SavedTensor]],
+    forward_ops: dict[int, list[Op]],
+    recomputed_ops: dict[int, list[Op]],
+    recomputed_saved: dict[int, list[SavedTensor]],
 ) -> dict[int | None, list[Recomputation]]:
     """Return the recomputations of each region, oldest first."""
     stops = {event.recompute_id: event for event in log.of(RecomputeStopped)}
@@ -159,10 +159,10 @@ def _build_recomputations(
     for event in log.of(RecomputeStarted):
         stop = stops.get(event.recompute_id)
         outcome = None if stop is None else stop.outcome
-        ops = rerun_ops[event.recompute_id]
+        ops = recomputed_ops[event.recompute_id]
         if event.region_id in reentrant:
             ops = _without_result_saves(ops)
-        forward = [] if event.region_id is None else own_ops[event.region_id]
+        forward = [] if event.region_id is None else forward_ops[event.region_id]
         pairs = align(forward, ops, outcome)
         recomputations[event.region_id].append(
             Recomputation(
@@ -176,7 +176,7 @@ def _build_recomputations(
                 stopped_seq=None if stop is None else stop.seq,
                 duration_ns=0 if stop is None else stop.time_ns - event.time_ns,
                 ops=tuple(ops),
-                saved=tuple(sorted(rerun_saved[event.recompute_id], key=_position)),
+                saved=tuple(sorted(recomputed_saved[event.recompute_id], key=_position)),
                 pairs=pairs,
                 first_difference=first_difference(pairs),
             )
@@ -185,10 +185,10 @@ def _build_recomputations(
 
 
 def _without_result_saves(ops: list[Op]) -> list[Op]:
-    """Leave out what autograd called to save results.
+    """Return the ops without the ``detach`` calls with which autograd saves results.
 
-    The forward of a reentrant region runs without gradients and saves nothing: an op that keeps
-    its result detaches it in the recomputation alone, on the same line of the same stack.
+    The forward of a reentrant region runs without gradients and saves nothing. Only in the
+    recomputation does an op that saves its result detach it, with the same stack.
     """
     return [
         op

@@ -1,4 +1,4 @@
-"""Rows read by field name, for the kinds that come by the hundred thousand."""
+"""Fast access to the event types that occur by the hundred thousand: rows as named tuples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
 
 E = TypeVar("E", bound=Event)
-_TIME: Final = field_names(Event).index("time_ns")  # the same in every kind
+_TIME: Final = field_names(Event).index("time_ns")  # the same in every event type
 
 _ROW_TYPES: Final[dict[type[Event], Any]] = {
     kind: namedtuple(kind.__name__, field_names(kind))  # noqa: PYI024 - made from the events
@@ -22,13 +22,13 @@ _ROW_TYPES: Final[dict[type[Event], Any]] = {
 
 
 def last_ns(log: Log) -> int:
-    """Return the time of the last event, 0 of an empty log."""
+    """Return the time of the last event, 0 for an empty log."""
     return max((rows[-1][_TIME] for rows in map(log.rows, EVENT_TYPES) if rows), default=0)
 
 
 def rows_of(log: Log, kind: type[E]) -> Iterator[E]:
-    """Yield what reads like the events of a kind, oldest first, at a tenth of their cost.
+    """Yield the events of one type as named tuples, oldest first, at a tenth of the cost.
 
-    They are tuples: ``isinstance`` does not know them.
+    They have the fields of the event class, but ``isinstance`` rejects them.
     """
     return cast("Iterator[E]", map(_ROW_TYPES[kind]._make, log.rows(kind)))

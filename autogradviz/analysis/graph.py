@@ -1,4 +1,4 @@
-"""The autograd graph: nodes with all that is known of them, and the ways of the gradients."""
+"""The autograd graph: nodes with their op, module, saved tensors and runs, and edges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis.id_tables import ParameterOwners, Tensors
-    from autogradviz.analysis.match_ops_nodes import Links
+    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.module_calls import CallIntervals
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import SourceLocation
@@ -35,42 +35,47 @@ _make_edge = maker(Edge)
 
 
 @dataclass(frozen=True, slots=True)
-class GraphParts:
-    """What a graph is put together from."""
+class GraphInputs:
+    """The parts of the analysis that the graph refers to."""
 
     tensors: Tensors
     owners: ParameterOwners
-    links: Links
+    matches: OpNodeMatches
     calls: CallIntervals
     call_modules: dict[int | None, str]
     op_by_seq: dict[int, Op]
     saved: Iterable[SavedTensor]
     runs: list[NodeRun]
+    outermost_backwards: dict[int, int]
     stacks: Stacks
 
 
-def build_graph(log: Log, parts: GraphParts) -> Graph:
-    """Return the graph of all nodes that were seen, of all generations."""
+def build_graph(log: Log, inputs: GraphInputs) -> Graph:
+    """Return the graph of all recorded nodes, of every step in the recording."""
     edges = _build_edges(log)
-    order = creation_order(log, parts.links, edges)
-    saved_of = _saved_of_nodes(parts.saved)
+    order = creation_order(log, inputs.matches, edges)
+    saved_by: dict[int | None, list[SavedTensor]] = defaultdict(list)
+    for tensor in inputs.saved:
+        saved_by[tensor.node_id].append(tensor)
+    runs: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
+    for run in inputs.runs:
+        runs[run.node_id].append((run.started_ns, run.finished_ns))
     finished = Counter(event.node_id for event in rows_of(log, NodeFinished))
-    failed = find_failed_nodes(log, parts.runs)
-    runs = _runs_of_nodes(parts.runs)
-    parameters = _leaf_parameters(log, parts)
+    failed = find_failed_nodes(log, inputs.runs, inputs.outermost_backwards)
+    parameters = _leaf_parameters(log, inputs)
     nodes: dict[int, Node] = {}
     for event in log.of(NodeSeen):
         node_id = event.node_id
-        op = parts.op_by_seq.get(parts.links.op_of_node.get(node_id, NO_ID))
-        saved = tuple(saved_of.get(node_id, ()))
+        op = inputs.op_by_seq.get(inputs.matches.op_of_node.get(node_id, NO_ID))
+        saved = tuple(saved_by.get(node_id, ()))
         nodes[node_id] = _make_node(
             node_id=node_id,
             name=event.node_name,
             sequence_nr=event.sequence_nr,
             thread=event.thread if op is None else op.thread,
             op=op,
-            module=_module(event, op, parts),
-            location=_location(event, op, saved, parts),
+            module=_module(event, op, inputs),
+            location=_location(event, op, saved, inputs),
             parameter=parameters.get(node_id),
             saved=saved,
             region_id=_region_id(op, saved),
@@ -84,7 +89,7 @@ def build_graph(log: Log, parts: GraphParts) -> Graph:
 
 
 def _build_edges(log: Log) -> tuple[Edge, ...]:
-    # A recording that keeps the last steps only tells of old nodes more than once.
+    # A flight recording repeats the definitions of nodes that it keeps.
     known = {event.node_id: event for event in log.of(NodeSeen)}
     return tuple(
         _make_edge(source=event.node_id, target=target, output=output, input=index)
@@ -96,32 +101,16 @@ def _build_edges(log: Log) -> tuple[Edge, ...]:
     )
 
 
-def _saved_of_nodes(saved: Iterable[SavedTensor]) -> dict[int, list[SavedTensor]]:
-    of_nodes: dict[int, list[SavedTensor]] = defaultdict(list)
-    for tensor in saved:
-        if tensor.node_id is not None:
-            of_nodes[tensor.node_id].append(tensor)
-    return of_nodes
-
-
-def _runs_of_nodes(runs: list[NodeRun]) -> dict[int, list[tuple[int, int | None]]]:
-    """Return when each node began and ended to run."""
-    of_nodes: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
-    for run in runs:
-        of_nodes[run.node_id].append((run.started_ns, run.finished_ns))
-    return of_nodes
-
-
-def _leaf_parameters(log: Log, parts: GraphParts) -> dict[int, Parameter]:
-    """Return what each AccumulateGrad node accumulates into, by node id."""
+def _leaf_parameters(log: Log, inputs: GraphInputs) -> dict[int, Parameter]:
+    """Return the leaf of each AccumulateGrad node, by node id."""
     accumulated = {event.node_id for event in log.of(GradAccumulated)}
     norms = {read.tensor_id: read.norm for read in log.of(NormRead) if read.place == "gradient"}
     parameters: dict[int, Parameter] = {}
     for event in log.of(NodeSeen):
         if event.tensor_id is not None:
-            tensor = parts.tensors[event.tensor_id]
+            tensor = inputs.tensors[event.tensor_id]
             parameters[event.node_id] = Parameter(
-                name=parts.owners.of(tensor)[0],
+                name=inputs.owners.of(tensor)[0],
                 tensor=tensor,
                 accumulated=event.node_id in accumulated,
                 norm=norms.get(event.tensor_id),
@@ -130,25 +119,25 @@ def _leaf_parameters(log: Log, parts: GraphParts) -> dict[int, Parameter]:
     return parameters
 
 
-def _module(event: NodeSeen, op: Op | None, parts: GraphParts) -> str:
-    """Return the module of a node: its leaf's owner, its op's, or that of its number."""
+def _module(event: NodeSeen, op: Op | None, inputs: GraphInputs) -> str:
+    """Return a node's module: owner of its leaf, module of its op, or by sequence number."""
     if event.tensor_id is not None:
-        return parts.owners.of(parts.tensors[event.tensor_id])[1]
+        return inputs.owners.of(inputs.tensors[event.tensor_id])[1]
     if op is not None and op.module:
         return op.module
     if event.sequence_nr is None:
         return ""
     thread = event.thread if op is None else op.thread
-    return parts.call_modules.get(parts.calls.at(thread, event.sequence_nr), "")
+    return inputs.call_modules.get(inputs.calls.at(thread, event.sequence_nr), "")
 
 
 def _location(
-    event: NodeSeen, op: Op | None, saved: tuple[SavedTensor, ...], parts: GraphParts
+    event: NodeSeen, op: Op | None, saved: tuple[SavedTensor, ...], inputs: GraphInputs
 ) -> SourceLocation | None:
     if op is not None:
         return op.location
-    if event.stack_id is not None:  # a custom Function's
-        return parts.stacks.location(event.stack_id)
+    if event.stack_id is not None:  # of a custom Function
+        return inputs.stacks.location(event.stack_id)
     return next((tensor.location for tensor in saved if tensor.location), None)
 
 
@@ -159,15 +148,15 @@ def _region_id(op: Op | None, saved: tuple[SavedTensor, ...]) -> int | None:
 
 
 def _state(node_id: int, finished: Counter[int], failed: set[int]) -> RunState:
-    # A node may run once and fail the second time: the failure is what matters then.
+    # A node may run once and fail the second time: report the failure.
     if node_id in failed:
         return "failed"
     return "ran" if finished[node_id] else "not_run"
 
 
 def _find_roots(log: Log, nodes: dict[int, Node], edges: tuple[Edge, ...]) -> tuple[int, ...]:
-    """Return the nodes where backward began, then those that no other node leads to."""
-    began = [i for event in log.of(BackwardStarted) for i in event.root_ids if i in nodes]
+    """Return the roots of all backwards, then the nodes that no edge leads to."""
+    started = [i for event in log.of(BackwardStarted) for i in event.root_ids if i in nodes]
     targets = {edge.target for edge in edges}
-    tops = [node_id for node_id in nodes if node_id not in targets]
-    return tuple(dict.fromkeys(began + tops))
+    unreached = [node_id for node_id in nodes if node_id not in targets]
+    return tuple(dict.fromkeys(started + unreached))

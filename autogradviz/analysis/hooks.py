@@ -1,4 +1,4 @@
-"""The hooks that users registered, and where and how often each of them ran."""
+"""Hooks that users registered: where, on which nodes they ran, and how often."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build_hooks(
     log: Log, ops: Iterable[Op], modules: dict[int, Module], stacks: Stacks
 ) -> tuple[Hook, ...]:
-    """Return all hooks, in the order in which they were registered or noticed."""
+    """Return all hooks, in the order of their registration or of their first detection."""
     runs: dict[int, list[HookRan]] = {}
     for run in log.of(HookRan):
         runs.setdefault(run.hook_id, []).append(run)
@@ -29,7 +29,9 @@ def build_hooks(
         ran = runs.get(event.hook_id, [])
         node_ids = dict.fromkeys(run.node_id for run in ran if run.node_id is not None)
         if not node_ids:
-            node_ids = dict.fromkeys(_node_at(nodes_of.get(event.tensor_id, []), event.seq))
+            created = nodes_of.get(event.tensor_id, [])
+            earlier = [node_id for seq, node_id in created if seq < event.seq]
+            node_ids = dict.fromkeys(earlier[-1:])
         module = None if event.module_id is None else modules.get(event.module_id)
         hooks.append(
             Hook(
@@ -53,7 +55,7 @@ def build_hooks(
 def _nodes_of_tensors(
     log: Log, ops: Iterable[Op], wanted: set[int | None]
 ) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the nodes that made each tensor, or accumulate into it, with event numbers."""
+    """Return the nodes that create each tensor or accumulate into it, with event numbers."""
     found: dict[int | None, list[tuple[int, int]]] = {}
     if not wanted - {None}:
         return found
@@ -65,8 +67,3 @@ def _nodes_of_tensors(
             for tensor in op.outputs:
                 found.setdefault(tensor.tensor_id, []).append((op.seq, op.node_id))
     return found
-
-
-def _node_at(made: list[tuple[int, int]], seq: int) -> list[int]:
-    """Return the last node that had made the tensor by the time of an event."""
-    return [node_id for made_seq, node_id in made if made_seq < seq][-1:]

@@ -1,4 +1,4 @@
-"""Tensors, modules, parameters and module calls, by id."""
+"""Tables by id: tensors, modules, parameter names and the modules of module calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _make_tensor = maker(Tensor)
 
 
 class Tensors(dict[int, Tensor]):
-    """All tensors by id; one that a torn file does not define has no shape and no bytes."""
+    """All tensors by id. A tensor that a torn file does not define has no shape and no bytes."""
 
     def __missing__(self, tensor_id: int) -> Tensor:
         return _make_tensor(
@@ -84,13 +84,13 @@ def read_call_modules(log: Log, modules: dict[int, Module]) -> dict[int | None, 
 
 @dataclass(frozen=True, slots=True)
 class ParameterOwners:
-    """Who owns a leaf: name and module by tensor, else by storage (a view, ``.data``)."""
+    """Parameter and module names of leaves, by tensor, else by storage (a view, ``.data``)."""
 
     by_tensor: dict[int, tuple[str, str]]
     by_storage: dict[int, tuple[str, str]]
 
     def of(self, tensor: Tensor) -> tuple[str, str]:
-        """Return parameter name and module name of a leaf, twice "" for an unnamed one."""
+        """Return the parameter name and module name of a leaf, both "" if it is unnamed."""
         owner = self.by_tensor.get(tensor.tensor_id)
         if owner is None and tensor.storage_id is not None:
             owner = self.by_storage.get(tensor.storage_id)
@@ -98,7 +98,7 @@ class ParameterOwners:
 
 
 def read_owners(log: Log, tensors: Tensors, modules: dict[int, Module]) -> ParameterOwners:
-    """Return the owners of all parameters and buffers; a shared one belongs to its first."""
+    """Return the owners of all parameters and buffers. The first owner of a shared one counts."""
     by_tensor: dict[int, tuple[str, str]] = {}
     by_storage: dict[int, tuple[str, str]] = {}
     for event in log.of(ParameterSeen):

@@ -1,4 +1,4 @@
-"""How many bytes backward keeps alive, over time."""
+"""Memory curve: bytes of storage kept alive for backward, over time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _make_hold = maker(Hold)
 
 
 def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
-    """Return the bytes of all storages that some saved tensor holds, each counted once.
+    """Return the bytes of all storages that saved tensors hold, each storage counted once.
 
-    Checkpoint keeps a region's arguments and nothing else of it, offload nothing in place.
-    Parameters and buffers live anyway.
+    Checkpoint keeps only the arguments of a region, and offloading keeps nothing in place.
+    Parameters and buffers are not counted: they are alive anyway.
     """
     owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
     times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
@@ -35,7 +35,7 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
         if released_seq is not None:
             released_ns = times.get(released_seq, time_ns)
             changes.append((released_seq, -1, released_ns, tensor.saved_id))
-    return _add_up(sorted(changes), saved)
+    return _sum_changes(sorted(changes), saved)
 
 
 def _holds(tensor: SavedTensor) -> bool:
@@ -43,11 +43,13 @@ def _holds(tensor: SavedTensor) -> bool:
     return not elsewhere and tensor.tensor.storage_id is not None
 
 
-def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]) -> MemoryCurve:
-    """Return one point for each event that changes the sum."""
+def _sum_changes(
+    changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]
+) -> MemoryCurve:
+    """Return the curve, with one point for each event that changes the sum."""
     holders: dict[int | None, int] = {}
     points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
-    begun: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
+    started: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
     holds: list[tuple[int, int, int | None]] = []  # saved tensor, start, end
     nbytes = 0
     for seq, change, time_ns, saved_id in changes:
@@ -59,21 +61,17 @@ def _add_up(changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTens
             nbytes += change * tensor.storage_nbytes
             points[seq] = (time_ns, nbytes)
             if before == 0:
-                begun[storage_id] = (saved_id, time_ns)
+                started[storage_id] = (saved_id, time_ns)
             else:
-                holds.append((*begun.pop(storage_id), time_ns))
-    holds += [(saved_id, start_ns, None) for saved_id, start_ns in begun.values()]
+                holds.append((*started.pop(storage_id), time_ns))
+    holds += [(saved_id, start_ns, None) for saved_id, start_ns in started.values()]
+    holds.sort(key=lambda hold: (hold[1], hold[0]))
     return MemoryCurve(
         seqs=tuple(points),
         times_ns=tuple(time_ns for time_ns, _ in points.values()),
         nbytes=tuple(total for _, total in points.values()),
-        holds=tuple(_hold(saved[i], start, end) for i, start, end in sorted(holds, key=_begin)),
+        holds=tuple(_hold(saved[saved_id], start, end) for saved_id, start, end in holds),
     )
-
-
-def _begin(hold: tuple[int, int, int | None]) -> tuple[int, int]:
-    saved_id, start_ns, _ = hold
-    return start_ns, saved_id
 
 
 def _hold(saved: SavedTensor, start_ns: int, end_ns: int | None) -> Hold:

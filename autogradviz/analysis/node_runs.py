@@ -1,4 +1,4 @@
-"""Which nodes ran, how often, how long, and which one failed."""
+"""Runs of nodes during backward, and the nodes that failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeRun:
-    """One time that a node ran; without an end it was left by an exception, or the log is torn."""
+    """One run of a node. It has no end if an exception left it or if the log is torn."""
 
     backward_id: int
     node_id: int
@@ -54,17 +54,16 @@ def read_runs(log: Log) -> list[NodeRun]:
     ]
 
 
-def find_failed_nodes(log: Log, runs: list[NodeRun]) -> set[int]:
+def find_failed_nodes(log: Log, runs: list[NodeRun], outermost: dict[int, int]) -> set[int]:
     """Return the nodes that raised: in each failed or torn backward, the innermost unfinished one.
 
-    Backwards run inside backwards (reentrant checkpoint): their unfinished nodes are one chain
-    of calls, and the last one to start is where the exception was born.
+    A reentrant checkpoint runs a backward inside a backward. Their unfinished nodes form one chain
+    of calls, and the last one to start raised the exception.
     """
-    outermost = _outermost_backwards(log)
-    ended_well = {event.backward_id for event in log.of(BackwardEnded) if not event.failed}
+    completed = {event.backward_id for event in log.of(BackwardEnded) if not event.failed}
     innermost: dict[int, int] = {}
     for run in runs:
-        if run.finished_ns is None and run.backward_id not in ended_well:
+        if run.finished_ns is None and run.backward_id not in completed:
             innermost[outermost.get(run.backward_id, run.backward_id)] = run.node_id
     for error in log.of(ErrorRaised):
         if error.node_id is not None and error.backward_id is not None:
@@ -72,9 +71,10 @@ def find_failed_nodes(log: Log, runs: list[NodeRun]) -> set[int]:
     return set(innermost.values())
 
 
-def _outermost_backwards(log: Log) -> dict[int, int]:
+def find_outermost_backwards(log: Log) -> dict[int, int]:
+    """Return the outermost backward that each backward ran in, itself for a top-level one."""
     outermost: dict[int, int] = {}
-    for event in log.of(BackwardStarted):
+    for event in log.of(BackwardStarted):  # a parent comes before its children
         own, parent = event.backward_id, event.parent_backward_id
         outermost[own] = own if parent is None else outermost.get(parent, own)
     return outermost

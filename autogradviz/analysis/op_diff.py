@@ -1,10 +1,11 @@
-"""Forward against recomputation, op by op.
+"""Alignment of a region's forward with a recomputation, op by op.
 
-An op is the same op when its name, its source line and the outer tensors that it reads (weights,
-arguments) are; where nothing matches so, name and line must do. The outer tensors tell the turns
-of a loop apart. The alignment keeps the most such ops (Myers' greedy difference), in windows:
-after ``WINDOW`` edits what was found is kept and the search starts anew from there, so that the
-work grows with length times ``WINDOW`` even where the two runs have nothing in common.
+Two ops match if their name, their source line and the outer tensors that they read (weights,
+arguments) are equal; ops that find no such match are matched by name and line alone. The outer
+tensors distinguish the iterations of a loop. The alignment maximizes the number of matches
+(Myers' greedy difference), in windows: after ``WINDOW`` edits the matches so far are kept and the
+search restarts from there. Its cost is therefore linear in the length, times ``WINDOW``, even if
+the two runs have nothing in common. ``difflib`` has no such bound.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ Matches: TypeAlias = list[tuple[int, int]]
 def align(
     forward: Sequence[Op], recompute: Sequence[Op], outcome: Outcome | None
 ) -> tuple[OpPair, ...]:
-    """Return the rows of both runs, in order.
+    """Return the aligned rows of both runs, in order.
 
-    A run that stopped early, failed or was cut off has no tail: forward ops after its last op
-    are ``not_rerun``, not ``removed``.
+    Forward ops after the last op of a recomputation that stopped early or failed are
+    ``not_rerun``, not ``removed``.
     """
     cut = outcome != "completed"
     matches = _match(forward, recompute, cut=cut)
     pairs: list[OpPair] = []
     i = j = 0
     for x, y in matches:
-        pairs += _forward_only(forward[i:x], "removed")
-        pairs += _recompute_only(recompute[j:y])
+        pairs += _only_forward(forward[i:x], "removed")
+        pairs += _only_recompute(recompute[j:y])
         pairs.append(_pair(forward[x], recompute[y]))
         i, j = x + 1, y + 1
     if cut:
-        return (*pairs, *_recompute_only(recompute[j:]), *_forward_only(forward[i:], "not_rerun"))
-    return (*pairs, *_forward_only(forward[i:], "removed"), *_recompute_only(recompute[j:]))
+        return (*pairs, *_only_recompute(recompute[j:]), *_only_forward(forward[i:], "not_rerun"))
+    return (*pairs, *_only_forward(forward[i:], "removed"), *_only_recompute(recompute[j:]))
 
 
 def first_difference(pairs: Sequence[OpPair]) -> int | None:
-    """Return the index of the first row where the two runs differ."""
+    """Return the index of the first row in which the two runs differ."""
     agree = ("same", "cached", "not_rerun")
     differences = (i for i, pair in enumerate(pairs) if pair.status not in agree)
     return next(differences, None)
 
 
 def _match(forward: Sequence[Op], recompute: Sequence[Op], *, cut: bool) -> Matches:
-    """Return the pairs of ops that read the same outer tensors, and between them of equal lines."""
+    """Return pairs matched by name, line and outer tensors, and by name and line between them."""
     outer = _storages(forward) & _storages(recompute)
     keys = [_key(op, outer) for op in forward], [_key(op, outer) for op in recompute]
     found = match(*keys, free_tail=cut)
@@ -80,18 +81,18 @@ def _storages(ops: Sequence[Op]) -> set[int]:
 
 
 def _key(op: Op, outer: set[int]) -> Key:
-    where = op.location
+    location = op.location
     read = tuple([t.storage_id for t in op.inputs if t.storage_id in outer])
-    if where is None:
+    if location is None:
         return (op.name, "", 0, read)
-    return (op.name, where.filename, where.lineno, read)
+    return (op.name, location.filename, location.lineno, read)
 
 
-def _forward_only(ops: Sequence[Op], status: PairStatus) -> list[OpPair]:
+def _only_forward(ops: Sequence[Op], status: PairStatus) -> list[OpPair]:
     return [OpPair(status=status, forward=op, recompute=None) for op in ops]
 
 
-def _recompute_only(ops: Sequence[Op]) -> list[OpPair]:
+def _only_recompute(ops: Sequence[Op]) -> list[OpPair]:
     return [OpPair(status="added", forward=None, recompute=op) for op in ops]
 
 
@@ -111,7 +112,7 @@ def match(a: Sequence[Key], b: Sequence[Key], *, free_tail: bool) -> Matches:
     Args:
         a: one sequence.
         b: the other.
-        free_tail: what remains of ``a`` after the end of ``b`` costs nothing.
+        free_tail: whether the rest of ``a`` after the end of ``b`` costs nothing.
     """
     tail = 0 if free_tail else _common_suffix(a, b)
     a_end, b_end = len(a) - tail, len(b) - tail
@@ -134,7 +135,7 @@ def _common_suffix(a: Sequence[Key], b: Sequence[Key]) -> int:
 def _match_window(
     a: Sequence[Key], b: Sequence[Key], i: int, j: int, *, free_tail: bool
 ) -> tuple[Matches, int, int]:
-    """Return the best matches from (i, j) within ``WINDOW`` edits, and how far they reach."""
+    """Return the best matches from (i, j) within ``WINDOW`` edits, and the indices after them."""
     n, m = len(a) - i, len(b) - j
     furthest = {1: 0}  # diagonal x - y -> the largest x reached
     history: list[dict[int, int]] = []  # before each edit
@@ -155,7 +156,7 @@ def _match_window(
 
 
 def _step(furthest: dict[int, int], diagonal: int, edits: int) -> int:
-    """Return where one more edit leads on a diagonal: down from above it, or right from below."""
+    """Return x after one more edit that ends on a diagonal: a step down or a step right."""
     if _goes_down(furthest, diagonal, edits):
         return furthest[diagonal + 1]
     return furthest[diagonal - 1] + 1
@@ -174,15 +175,15 @@ def _progress(x: int, y: int) -> tuple[int, int]:
 def _trace_back(
     history: list[dict[int, int]], reached: tuple[int, int], start: tuple[int, int]
 ) -> Matches:
-    """Return the matches on the way to where the last round of ``history`` came."""
+    """Return the matches on the path that the last round of ``history`` reached."""
     (x, y), (i, j) = reached, start
     matches: Matches = []
     for edits in range(len(history) - 1, -1, -1):
         diagonal = x - y
-        came_to = _step(history[edits], diagonal, edits)
-        matches += ((i + x - k, j + y - k) for k in range(1, x - came_to + 1))
+        start_x = _step(history[edits], diagonal, edits)
+        matches += ((i + x - k, j + y - k) for k in range(1, x - start_x + 1))
         if _goes_down(history[edits], diagonal, edits):
-            x, y = came_to, came_to - diagonal - 1
+            x, y = start_x, start_x - diagonal - 1
         else:
-            x, y = came_to - 1, came_to - diagonal
+            x, y = start_x - 1, start_x - diagonal
     return matches[::-1]

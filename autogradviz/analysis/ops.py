@@ -1,17 +1,20 @@
-"""Operator calls with their tensors, modules and lines."""
+"""Operator calls with their tensors, modules and source lines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.fast_rows import rows_of
-from autogradviz.analysis.match_ops_nodes import Links, short_op_name
+from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import Op
 from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from autogradviz.analysis.id_tables import Tensors
+    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
@@ -23,13 +26,13 @@ def build_ops(
     log: Log,
     tensors: Tensors,
     stacks: Stacks,
-    links: Links,
+    matches: OpNodeMatches,
     call_modules: dict[int | None, str],
 ) -> tuple[Op, ...]:
     """Return all operator calls, oldest first.
 
-    An op that runs again below library code alone is on the line that called checkpoint, as it
-    was the first time, and not on the line of the backward.
+    A recomputed op with no user code between it and checkpoint gets the line that called
+    checkpoint, as in the forward, and not the line that called backward.
     """
     regions = {event.region_id: event.stack_id for event in log.of(RegionEntered)}
     tensor = tensors.__getitem__
@@ -58,7 +61,7 @@ def build_ops(
             input_hashes=event.input_hashes,
             output_hashes=event.output_hashes,
             sequence_nr=event.sequence_nr,
-            node_id=links.node_of_op.get(event.seq),
+            node_id=matches.node_of_op.get(event.seq),
             backward_node_id=event.node_id,
             module=call_modules.get(event.call_id, ""),
             region_id=event.region_id,
@@ -69,3 +72,15 @@ def build_ops(
         )
         for event in rows_of(log, OpCalled)
     )
+
+
+def find_creators(ops: Iterable[Op]) -> dict[int, Op]:
+    """Return the op that created each storage: the first to output it without it as an input."""
+    creators: dict[int, Op] = {}
+    read: set[int | None] = set()
+    for op in ops:
+        read.update(tensor.storage_id for tensor in op.inputs)
+        for tensor in op.outputs:
+            if tensor.storage_id is not None and tensor.storage_id not in read:
+                creators.setdefault(tensor.storage_id, op)
+    return creators

@@ -1,4 +1,4 @@
-"""Saved tensors: who saved them, where they were taken back, when they were let go."""
+"""Saved tensors: the node and op that saved each one, its unpacks and its release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.fast_rows import rows_of
-from autogradviz.analysis.types import Op, SavedTensor, SourceLocation, Unpack
+from autogradviz.analysis.types import Op, SavedTensor, Unpack
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -22,7 +22,7 @@ from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
     from autogradviz.analysis.id_tables import Tensors
-    from autogradviz.analysis.match_ops_nodes import Links
+    from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.event_log import Log
 
@@ -31,10 +31,14 @@ _make_unpack = maker(Unpack)
 
 
 def build_saved(
-    log: Log, tensors: Tensors, stacks: Stacks, links: Links, op_by_seq: dict[int, Op]
+    log: Log,
+    tensors: Tensors,
+    stacks: Stacks,
+    matches: OpNodeMatches,
+    op_by_seq: dict[int, Op],
 ) -> dict[int, SavedTensor]:
     """Return all saved tensors by id, in the order in which the recorder saw them."""
-    places: dict[int, tuple[int | None, str | None]] = {
+    slots: dict[int, tuple[int | None, str | None]] = {
         event.saved_id: (event.node_id, event.slot) for event in rows_of(log, SlotSeen)
     }
     released = {e.saved_id: (e.seq, e.time_ns) for e in rows_of(log, TensorReleased)}
@@ -42,8 +46,8 @@ def build_saved(
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
-        node_id, slot = places.get(event.saved_id, (event.node_id, event.slot))
-        op_seq = links.op_of_save(node_id, event.thread, event.sequence_nr)
+        node_id, slot = slots.get(event.saved_id, (event.node_id, event.slot))
+        op_seq = matches.op_of_save(node_id, event.thread, event.sequence_nr)
         op = None if op_seq is None else op_by_seq.get(op_seq)
         if node_id is None and op is not None:
             node_id = op.node_id
@@ -61,24 +65,17 @@ def build_saved(
             released_seq=released.get(event.saved_id, (None, None))[0],
             unpacks=tuple(unpacks.get(event.saved_id, ())),
             op=op,
-            location=_location(event, op, stacks),
+            location=stacks.location(event.stack_id) if op is None else op.location,
             saved_ns=event.time_ns if op is None else op.time_ns,
             released_ns=released.get(event.saved_id, (None, None))[1],
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,
         )
-    return _follow_twins(saved)
-
-
-def _location(event: TensorSaved, op: Op | None, stacks: Stacks) -> SourceLocation | None:
-    """Return the line that saved: the op's, or the save's own where one was recorded."""
-    if op is not None:
-        return op.location
-    return stacks.location(event.stack_id)
+    return _complete_recomputed(saved)
 
 
 def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
-    """Return the unpacks of each saved tensor, each with the backward running on its thread."""
+    """Return the unpacks of each saved tensor, with the backward that ran on the thread."""
     unpacks: dict[int, list[Unpack]] = defaultdict(list)
     running: dict[int, int | None] = {}  # thread -> backward
     parents = {event.backward_id: event.parent_backward_id for event in log.of(BackwardStarted)}
@@ -102,12 +99,12 @@ def _read_unpacks(log: Log) -> dict[int, list[Unpack]]:
     return unpacks
 
 
-def _follow_twins(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
-    """Complete the saves made while recomputing by the forward's at the same positions.
+def _complete_recomputed(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
+    """Add slot and release to recomputed saves, from the forward's saves at the same positions.
 
-    Nobody ever looks at a recomputation's nodes. What it saves stands in for the forward's save
-    at its position, until that one has been taken back; beyond the last position it is dropped.
-    Where both runs saved with the same op at a position, they filled the same slot.
+    The nodes of a recomputation are not recorded. A tensor that it saves replaces the forward's
+    save at the same position until that is unpacked; beyond the last position it is dropped.
+    If both runs saved with the same op at a position, they filled the same slot.
     """
     forward: dict[tuple[int | None, int | None], SavedTensor] = {
         (tensor.region_id, tensor.position): tensor
@@ -116,26 +113,26 @@ def _follow_twins(saved: dict[int, SavedTensor]) -> dict[int, SavedTensor]:
     }
     for saved_id, tensor in saved.items():
         if tensor.packed_by == "recompute" and tensor.position is not None:
-            twin = forward.get((tensor.region_id, tensor.position))
+            original = forward.get((tensor.region_id, tensor.position))
             saved[saved_id] = replace(
                 tensor,
-                slot=tensor.slot or _slot_after(twin, tensor),
-                released_seq=tensor.released_seq or _release_after(twin, tensor),
+                slot=tensor.slot or _slot_of(original, tensor),
+                released_seq=tensor.released_seq or _released_seq(original, tensor),
             )
     return saved
 
 
-def _slot_after(twin: SavedTensor | None, tensor: SavedTensor) -> str | None:
-    if twin is None or twin.op is None:
+def _slot_of(original: SavedTensor | None, tensor: SavedTensor) -> str | None:
+    if original is None or original.op is None:
         return None
     if tensor.op is None:  # the recomputation stopped while this op was packing its inputs
-        return twin.slot if twin.tensor.shape == tensor.tensor.shape else None
-    return twin.slot if twin.op.name == tensor.op.name else None
+        return original.slot if original.tensor.shape == tensor.tensor.shape else None
+    return original.slot if original.op.name == tensor.op.name else None
 
 
-def _release_after(twin: SavedTensor | None, tensor: SavedTensor) -> int | None:
-    if twin is None:
+def _released_seq(original: SavedTensor | None, tensor: SavedTensor) -> int | None:
+    if original is None:
         return tensor.saved_seq
-    if twin.released_seq is not None and twin.released_seq > tensor.saved_seq:
-        return twin.released_seq
-    return next((u.seq for u in twin.unpacks if u.seq > tensor.saved_seq), None)
+    if original.released_seq is not None and original.released_seq > tensor.saved_seq:
+        return original.released_seq
+    return next((u.seq for u in original.unpacks if u.seq > tensor.saved_seq), None)

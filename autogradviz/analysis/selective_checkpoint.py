@@ -1,4 +1,4 @@
-"""Selective checkpointing: what the policy said of each op, and which ops it spared."""
+"""Selective checkpointing: the policy's decision for each op, and ops served from its cache."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
 
 
-def with_policies(log: Log, ops: tuple[Op, ...], stacks: Stacks) -> tuple[Op, ...]:
-    """Return the ops with what the policy said of them, and those that it spared in between.
+def add_policy_decisions(log: Log, ops: tuple[Op, ...], stacks: Stacks) -> tuple[Op, ...]:
+    """Return the ops with the policy's decisions, and the cached ops in between.
 
-    A spared op stands where the recomputation asked for it, as the op of the forward whose
-    result it was given.
+    A cached op is a copy of the forward op whose result the recomputation received, at the place
+    where the recomputation called it.
     """
     decisions = {event.op_seq: event.decision for event in log.of(PolicyDecided)}
     if not decisions:
         return ops
-    told = [replace(op, policy=decisions.get(op.seq, "")) for op in ops]
-    by_seq = {op.seq: op for op in told}
+    decided = [replace(op, policy=decisions.get(op.seq, "")) for op in ops]
+    by_seq = {op.seq: op for op in decided}
     for event in log.of(OpServed):
         op = None if event.op_seq is None else by_seq.get(event.op_seq)
         if op is not None:
-            served = replace(
+            cached = replace(
                 op,
                 seq=event.seq,
                 time_ns=event.time_ns,
@@ -42,5 +42,5 @@ def with_policies(log: Log, ops: tuple[Op, ...], stacks: Stacks) -> tuple[Op, ..
                 stack_id=event.stack_id,
                 cached=True,
             )
-            told.append(served)
-    return tuple(sorted(told, key=lambda op: op.seq))
+            decided.append(cached)
+    return tuple(sorted(decided, key=lambda op: op.seq))

@@ -1,4 +1,4 @@
-"""Python stacks: from frame and stack ids to lines of source."""
+"""Python stacks: source lines by stack id."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
-_SHIM: Final = re.compile(
+_WRAPPERS: Final = re.compile(
     r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/(checkpoint/)?selective\.py$"
 )
 _DISPATCH: Final = "__torch_dispatch__"
-"""Selective checkpointing's modes pass every op on: they stand between it and its caller."""
+"""Selective checkpointing's modes redispatch every op, so they are between it and its caller."""
 
 
 class Stacks:
-    """All stacks of one recording, looked up by id."""
+    """The stacks of one recording, by id."""
 
     __slots__ = (
-        "_calling_modules", "_frame_ids", "_library", "_locations", "_of_optimizer", "_of_stack",
-        "_optimizing",
+        "_frame_ids", "_in_optimizer", "_library", "_location_of", "_locations", "_module_frames",
+        "_optimizer_frames",
     )  # fmt: skip
 
     def __init__(self, log: Log) -> None:
@@ -48,32 +48,32 @@ class Stacks:
             event.stack_id: tuple(i for i in event.frame_ids if i in self._locations)
             for event in log.of(StackSeen)
         }
-        self._of_stack: dict[int | None, SourceLocation | None] = {None: None}
-        self._of_optimizer: dict[int | None, bool] = {}
-        self._optimizing = self._frames_in(_OPTIMIZER)
-        self._calling_modules = self._frames_in(_MODULE)
+        self._location_of: dict[int | None, SourceLocation | None] = {None: None}
+        self._in_optimizer: dict[int | None, bool] = {}
+        self._optimizer_frames = self._frames_in(_OPTIMIZER)
+        self._module_frames = self._frames_in(_MODULE)
 
     def _frames_in(self, files: re.Pattern[str]) -> set[int]:
         return {
             frame_id
-            for frame_id, place in self._locations.items()
-            if files.search(place.filename.replace("\\", "/"))
+            for frame_id, location in self._locations.items()
+            if files.search(location.filename.replace("\\", "/"))
         }
 
     def location(self, stack_id: int | None) -> SourceLocation | None:
-        """Return the innermost line of the user's own code, or the innermost line of all."""
-        if stack_id not in self._of_stack:
+        """Return the innermost line of user code, or the innermost line of all."""
+        if stack_id not in self._location_of:
             frame_ids = self._frame_ids.get(stack_id, ())
-            own = (i for i in frame_ids if i not in self._library)
-            innermost = next(own, next(iter(frame_ids), None))
-            self._of_stack[stack_id] = None if innermost is None else self._locations[innermost]
-        return self._of_stack[stack_id]
+            user = (i for i in frame_ids if i not in self._library)
+            innermost = next(user, next(iter(frame_ids), None))
+            self._location_of[stack_id] = None if innermost is None else self._locations[innermost]
+        return self._location_of[stack_id]
 
     def location_inside(self, stack_id: int | None) -> SourceLocation | None:
-        """Return the innermost line of the user's own code that a checkpointed region runs.
+        """Return the innermost line of user code inside a checkpointed region.
 
-        What called checkpoint, or backward when the region runs again, stands outside; None
-        where the region runs library code alone.
+        The callers of checkpoint and of backward are outside. None if the region runs library
+        code only.
         """
         for frame_id in self._frame_ids.get(stack_id, ()):
             if self._locations[frame_id].function.endswith(_DISPATCH):
@@ -89,35 +89,35 @@ class Stacks:
         return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
 
     def in_optimizer(self, stack_id: int | None) -> bool:
-        """Return whether ``torch.optim`` or gradient clipping called.
+        """Return whether ``torch.optim`` or gradient clipping is the caller of a stack.
 
-        A closure that ``Optimizer.step`` calls is no part of it, nor is a module.
+        False for a closure that ``Optimizer.step`` calls, and for the modules below it.
         """
-        found = self._of_optimizer.get(stack_id)
+        found = self._in_optimizer.get(stack_id)
         if found is None:
-            found = self._of_optimizer[stack_id] = self._is_of_optimizer(stack_id)
+            found = self._in_optimizer[stack_id] = self._is_in_optimizer(stack_id)
         return found
 
-    def _is_of_optimizer(self, stack_id: int | None) -> bool:
-        called: int | None = None
+    def _is_in_optimizer(self, stack_id: int | None) -> bool:
+        callee: int | None = None
         for frame_id in self._frame_ids.get(stack_id, ()):
-            if frame_id in self._calling_modules:
+            if frame_id in self._module_frames:
                 return False
-            if frame_id in self._optimizing:
-                own = called is None or called in self._library
-                return own or not self._locations[frame_id].function.endswith("step")
-            called = frame_id
+            if frame_id in self._optimizer_frames:
+                library = callee is None or callee in self._library
+                return library or not self._locations[frame_id].function.endswith("step")
+            callee = frame_id
         return False
 
     def calling_file(self, stack_id: int | None) -> str:
-        """Return the file, with forward slashes, that called; "" where unknown.
+        """Return the innermost file of a stack, with forward slashes; "" if unknown.
 
-        It may be a library's. Frames that ``torch.compile`` puts around its own callbacks are
-        passed over, and those of dispatch modes that pass an op on.
+        It may be library code. Frames of ``torch.compile`` wrappers and of dispatch modes that
+        redispatch an op are skipped.
         """
         filenames = (
-            each.filename.replace("\\", "/")
-            for each in self.stack(stack_id)
-            if not each.function.endswith(_DISPATCH)
+            location.filename.replace("\\", "/")
+            for location in self.stack(stack_id)
+            if not location.function.endswith(_DISPATCH)
         )
-        return next((name for name in filenames if not _SHIM.search(name)), "")
+        return next((name for name in filenames if not _WRAPPERS.search(name)), "")

@@ -1,13 +1,13 @@
-"""The lives of saved storages: saved, written, taken back, cloned, let go."""
+"""Histories of saved storages: saves, writes, unpacks, clones and releases in order."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.analysis.fast_rows import rows_of
-from autogradviz.analysis.match_ops_nodes import short_op_name
+from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.types import HistoryEntry, SavedTensor, TensorHistory
 from autogradviz.events import (
     MutationCloned,
@@ -32,6 +32,8 @@ _make_entry = maker(HistoryEntry)
 
 _RANKS = {"written": 0, "saved": 1, "unpacked": 2, "cloned": 3, "released": 4}
 
+_Entries: TypeAlias = "Iterator[tuple[int | None, HistoryEntry]]"  # storage id and entry
+
 
 def build_histories(
     log: Log,
@@ -41,73 +43,65 @@ def build_histories(
     saved: dict[int, SavedTensor],
 ) -> tuple[TensorHistory, ...]:
     """Return the history of each storage that was saved or cloned, in order of storage id."""
-    entries: dict[int, list[HistoryEntry]] = defaultdict(list)
-    for storage_id, entry in _saves(log, saved):
-        entries[storage_id].append(entry)
-    for storage_id, entry in _clones(log, tensors, stacks, op_by_seq):
-        entries[storage_id].append(entry)
-    writes = chain(_writes(log, stacks, op_by_seq), _uncounted_writes(log, op_by_seq))
-    for storage_id, entry in writes:
+    entries: dict[int, list[HistoryEntry]] = {id_: [] for id_ in find_stored_ids(log, saved)}
+    for storage_id, entry in chain(
+        _saves(log, saved),
+        _clones(log, tensors, stacks, op_by_seq),
+        _writes(log, stacks, op_by_seq),
+        _unversioned_writes(log, op_by_seq),
+        _unpacks(log, stacks, saved),
+        _releases(log, saved),
+    ):
         if storage_id in entries:
             entries[storage_id].append(entry)
-    for storage_id, entry in _unpacks(log, stacks, saved):
-        entries[storage_id].append(entry)
-    for storage_id, entry in _releases(log, saved):
-        entries[storage_id].append(entry)
-    windows: dict[int, list[Tensor]] = defaultdict(list)
+    views: dict[int, list[Tensor]] = defaultdict(list)
     for tensor in tensors.values():
         if tensor.storage_id in entries:
-            windows[tensor.storage_id].append(tensor)
+            views[tensor.storage_id].append(tensor)
     return tuple(
         _make_history(
             storage_id=storage_id,
-            nbytes=max((tensor.storage_nbytes for tensor in windows[storage_id]), default=0),
-            tensors=tuple(windows[storage_id]),
+            nbytes=max((tensor.storage_nbytes for tensor in views[storage_id]), default=0),
+            tensors=tuple(views[storage_id]),
             entries=tuple(sorted(entries[storage_id], key=_age)),
         )
         for storage_id in sorted(entries)
     )
 
 
-def find_stored(log: Log, saved: dict[int, SavedTensor]) -> frozenset[int]:
-    """Return the storages that were saved or cloned: those that have a history."""
+def find_stored_ids(log: Log, saved: dict[int, SavedTensor]) -> frozenset[int]:
+    """Return the ids of the storages that were saved or cloned: those that have a history."""
     found = {tensor.tensor.storage_id for tensor in saved.values()}
     found |= {event.storage_id for event in log.of(MutationCloned)}
     return frozenset(storage_id for storage_id in found if storage_id is not None)
 
 
 def _age(entry: HistoryEntry) -> tuple[int, int, int]:
-    # One op may write and save: exp_ saves version 1, which it made itself, so the write is
-    # older. An op that saves version 0 and then writes version 1 did it the other way round.
+    # One op may write and save. exp_ saves version 1, which it made itself: the write is older.
+    # An op that saves version 0 and then writes version 1 did it in the opposite order.
     version = -1 if entry.version is None else entry.version
     return entry.seq, version, _RANKS[entry.kind]
 
 
-def _saves(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
+def _saves(log: Log, saved: dict[int, SavedTensor]) -> _Entries:
     for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
-        if tensor.tensor.storage_id is not None:
-            yield (
-                tensor.tensor.storage_id,
-                _make_entry(
-                    seq=tensor.saved_seq,
-                    time_ns=event.time_ns if tensor.op is None else tensor.op.time_ns,
-                    kind="saved",
-                    version=tensor.version,
-                    op="" if tensor.op is None else tensor.op.name,
-                    saved_id=tensor.saved_id,
-                    ok=True,
-                    location=tensor.location,
-                ),
-            )
+        yield (
+            tensor.tensor.storage_id,
+            _make_entry(
+                seq=tensor.saved_seq,
+                time_ns=event.time_ns if tensor.op is None else tensor.op.time_ns,
+                kind="saved",
+                version=tensor.version,
+                op="" if tensor.op is None else tensor.op.name,
+                saved_id=tensor.saved_id,
+                location=tensor.location,
+            ),
+        )
 
 
-def _writes(
-    log: Log, stacks: Stacks, op_by_seq: dict[int, Op]
-) -> Iterator[tuple[int, HistoryEntry]]:
+def _writes(log: Log, stacks: Stacks, op_by_seq: dict[int, Op]) -> _Entries:
     for event in rows_of(log, VersionBumped):
-        if event.storage_id is None:
-            continue
         op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
         yield (
             event.storage_id,
@@ -117,40 +111,31 @@ def _writes(
                 kind="written",
                 version=event.seen_version,
                 op=short_op_name(event.op),
-                saved_id=None,
-                ok=True,
                 location=stacks.location(event.stack_id) if op is None else op.location,
             ),
         )
 
 
-def _uncounted_writes(log: Log, op_by_seq: dict[int, Op]) -> Iterator[tuple[int, HistoryEntry]]:
-    """Yield the writes of ops that move no version counter, as fused optimizers do."""
-    counted = {(event.op_seq, event.tensor_id) for event in rows_of(log, VersionBumped)}
+def _unversioned_writes(log: Log, op_by_seq: dict[int, Op]) -> _Entries:
+    """Yield the writes of ops that increment no version counter, such as fused optimizers."""
+    bumped = {(event.op_seq, event.tensor_id) for event in rows_of(log, VersionBumped)}
     for op in op_by_seq.values():
         for tensor in op.written:
-            if tensor.storage_id is not None and (op.seq, tensor.tensor_id) not in counted:
+            if (op.seq, tensor.tensor_id) not in bumped:
                 yield (
                     tensor.storage_id,
                     _make_entry(
                         seq=op.seq,
                         time_ns=op.time_ns,
                         kind="written",
-                        version=None,
                         op=op.name,
-                        saved_id=None,
-                        ok=True,
                         location=op.location,
                     ),
                 )
 
 
-def _clones(
-    log: Log, tensors: Tensors, stacks: Stacks, op_by_seq: dict[int, Op]
-) -> Iterator[tuple[int, HistoryEntry]]:
+def _clones(log: Log, tensors: Tensors, stacks: Stacks, op_by_seq: dict[int, Op]) -> _Entries:
     for event in log.of(MutationCloned):
-        if event.storage_id is None:
-            continue
         op = None if event.op_seq is None else op_by_seq.get(event.op_seq)
         location = stacks.location(event.stack_id)
         if location is None and op is not None:
@@ -161,23 +146,18 @@ def _clones(
                 seq=event.seq,
                 time_ns=event.time_ns,
                 kind="cloned",
-                version=None,
                 op="clone",
-                saved_id=None,
-                ok=True,
                 location=location,
                 nbytes=tensors[event.clone_id].nbytes,
             ),
         )
 
 
-def _unpacks(
-    log: Log, stacks: Stacks, saved: dict[int, SavedTensor]
-) -> Iterator[tuple[int, HistoryEntry]]:
+def _unpacks(log: Log, stacks: Stacks, saved: dict[int, SavedTensor]) -> _Entries:
     names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
     for event in rows_of(log, TensorUnpacked):
         tensor = saved.get(event.saved_id)
-        if tensor is None or tensor.tensor.storage_id is None:
+        if tensor is None:
             continue
         known = event.version is not None and event.seen_version is not None and not tensor.cloned
         node_id = tensor.node_id if event.node_id is None else event.node_id
@@ -196,21 +176,12 @@ def _unpacks(
         )
 
 
-def _releases(log: Log, saved: dict[int, SavedTensor]) -> Iterator[tuple[int, HistoryEntry]]:
+def _releases(log: Log, saved: dict[int, SavedTensor]) -> _Entries:
     for event in rows_of(log, TensorReleased):
-        tensor = saved.get(event.saved_id)
-        if tensor is None or tensor.tensor.storage_id is None:
-            continue
-        yield (
-            tensor.tensor.storage_id,
-            _make_entry(
-                seq=event.seq,
-                time_ns=event.time_ns,
-                kind="released",
-                version=None,
-                op="",
-                saved_id=event.saved_id,
-                ok=True,
-                location=None,
-            ),
-        )
+        if event.saved_id in saved:
+            yield (
+                saved[event.saved_id].tensor.storage_id,
+                _make_entry(
+                    seq=event.seq, time_ns=event.time_ns, kind="released", saved_id=event.saved_id
+                ),
+            )

@@ -1,4 +1,4 @@
-"""When what ran."""
+"""Timeline spans: forwards, backwards, recomputations, module calls and node runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.timeline_marks import (
+    find_event_markers,
+    find_hook_pairs,
     find_hook_runs,
     find_modes,
-    find_pairs,
-    timeline_events,
 )
 from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
 from autogradviz.events import (
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _make_span = maker(Span)
 
 MAX_NAMED: Final = 2
-"""Inputs of a backward that its bar names; of more it says how many."""
+"""Inputs of a backward that its label names. The label counts a larger number of inputs."""
 
 
 class _Bar(NamedTuple):
-    """A span before its depth is known; by its first four fields, what is around comes first."""
+    """A span without its depth. In the order of the first four fields, outer bars come first."""
 
     kind: SpanKind
     thread: int
@@ -63,10 +63,7 @@ def build_timeline(
     runs: Iterable[NodeRun],
     stacks: Stacks,
 ) -> Timeline:
-    """Return the bars of all that ran, of what was switched meanwhile, and moments.
-
-    What never ended (a torn log) lasts until the recording's end.
-    """
+    """Return all spans. A span without an end (in a torn log) lasts until the recording's end."""
     bars: list[_Bar] = [
         *_forwards(log, ops, stacks),
         *_backwards(log, tensors, owners, end_ns),
@@ -81,44 +78,44 @@ def build_timeline(
 def _bar(
     kind: SpanKind,
     thread: int,
-    between: tuple[int, int],
+    interval: tuple[int, int],
     label: str,
     ref: int | None,
     stack_id: int | None = None,
 ) -> _Bar:
-    start_ns, end_ns = between
+    start_ns, end_ns = interval
     return _Bar(kind, thread, start_ns, -max(start_ns, end_ns), label, ref, stack_id)
 
 
 def _nest(bars: list[_Bar], stacks: Stacks) -> Iterator[Span]:
-    """Give each bar its depth: how many of its kind and thread are around it."""
-    around: list[int] = []  # where the bars that are still open end
+    """Yield the bars as spans. Depth is the number of enclosing bars of the kind and thread."""
+    open_ends: list[int] = []  # ends of the enclosing bars
     row: tuple[str, int] | None = None
     for bar in sorted(bars, key=lambda bar: bar[:4]):
         end_ns = -bar.minus_end_ns
         if (bar.kind, bar.thread) != row:
-            row, around = (bar.kind, bar.thread), []
-        while around and (around[-1] < end_ns or around[-1] <= bar.start_ns):
-            around.pop()
+            row, open_ends = (bar.kind, bar.thread), []
+        while open_ends and (open_ends[-1] < end_ns or open_ends[-1] <= bar.start_ns):
+            open_ends.pop()
         yield _make_span(
             kind=bar.kind,
             label=bar.label,
             start_ns=bar.start_ns,
             end_ns=end_ns,
-            depth=len(around),
+            depth=len(open_ends),
             thread=bar.thread,
             ref=bar.ref,
             location=stacks.location(bar.stack_id),
         )
-        around.append(end_ns)
+        open_ends.append(end_ns)
 
 
 def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
-    """Yield one bar for each stretch of forward ops, and of an optimizer's, of a thread.
+    """Yield one bar for each run of consecutive forward ops, or optimizer ops, of a thread.
 
-    A backward ends a stretch, and so does the other kind of op.
+    A backward ends the run, and so does an op of the other kind.
     """
-    stretches: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
+    open_: dict[int, tuple[SpanKind, int, int]] = {}  # thread -> kind, start, end so far
     in_order: Iterator[Op | BackwardStarted] = heapq.merge(
         ops, log.of(BackwardStarted), key=attrgetter("seq")
     )
@@ -127,40 +124,40 @@ def _forwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> Iterator[_Bar]:
             if event.phase == "forward":
                 kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
                 end_ns = event.time_ns + event.duration_ns
-                was, start_ns, latest = stretches.get(event.thread, (kind, event.time_ns, end_ns))
-                if was != kind:
-                    yield _bar(was, event.thread, (start_ns, latest), was, None)
+                before, start_ns, latest = open_.get(event.thread, (kind, event.time_ns, end_ns))
+                if before != kind:
+                    yield _bar(before, event.thread, (start_ns, latest), before, None)
                     start_ns, latest = event.time_ns, end_ns
-                stretches[event.thread] = (kind, start_ns, max(latest, end_ns))
-        elif event.thread in stretches:
-            kind, *stretch = stretches.pop(event.thread)
-            yield _bar(kind, event.thread, (stretch[0], stretch[1]), kind, None)
-    for thread, (kind, start_ns, latest) in stretches.items():
+                open_[event.thread] = (kind, start_ns, max(latest, end_ns))
+        elif event.thread in open_:
+            kind, start_ns, latest = open_.pop(event.thread)
+            yield _bar(kind, event.thread, (start_ns, latest), kind, None)
+    for thread, (kind, start_ns, latest) in open_.items():
         yield _bar(kind, thread, (start_ns, latest), kind, None)
 
 
 def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:
     ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for event in log.of(BackwardStarted):
-        between = event.time_ns, ends.get(event.backward_id, end_ns)
-        asked = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
-        label = backward_words(event, asked)
-        yield _bar("backward", event.thread, between, label, event.backward_id, event.stack_id)
+        interval = event.time_ns, ends.get(event.backward_id, end_ns)
+        inputs = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
+        label = _backward_label(event, inputs)
+        yield _bar("backward", event.thread, interval, label, event.backward_id, event.stack_id)
 
 
-def backward_words(event: BackwardStarted, asked: Sequence[str]) -> str:
-    """Return what was called, and with which switches: "backward, inputs=weight, retain_graph".
+def _backward_label(event: BackwardStarted, inputs: Sequence[str]) -> str:
+    """Return a call with its options: "backward, inputs=weight, retain_graph".
 
     Args:
         event: the call.
-        asked: names of the inputs that gradients were asked for, "" of one without.
+        inputs: names of the ``inputs`` argument's leaves, "" for an unnamed one.
     """
     words = ["backward" if event.accumulate else "autograd.grad"]
     if len(event.root_ids) > 1:
         words.append(f"{len(event.root_ids)} roots")
-    count = max(len(event.input_ids), len(asked))
-    if 0 < count <= MAX_NAMED and all(asked) and len(asked) == count:
-        words.append(f"inputs={', '.join(asked)}")
+    count = max(len(event.input_ids), len(inputs))
+    if 0 < count <= MAX_NAMED and all(inputs) and len(inputs) == count:
+        words.append(f"inputs={', '.join(inputs)}")
     elif count:
         words.append(f"{count} inputs")
     if event.create_graph:
@@ -191,9 +188,9 @@ def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator
 def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
     for kind, thread, start_ns, stop_ns, label, stack_id in (
         *find_modes(log, end_ns),
-        *find_pairs(log, end_ns),
+        *find_hook_pairs(log, end_ns),
         *find_hook_runs(log),
-        *timeline_events(log, tensors),
+        *find_event_markers(log, tensors),
     ):
         yield _bar(kind, thread, (start_ns, stop_ns), label, None, stack_id)
 
@@ -202,7 +199,7 @@ def _nodes(log: Log, runs: Iterable[NodeRun], end_ns: int) -> Iterator[_Bar]:
     names = {event.node_id: event.node_name for event in log.of(NodeSeen)}
     backward_ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for run in runs:
-        left_ns = backward_ends.get(run.backward_id, end_ns)
-        end = left_ns if run.finished_ns is None else run.finished_ns
+        failed_ns = backward_ends.get(run.backward_id, end_ns)
+        end = failed_ns if run.finished_ns is None else run.finished_ns
         label = names.get(run.node_id, "")
         yield _bar("node", run.thread, (run.started_ns, end), label, run.node_id)

@@ -1,12 +1,12 @@
-"""What surrounded the ops: switches of the thread's, and moments worth a mark on the timeline."""
+"""Timeline spans of modes, saved-tensor hooks and user hooks, and event markers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.fast_rows import rows_of
+from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.id_tables import read_parameter_names
-from autogradviz.analysis.match_ops_nodes import short_op_name
 from autogradviz.events import (
     HookRan,
     HookRegistered,
@@ -31,7 +31,7 @@ _INFERENCE: Final = {"on": "inference mode", "off": "inference mode off"}
 
 
 class Mark(NamedTuple):
-    """One stretch or moment of a thread, before it is a bar."""
+    """One interval or event of a thread, before it becomes a span."""
 
     kind: SpanKind
     thread: int
@@ -42,46 +42,46 @@ class Mark(NamedTuple):
 
 
 def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
-    """Yield each stretch in which a switch stood elsewhere than around it.
+    """Yield each interval in which a mode differs from the enclosing one.
 
-    A switch that is never thrown back stays where it is until the recording's end. Gradients
-    that inference mode switches off with itself are not told apart from it.
+    A mode that is never restored lasts until the recording's end. Inference mode also disables
+    gradients; that gets no span of its own.
     """
-    switches = log.of(ModeChanged)
-    inferring = {event.seq for event in switches if event.mode == "inference"}
+    changes = log.of(ModeChanged)
+    inference = {event.seq for event in changes if event.mode == "inference"}
     open_: dict[tuple[int, str, str | None], list[ModeChanged]] = {}
-    for event in switches:
-        if event.mode == "grad" and event.seq + 1 in inferring:
+    for event in changes:
+        if event.mode == "grad" and event.seq + 1 in inference:
             continue
-        around = open_.setdefault((event.thread, event.mode, event.device_type), [])
-        if around and around[-1].before == event.after:
-            yield _stretch(around.pop(), event.time_ns)
+        enclosing = open_.setdefault((event.thread, event.mode, event.device_type), [])
+        if enclosing and enclosing[-1].before == event.after:
+            yield _mode_mark(enclosing.pop(), event.time_ns)
         else:
-            around.append(event)
-    for around in open_.values():
-        for began in around:
-            yield _stretch(began, end_ns)
+            enclosing.append(event)
+    for enclosing in open_.values():
+        for start in enclosing:
+            yield _mode_mark(start, end_ns)
 
 
-def _stretch(began: ModeChanged, end_ns: int) -> Mark:
-    label = mode_words(began)
-    return Mark("mode", began.thread, began.time_ns, end_ns, label, began.stack_id)
+def _mode_mark(start: ModeChanged, end_ns: int) -> Mark:
+    label = _mode_label(start)
+    return Mark("mode", start.thread, start.time_ns, end_ns, label, start.stack_id)
 
 
-def mode_words(event: ModeChanged) -> str:
+def _mode_label(event: ModeChanged) -> str:
     """Return the new value of a mode: "gradients off", "autocast bfloat16 (cpu)"."""
-    now = event.after
+    value = event.after
     if event.mode == "grad":
-        return _GRADIENTS.get(now, now)
+        return _GRADIENTS.get(value, value)
     if event.mode == "inference":
-        return _INFERENCE.get(now, now)
+        return _INFERENCE.get(value, value)
     if event.mode == "autocast_cache":
-        return f"autocast cache {now}"
-    return f"autocast {now} ({event.device_type})"
+        return f"autocast cache {value}"
+    return f"autocast {value} ({event.device_type})"
 
 
-def find_pairs(log: Log, end_ns: int) -> Iterator[Mark]:
-    """Yield how long each pair of saved-tensor hooks stood."""
+def find_hook_pairs(log: Log, end_ns: int) -> Iterator[Mark]:
+    """Yield the interval in which each pair of saved-tensor hooks was installed."""
     left = {event.pair_id: event.time_ns for event in log.of(HooksLeft)}
     for event in log.of(HooksEntered):
         stop_ns = left.get(event.pair_id, end_ns)
@@ -90,7 +90,7 @@ def find_pairs(log: Log, end_ns: int) -> Iterator[Mark]:
 
 
 def find_hook_runs(log: Log) -> Iterator[Mark]:
-    """Yield each run of a hook of the user's; the line is where it was registered."""
+    """Yield each run of a user's hook, with the line that registered it."""
     registered = {event.hook_id: event for event in log.of(HookRegistered)}
     for event in log.of(HookRan):
         hook = registered.get(event.hook_id)
@@ -102,20 +102,20 @@ def find_hook_runs(log: Log) -> Iterator[Mark]:
         yield Mark("hook", event.thread, start_ns, event.time_ns, label, stack_id)
 
 
-def timeline_events(log: Log, tensors: Tensors) -> Iterator[Mark]:
-    """Yield toggles of ``requires_grad``, draws of random numbers and writes to buffers.
+def find_event_markers(log: Log, tensors: Tensors) -> Iterator[Mark]:
+    """Yield changes of ``requires_grad``, random draws and writes to buffers.
 
-    What PyTorch writes without counting (the running statistics of a batch norm) is not among
-    them.
+    Writes that increment no version counter (the running statistics of batch norm) are left out.
     """
     names = read_parameter_names(log)
     for toggle in log.of(RequiresGradChanged):
         name = names.get(toggle.tensor_id, ("a tensor",))[0]
         label = f"{name}.requires_grad = {toggle.requires_grad}"
-        yield _moment("toggle", toggle, label)
+        yield _event_marker("toggle", toggle, label)
     for draw in log.of(RandomDrawn):
-        own = "a generator of its own" if draw.generator == "given" else f"{draw.device} generator"
-        yield _moment("random", draw, f"{short_op_name(draw.op)} from {own}")
+        explicit = draw.generator == "given"
+        generator = "an explicit generator" if explicit else f"{draw.device} generator"
+        yield _event_marker("random", draw, f"{short_op_name(draw.op)} from {generator}")
     buffers = {
         tensors[seen.tensor_id].storage_id: seen.parameter_name
         for seen in log.of(ParameterSeen)
@@ -126,10 +126,10 @@ def timeline_events(log: Log, tensors: Tensors) -> Iterator[Mark]:
             by = f" by {short_op_name(write.op)}" if write.op else ""
             name = buffers[write.storage_id]
             label = f"{name} written{by}, v{write.version} → v{write.seen_version}"
-            yield _moment("buffer", write, label)
+            yield _event_marker("buffer", write, label)
 
 
-def _moment(
+def _event_marker(
     kind: SpanKind, event: RequiresGradChanged | RandomDrawn | VersionBumped, label: str
 ) -> Mark:
     return Mark(kind, event.thread, event.time_ns, event.time_ns, label, event.stack_id)

@@ -1,7 +1,7 @@
-"""What a recording means: plain, frozen facts built from events.
+"""Frozen records that ``Analysis`` builds from events: tensors, ops, nodes, regions, spans.
 
-Everything here is data; ``autogradviz.analysis.Model`` makes it. Ids are those of the events.
-``seq`` fields are event numbers: they order things and lead back to the log.
+Ids are those of the events. ``seq`` fields are event numbers: they define an order and identify
+the event in the log. Times are nanoseconds since the start of the recording.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ SpanKind: TypeAlias = Literal[
     "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "hook", "toggle",
     "random", "buffer",
 ]  # fmt: skip
-"""What a bar is. The last three are moments: a leaf told whether it requires a gradient, random
-numbers drawn, a buffer written."""
+"""Kind of a span. The last three are events without duration: a change of ``requires_grad``, a
+random draw and a write to a buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
-    """One line of somebody's source."""
+    """One line of source code."""
 
     filename: str
     lineno: int
     function: str
     text: str
-    cell: int | None = None  # of a notebook
+    cell: int | None = None  # number of the notebook cell
 
     @property
     def place(self) -> str:
-        """The file's name, or "In [3]" of a notebook's cell."""
+        """The file name, or "In [3]" for a notebook cell."""
         return self.filename if self.cell is None else f"In [{self.cell}]"
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One window on one storage."""
+    """One tensor: a view of a storage."""
 
     tensor_id: int
     storage_id: int | None
@@ -59,7 +59,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One ``nn.Module`` object."""
+    """One ``nn.Module`` instance."""
 
     module_id: int
     parent_module_id: int | None
@@ -85,34 +85,34 @@ class Op:
     input_hashes: tuple[int, ...]  # of contents; empty unless fingerprints were recorded
     output_hashes: tuple[int, ...]
     sequence_nr: int | None
-    node_id: int | None  # the node that the op created, once one was seen
-    backward_node_id: int | None  # the node whose backward called it
+    node_id: int | None  # the node that the op created, if the recorder saw it
+    backward_node_id: int | None  # the node whose backward called the op
     module: str  # qualified name of the innermost module, "" for the root or none
     region_id: int | None
     recompute_id: int | None
     failed: bool
-    location: SourceLocation | None  # innermost frame of the user's own code
+    location: SourceLocation | None  # innermost line of user code
     stack_id: int | None
-    policy: str = ""  # what selective checkpointing decided, "must_save"
-    cached: bool = False  # answered from what the policy kept: it did not run
+    policy: str = ""  # decision of selective checkpointing, "must_save"
+    cached: bool = False  # selective checkpointing returned a cached result; the op did not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpack:
-    """One time that a saved tensor was taken back."""
+    """One unpack of a saved tensor."""
 
     seq: int
     backward_id: int | None
     version: int | None  # when saved
-    seen_version: int | None  # when taken back
+    seen_version: int | None  # when unpacked
     failed: bool
-    saved_hash: int | None = None  # of the content, if fingerprints were recorded
+    saved_hash: int | None = None  # of the content; None unless fingerprints were recorded
     seen_hash: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTensor:
-    """One slot of one node."""
+    """One saved tensor, in one slot of one node."""
 
     saved_id: int
     node_id: int | None
@@ -122,52 +122,55 @@ class SavedTensor:
     packed_by: PackedBy
     region_id: int | None
     recompute_id: int | None
-    position: int | None  # nth save of its region or recomputation
-    saved_seq: int  # the op that saved it, or the look that found it
+    position: int | None  # nth save of its region or recomputation, from 0
+    saved_seq: int  # of the op that saved it, or of the event that first saw it
     released_seq: int | None
     unpacks: tuple[Unpack, ...]
     op: Op | None  # the op that saved it
     location: SourceLocation | None
     saved_ns: int | None = None
-    released_ns: int | None = None  # None of what a recomputation saved: nobody saw that
-    cloned: bool = False  # ``allow_mutation_on_saved_tensors`` handed back a clone of it
+    released_ns: int | None = None  # None for saves of a recomputation: not observed
+    cloned: bool = False  # ``allow_mutation_on_saved_tensors`` returned a clone
 
     @property
     def is_argument(self) -> bool:
-        """Whether a checkpoint region keeps it to run again, rather than a node."""
+        """True for an argument that a checkpoint region keeps for its recomputation."""
         return self.packed_by == "checkpoint" and self.position is None
 
     @property
     def broken(self) -> bool:
-        """Whether backward found another version than was saved."""
-        if self.cloned:
-            return False
-        for unpack in self.unpacks:
+        """True if backward found a different version than was saved."""
+        return self.changed_version is not None
+
+    @property
+    def changed_version(self) -> int | None:
+        """The version at the first unpack that differs from the saved one, else None."""
+        for unpack in () if self.cloned else self.unpacks:
             known = unpack.version is not None and unpack.seen_version is not None
             if known and unpack.version != unpack.seen_version:
-                return True
-        return False
+                return unpack.seen_version
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One leaf that gradients reach: a parameter, a buffer, or an input that requires grad."""
+    """One leaf of the graph: a parameter, or an input that requires a gradient."""
 
     name: str  # "h.0.attn.c_attn.weight"; "" for an unnamed leaf
     tensor: Tensor
-    accumulated: bool  # a gradient reached it
-    norm: float | None = None  # of the gradient it was left with, L2; None where not read
-    finite: bool = True  # False: that gradient holds NaN or infinities
+    accumulated: bool  # backward accumulated a gradient into it
+    norm: float | None = None  # L2 norm of its final gradient; None if not recorded
+    finite: bool = True  # False if that gradient contains NaN or infinities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One way for a gradient, from ``source`` (nearer the loss) to ``target``."""
+    """One gradient edge, from node ``source`` (nearer the loss) to node ``target``."""
 
     source: int
     target: int
-    output: int  # which of the source's next functions
-    input: int  # which input of the target
+    output: int  # index into the source's ``next_functions``
+    input: int  # index of the target's input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,67 +188,67 @@ class Node:
     saved: tuple[SavedTensor, ...]
     region_id: int | None  # the checkpoint region it was created in
     state: RunState
-    runs: int  # how often it ran
-    duration_ns: int  # of all runs together
-    order: int  # creation order over the whole graph, unique
-    ran: tuple[tuple[int, int | None], ...] = ()  # start and end of each run; None: it never ended
+    runs: int  # number of completed runs
+    duration_ns: int  # sum of all runs
+    order: int  # creation order in the whole graph, unique
+    ran: tuple[tuple[int, int | None], ...] = ()  # start and end of each run; None without an end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One function that backward calls."""
+    """One hook that a user registered for backward."""
 
     hook_id: int
     kind: HookKind
     name: str  # qualified, "Trainer.clip"
-    tensor_id: int | None  # the tensor or parameter that it hangs on
-    module: str  # the module that it hangs on
+    tensor_id: int | None  # the tensor or parameter that it is registered on
+    module: str  # the module that it is registered on
     early: bool  # registered before the recording
-    location: SourceLocation | None  # where it was registered
-    node_ids: tuple[int, ...]  # where it ran; else the node of its tensor
+    location: SourceLocation | None  # the line that registered it
+    node_ids: tuple[int, ...]  # the nodes it ran on; else the node of its tensor
     runs: int
-    changed: int  # how often it returned another gradient
+    changed: int  # number of runs that returned a different gradient
     failed: bool
-    duration_ns: int  # of all runs together
+    duration_ns: int  # sum of all runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The autograd graph: all nodes of all generations."""
+    """The autograd graph: all nodes of all steps in the recording."""
 
     nodes: dict[int, Node]
     edges: tuple[Edge, ...]
-    roots: tuple[int, ...]  # where backward began, or would begin
+    roots: tuple[int, ...]  # roots of the recorded backwards, then nodes without users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One thing that happened to a storage."""
+    """One event in the history of a storage."""
 
     seq: int
     time_ns: int
     kind: HistoryKind
-    version: int | None  # after it
-    op: str  # what did it, "" where nothing named did
-    saved_id: int | None
-    ok: bool  # False: unpacked at another version than saved, or the unpack failed
-    location: SourceLocation | None
-    nbytes: int = 0  # that a clone takes
+    version: int | None = None  # after the event
+    op: str = ""  # the op or node responsible, "" if unknown
+    saved_id: int | None = None
+    ok: bool = True  # False if an unpack failed or found a different version than was saved
+    location: SourceLocation | None = None
+    nbytes: int = 0  # size of a clone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorHistory:
-    """Everything seen of one storage, oldest first."""
+    """The recorded history of one storage, oldest entry first."""
 
     storage_id: int
     nbytes: int
-    tensors: tuple[Tensor, ...]  # the windows on it
+    tensors: tuple[Tensor, ...]  # views of the storage
     entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpPair:
-    """One row of forward against recomputation."""
+    """One aligned row of a forward and its recomputation."""
 
     status: PairStatus
     forward: Op | None
@@ -254,14 +257,14 @@ class OpPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """One second run of a region, aligned with the first op by op."""
+    """One recomputation of a region, aligned with the forward op by op."""
 
     recompute_id: int
     region_id: int | None
     backward_id: int | None
-    node_id: int | None  # who asked for it
+    node_id: int | None  # the node whose unpack started it
     exec_group: int | None  # the ``GraphExecGroup`` that it ran in
-    outcome: Outcome | None  # None: it never stopped (torn trace)
+    outcome: Outcome | None  # None if it has no end (torn trace)
     started_seq: int
     stopped_seq: int | None
     duration_ns: int
@@ -285,18 +288,18 @@ class Region:
     debug: bool
     determinism_check: str  # "default", "none"
     failed: bool
-    location: SourceLocation | None  # who called checkpoint
+    location: SourceLocation | None  # the line that called checkpoint
     entered_seq: int
     exited_seq: int | None
     duration_ns: int
-    ops: tuple[Op, ...]  # of its own forward, nested regions' included
-    saved: tuple[SavedTensor, ...]  # in order: index = "position"
+    ops: tuple[Op, ...]  # of the original forward, including nested regions
+    saved: tuple[SavedTensor, ...]  # in order of position
     recomputations: tuple[Recomputation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One bar of the timeline."""
+    """One interval or event on the timeline."""
 
     kind: SpanKind
     label: str
@@ -305,12 +308,12 @@ class Span:
     depth: int  # nesting within its kind and thread
     thread: int
     ref: int | None  # node, region, backward or module id
-    location: SourceLocation | None = None  # the line that began it
+    location: SourceLocation | None = None  # the line that started it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When what ran."""
+    """The spans of a recording, ordered by kind, thread and start."""
 
     spans: tuple[Span, ...]
     end_ns: int
@@ -318,27 +321,27 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """One stretch of time in which backward keeps a storage."""
+    """One interval in which saved tensors keep a storage alive."""
 
     storage_id: int
     nbytes: int
-    saved_id: int  # the saved tensor that began it
+    saved_id: int  # the saved tensor that started the interval
     start_ns: int
-    end_ns: int | None  # None: it is kept to the end
+    end_ns: int | None  # None if the storage was still held at the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCurve:
-    """Bytes of storage that backward keeps, over time; a storage counts once."""
+    """Bytes of storage kept alive for backward, over time; each storage is counted once."""
 
     seqs: tuple[int, ...]
     times_ns: tuple[int, ...]
     nbytes: tuple[int, ...]  # after the event at the same index
-    holds: tuple[Hold, ...] = ()  # what adds up to the curve, in the order in which they began
+    holds: tuple[Hold, ...] = ()  # the intervals that add up to the curve, in order of start
 
     @property
     def peak(self) -> int:
-        """Return the index of the highest point, -1 of an empty curve."""
+        """Index of the highest point, -1 for an empty curve."""
         return max(range(len(self.nbytes)), key=self.nbytes.__getitem__, default=-1)
 
 
@@ -356,8 +359,8 @@ class RaisedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something the recorder has to say about itself."""
+    """A failure or a deliberate limit that the recorder reported."""
 
-    seam: str
+    seam: str  # the hook point, "file" for problems of the trace file
     message: str
-    failure: bool  # False: it stopped looking on purpose
+    failure: bool  # False for a limit

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare.result import Difference
 from autogradviz.events import StepEnded
-from autogradviz.render.text import megabytes
 from autogradviz.scene.formatting import merge_numbered_names, plural
 
 if TYPE_CHECKING:
@@ -98,5 +98,5 @@ def _regions(analysis: Analysis, names: dict[str, str]) -> Counter[str]:
 def _byte_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     peaks = [max(analysis.memory.nbytes, default=0) for analysis in (before, after)]
     if peaks[0] != peaks[1]:
-        first, second = map(megabytes, peaks)
+        first, second = map(format_bytes, peaks)
         yield Difference(aspect="saved", what="bytes at the peak", before=first, after=second)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_shape
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,8 +43,7 @@ def _near(filename: str) -> str:
 
 def shape(tensor: Tensor) -> str:
     """Return "float32 4×12×256"."""
-    sizes = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{tensor.dtype} {sizes}"
+    return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
 def slot(saved: SavedTensor, node_name: str | None = None) -> str:

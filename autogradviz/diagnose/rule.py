@@ -77,16 +77,20 @@ class ErrorMessage:
 
     Attributes:
         fragment: one string, or several of which one has to occur; "" occurs in every message.
+        without: a string that must not occur; "" is none.
         type: the end of the exception's qualified type name, "CheckpointError"; "" is any.
     """
 
     fragment: str | tuple[str, ...] = ""
+    without: str = ""
     type: str = ""
 
     def holds(self, analysis: Analysis) -> bool:
         """Return whether the recorded block raised such an exception."""
         error = analysis.error
         if error is None or not error.type_name.endswith(self.type):
+            return False
+        if self.without and self.without in error.message:
             return False
         fragments = (self.fragment,) if isinstance(self.fragment, str) else self.fragment
         return any(fragment in error.message for fragment in fragments)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.errors import FileExistsAlreadyError
+from autogradviz.errors import OutputExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +24,12 @@ def check_not_exists(path: PathLike) -> None:
     """Check that nothing would be lost if a file were written.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if something stands there that is not an empty file.
     """
     target = Path(path)
     if target.exists() and not (target.is_file() and target.stat().st_size == 0):
         message = f"{target} exists already; remove it, or name another file."
-        raise FileExistsAlreadyError(message)
+        raise OutputExistsError(message)
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def link_if_absent(partial: Path, target: Path) -> None:
     """Give a file its name, unless another process has put something there meanwhile.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if something stands there that is not an empty file.
     """
     try:
         os.link(partial, target)
@@ -62,18 +62,23 @@ def link_if_absent(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def check_overwrites_own_file(target: Path, mark: bytes, *, at_end: bool = False) -> None:
-    """Check that nothing but a file of ours would be replaced.
+def check_overwrites_own_file(
+    target: Path, mark: bytes, *, at_end: bool = False, overwrite: bool = False
+) -> None:
+    """Check that only an earlier output of the same kind would be replaced.
 
     Args:
-        target: where a file is to be written.
-        mark: what a file of ours of that kind holds near its beginning.
-        at_end: it stands near the end, as in Parquet.
+        target: the file to write.
+        mark: bytes near the beginning of every such output.
+        at_end: the bytes are near the end instead, as in Parquet.
+        overwrite: allow any regular file.
 
     Raises:
-        FileExistsAlreadyError: if something else stands there that is not an empty file.
+        OutputExistsError: if another non-empty file exists.
     """
     if target.is_file():
+        if overwrite:
+            return
         with target.open("rb") as file:
             if at_end:
                 file.seek(max(target.stat().st_size - _END, 0))
@@ -82,16 +87,17 @@ def check_overwrites_own_file(target: Path, mark: bytes, *, at_end: bool = False
     check_not_exists(target)
 
 
-def write_over_own(path: PathLike, text: str, mark: str) -> None:
-    """Write text to a file, which appears whole or not at all.
+def write_over_own(path: PathLike, text: str, mark: str, *, overwrite: bool = False) -> None:
+    """Write text to a file atomically.
 
     Args:
-        path: where to write; a device or a pipe is written to as it is.
-        text: what to write.
-        mark: what a file has in its beginning that may be replaced.
+        path: the file to write; to a device or a pipe the text is written directly.
+        text: the contents.
+        mark: text near the beginning of every output of that kind.
+        overwrite: replace any regular file, not only an earlier output of the same kind.
 
     Raises:
-        FileExistsAlreadyError: if something else stands there.
+        OutputExistsError: if another non-empty file exists.
     """
     target = Path(path)
     if target.is_symlink():  # which stays, and may lead to another file system
@@ -99,7 +105,7 @@ def write_over_own(path: PathLike, text: str, mark: str) -> None:
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
         return
-    check_overwrites_own_file(target, mark.encode())
+    check_overwrites_own_file(target, mark.encode(), overwrite=overwrite)
     with beside(target) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from autogradviz._version import __version__
-from autogradviz.errors import FileExistsAlreadyError, NotATraceError
+from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import format_2
 from autogradviz.event_log.arrow_arrays import take_time
 from autogradviz.event_log.arrow_batches import Batch, open_stream
@@ -43,16 +43,22 @@ MANY: Final = 500_000
 """Events that take longer to save without pandas than pandas takes to be imported."""
 
 
-def save(log: Log, path: PathLike) -> None:
-    """Write a log to a file, which appears whole or not at all.
+def save(log: Log, path: PathLike, *, overwrite: bool = False) -> None:
+    """Write a log to a file atomically.
 
-    Lone surrogates in text, which no file format for text can hold, are spelled out.
+    Lone surrogates in text are escaped, because UTF-8 cannot encode them.
+
+    Args:
+        log: the events.
+        path: the file to write.
+        overwrite: replace any regular file, not only a trace.
 
     Raises:
-        FileExistsAlreadyError: if something other than a trace stands there.
+        OutputExistsError: if another non-empty file exists.
     """
     target = Path(path)
-    _require_replaceable(target)
+    if not (overwrite and target.is_file()):
+        _check_replaces_trace(target)
     with beside(target) as partial:
         _write(log, partial)
         partial.replace(target)
@@ -62,7 +68,7 @@ def save_new(log: Log, path: PathLike) -> None:
     """Write a log to a file where nothing stands, not even a trace of another process.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if something stands there that is not an empty file.
     """
     target = Path(path)
     check_not_exists(target)
@@ -98,14 +104,14 @@ def _recent(log: Log) -> dict[type[Event], Rows]:
     return {kind: log.recent(kind) for kind in EVENT_TYPES}
 
 
-def _require_replaceable(target: Path) -> None:
-    """Check that a trace or nothing stands there: only those may be replaced by a trace."""
+def _check_replaces_trace(target: Path) -> None:
+    """Check that the file is a trace, is empty or does not exist."""
     try:
         check_not_exists(target)
-    except FileExistsAlreadyError as error:
+    except OutputExistsError as error:
         if target.is_dir() or not (target.is_file() and _is_trace(target)):
             message = f"{target} exists and is not a trace; name another file."
-            raise FileExistsAlreadyError(message) from error
+            raise OutputExistsError(message) from error
 
 
 def _is_trace(path: Path) -> bool:

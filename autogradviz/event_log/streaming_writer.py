@@ -31,7 +31,7 @@ class Stream:
         """Begin a file.
 
         Raises:
-            FileExistsAlreadyError: something stands there that is not an empty file.
+            OutputExistsError: something stands there that is not an empty file.
             OSError: the file cannot be made.
         """
         check_not_exists(path)
@@ -84,7 +84,7 @@ def _open_new(path: Path, head: bytes) -> BinaryIO:
     It has its head when it appears, so that it is never seen empty.
 
     Raises:
-        FileExistsAlreadyError: another process was faster.
+        OutputExistsError: another process was faster.
     """
     with suppress(OSError), beside(path) as partial, ExitStack() as pending:
         file = pending.enter_context(partial.open("xb", buffering=0))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import short_path
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render.svg.theme import LIGHT, mix
-from autogradviz.scene.formatting import chip_words, plural, short_path
+from autogradviz.scene.formatting import chip_words, plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import plotly.graph_objects as go
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.plots import COLOURS, faint, plain, style
-from autogradviz.render.text import megabytes
 from autogradviz.scene.formatting import block_prefix
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def plot_saved_by_module(analysis: Analysis) -> go.Figure:
         go.Scatter(
             x=[time / 1e6 for time in times],
             y=values,
-            customdata=[megabytes(value) for value in values],
+            customdata=[format_bytes(value) for value in values],
             name=plain(label),
             stackgroup="saved",
             line={"shape": "hv", "color": COLOURS["saved"], "width": 0.6},

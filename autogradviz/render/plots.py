@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import plotly.graph_objects as go
 
-from autogradviz.render.text import megabytes, milliseconds
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.render.text import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def plot_memory(analysis: Analysis) -> go.Figure:
     """
     curve = analysis.memory
     times = [time_ns / 1e6 for time_ns in curve.times_ns]
-    sizes = [megabytes(nbytes) for nbytes in curve.nbytes]
+    sizes = [format_bytes(nbytes) for nbytes in curve.nbytes]
     area = go.Scatter(
         x=times,
         y=curve.nbytes,

@@ -12,6 +12,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from autogradviz.analysis.formatting import format_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -46,16 +48,6 @@ def harmless(inner: RenderableType) -> RenderableType:
     return _Harmless(inner)
 
 
-def megabytes(nbytes: int) -> str:
-    """Return bytes in decimal units: "3.1 MB"."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":  # noqa: PLR2004 - decimal units
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError
-
-
 def milliseconds(duration_ns: int) -> str:
     """Return nanoseconds as "12.3 ms", from ten seconds on as "12.3 s"."""
     if duration_ns >= _TEN_SECONDS_NS:
@@ -71,7 +63,7 @@ def summary(scene: Scene) -> RenderableType:
     table.add_column()
     table.add_row("graph", f"{s.nodes:,} nodes, {s.edges:,} edges, {s.backwards} backward")
     table.add_row("ops", f"{s.ops:,} in {milliseconds(s.end_ns)} ({s.events:,} events)")
-    table.add_row("saved", f"{megabytes(s.peak_nbytes)} at the peak, {s.storages:,} storages")
+    table.add_row("saved", f"{format_bytes(s.peak_nbytes)} at the peak, {s.storages:,} storages")
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
     if s.error_type:

@@ -131,17 +131,8 @@ class TraceWidget(anywidget.AnyWidget):
             picture = {"text/html": _still_html(self.still, svg), "image/svg+xml": svg}
             display(picture, raw=True)  # type: ignore[no-untyped-call]
 
-    def display_for_cell(self) -> None:
-        """Display the widget for as long as its cell is not run again."""
-        close_widgets_of_previous_run(self)
-        self._ipython_display_()
-
-    def bundle_for_cell(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return widget and picture as one output in several forms, and its metadata.
-
-        For hosts that ask for ``_repr_mimebundle_``; IPython is given two outputs.
-        """
-        close_widgets_of_previous_run(self)
+    def _bundle_with_picture(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return widget and picture as one output, and its metadata."""
         bundle, metadata = self._bundle()
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 
@@ -150,6 +141,22 @@ class TraceWidget(anywidget.AnyWidget):
         assert shown is not None, "the widget has no view"
         bundle, metadata = shown
         return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
+
+
+def display_for_cell(widget: TraceWidget) -> None:
+    """Display a widget until its cell is run again."""
+    close_widgets_of_previous_run(widget)
+    widget._ipython_display_()
+
+
+def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return widget and picture as one output in several MIME types, and its metadata.
+
+    For hosts that call ``_repr_mimebundle_``; IPython gets two outputs instead. The widget is
+    closed when its cell is run again.
+    """
+    close_widgets_of_previous_run(widget)
+    return widget._bundle_with_picture()  # noqa: SLF001
 
 
 def pack(scene: Scene) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes, short_location
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -15,7 +16,7 @@ from autogradviz.events import (
     TensorMoved,
     TensorSaved,
 )
-from autogradviz.scene.formatting import format_bytes, plural, short_place
+from autogradviz.scene.formatting import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,4 +110,4 @@ class Notes:
 
     def _place(self, stack_id: int | None) -> str:
         location = self._model.location(stack_id)
-        return "" if location is None else f" · {short_place(location)}"
+        return "" if location is None else f" · {short_location(location)}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import NotFiniteSeen, VersionBumped
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.formatting import format_bytes, hook_words
+from autogradviz.scene.formatting import hook_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

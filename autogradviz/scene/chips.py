@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_shape
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.formatting import chip_words, format_shape
+from autogradviz.scene.formatting import chip_words
 from autogradviz.scene.schema import Chip
 from autogradviz.scene.text_metrics import elide, text_width
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from autogradviz.analysis.formatting import format_bytes, short_location
 
-    from autogradviz.analysis.types import Hook, SourceLocation
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis.types import Hook
     from autogradviz.events import HookKind
 
 _HOOK_KINDS: Final[dict[HookKind, str]] = {
@@ -22,21 +24,6 @@ _HOOK_KINDS: Final[dict[HookKind, str]] = {
     "module_backward_pre": "module full backward pre-hook",
     "module_backward": "module full backward hook",
 }
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
-
-
-def format_bytes(nbytes: int) -> str:
-    """Return a byte count in decimal units: "48 B", "16 kB", "3.1 MB"."""
-    value, unit = float(nbytes), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:  # noqa: PLR2004  would read "1000"
-        value, unit = value / 1000, unit + 1
-    small = value < 9.95 and unit > 0  # noqa: PLR2004  would read "10.0"
-    return f"{value:.1f} {_UNITS[unit]}" if small else f"{value:.0f} {_UNITS[unit]}"
-
-
-def format_shape(shape: Sequence[int]) -> str:
-    """Return a shape as "4×12×256", and "scalar" of a tensor without dimensions."""
-    return "×".join(map(str, shape)) if shape else "scalar"
 
 
 def plural(count: int, word: str) -> str:
@@ -82,23 +69,6 @@ def merge_numbered_names(names: Iterable[str]) -> dict[str, str]:
     return words
 
 
-def short_path(filename: str) -> str:
-    """Return the last two parts of a path: enough to know the file."""
-    return "/".join(filename.replace("\\", "/").split("/")[-2:])
-
-
-def short_place(location: SourceLocation) -> str:
-    """Return a line of source with as much of its path as tells the file: "model/gpt.py:31"."""
-    return f"{short_path(location.place)}:{location.lineno}"
-
-
-def display_op_name(name: str) -> str:
-    """Return an op's name without the marks of its implementation: "layer_norm", "softmax"."""
-    return name.strip("_").removeprefix("native_").removesuffix("_forward") + (
-        "_" if name.endswith("_") else ""
-    )
-
-
 def chip_words(
     slot: str, version: int | None, seen_version: int | None, nbytes: int
 ) -> tuple[str, str, str]:
@@ -116,7 +86,7 @@ def hook_words(hook: Hook) -> str:
     if hook.kind != "retain_grad":
         words[0] += f" {hook.name}"
     if hook.location is not None:
-        words.append(short_place(hook.location))
+        words.append(short_location(hook.location))
     elif hook.early:
         words.append("registered before the recording")
     if hook.kind != "retain_grad":

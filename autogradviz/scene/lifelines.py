@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import display_op_name, format_shape, short_location
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.formatting import display_op_name, format_shape, short_place
 from autogradviz.scene.schema import SceneMoment, SceneStorage
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _Drawing:
         for saved in analysis.saved.values():
             if saved.tensor.storage_id is not None:
                 self._saved[saved.tensor.storage_id].append(saved)
-        self._makers = find_makers(analysis.ops)
+        self._creators = analysis.creators
         self._names: dict[int, str] = {}
         for tensor_id, names in analysis.parameters.items():
             storage_id = analysis.tensors[tensor_id].storage_id
@@ -74,21 +74,21 @@ class _Drawing:
     def storage(self, index: int, history: TensorHistory) -> SceneStorage:
         saved = self._saved[history.storage_id]
         first = min(saved, key=lambda s: s.saved_seq, default=None)
-        maker = self._makers.get(history.storage_id)
+        creator = self._creators.get(history.storage_id)
         location = first.location if first else None
         holds = self._holds[history.storage_id]
         node_ids = [s.node_id for s in saved if s.node_id in self._folded.index_of]
         return SceneStorage(
             index=index,
             storage_id=history.storage_id,
-            name=self._name(history.storage_id, maker),
+            name=self._name(history.storage_id, creator),
             slots=tuple(
                 dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: not s.broken))
             ),
             nbytes=history.nbytes,
             shape=format_shape(first.tensor.shape) if first else "",
             dtype=first.tensor.dtype if first else "",
-            module=self._module(first, maker),
+            module=self._module(first, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
             filename=location.place if location else "",
             lineno=location.lineno if location else 0,
@@ -101,13 +101,13 @@ class _Drawing:
             keepers=self._keepers(saved) if any(h.end_ns is None for h in holds) else (),
         )
 
-    def _name(self, storage_id: int, maker: Op | None) -> str:
+    def _name(self, storage_id: int, creator: Op | None) -> str:
         if storage_id in self._names:
             return self._names[storage_id]
-        return f"{display_op_name(maker.name)} out" if maker else "input"
+        return f"{display_op_name(creator.name)} out" if creator else "input"
 
-    def _module(self, first: SavedTensor | None, maker: Op | None) -> str:
-        op = first.op if first and first.op else maker
+    def _module(self, first: SavedTensor | None, creator: Op | None) -> str:
+        op = first.op if first and first.op else creator
         if op is not None:
             return op.module
         if first is not None and first.node_id in self._model.graph.nodes:
@@ -131,7 +131,7 @@ class _Drawing:
                 region = self._regions.get(-1 if tensor.region_id is None else tensor.region_id)
                 words = [f"argument of checkpointed {region}" if region else words[0]]
             if tensor.location is not None:
-                words.append(short_place(tensor.location))
+                words.append(short_location(tensor.location))
             lines.append(" · ".join(words))
         if len(kept) > MAX_KEEPERS:
             lines.append(f"and {len(kept) - MAX_KEEPERS:,} more")
@@ -153,18 +153,6 @@ class _Drawing:
             lineno=entry.location.lineno if entry.location else 0,
             nbytes=entry.nbytes,
         )
-
-
-def find_makers(ops: Iterable[Op]) -> dict[int, Op]:
-    """Return the op that made each storage: the first that gave it without having been given it."""
-    makers: dict[int, Op] = {}
-    given: set[int | None] = set()
-    for op in ops:
-        given.update(tensor.storage_id for tensor in op.inputs)
-        for tensor in op.outputs:
-            if tensor.storage_id is not None and tensor.storage_id not in given:
-                makers.setdefault(tensor.storage_id, op)
-    return makers
 
 
 def _state(history: TensorHistory, saved: list[SavedTensor], holds: list[Hold]) -> StorageState:

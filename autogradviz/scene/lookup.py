@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.scene.formatting import short_path
+from autogradviz.analysis.formatting import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

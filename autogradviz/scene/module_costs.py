@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from autogradviz.scene.lifelines import find_makers
 from autogradviz.scene.schema import SceneModule
 
 if TYPE_CHECKING:
@@ -85,7 +84,6 @@ def _with_inner(own: Counter[str]) -> Counter[str]:
 
 def _kept_bytes(analysis: Analysis) -> tuple[Counter[str], Counter[str]]:
     """Return the bytes that only a module's nodes keep, and those that it made itself besides."""
-    makers = find_makers(analysis.ops)
     savers: dict[int, list[SavedTensor]] = defaultdict(list)
     for saved in analysis.saved.values():
         if saved.tensor.storage_id is not None and saved.recompute_id is None:
@@ -99,9 +97,9 @@ def _kept_bytes(analysis: Analysis) -> tuple[Counter[str], Counter[str]]:
             continue
         shared = _common(paths)
         kept[shared] += nbytes
-        maker = makers.get(storage_id)
-        if maker is not None:
-            frees[_common([shared, maker.module])] += nbytes
+        creator = analysis.creators.get(storage_id)
+        if creator is not None:
+            frees[_common([shared, creator.module])] += nbytes
     return _with_inner(kept), _with_inner(frees)
 
 

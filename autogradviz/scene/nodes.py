@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import display_op_name, format_shape
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.annotations import Notes
 from autogradviz.scene.badges import MarkReader
 from autogradviz.scene.chips import MAX_NAME, TAG_SIZE, Chips
 from autogradviz.scene.fold import leaf_label
-from autogradviz.scene.formatting import display_op_name, format_shape
 from autogradviz.scene.schema import Pennant, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 

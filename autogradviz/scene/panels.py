@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes, format_shape
 from autogradviz.events import BackwardStarted, StateChanged
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.formatting import format_bytes, format_shape, plural
+from autogradviz.scene.formatting import plural
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.formatting import display_op_name, format_shape
+from autogradviz.analysis.formatting import display_op_name, format_shape
 from autogradviz.scene.schema import SceneSavedDiff
 
 if TYPE_CHECKING:

@@ -17,15 +17,22 @@ import torch
 from small_net import Net
 
 import autogradviz
-from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
+from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
 from autogradviz.event_log import streaming_writer
+from autogradviz.event_schema import traits
 from autogradviz.events import (
+    NO_ID,
     BackwardStarted,
+    FrameSeen,
+    FunctionMarked,
+    HookRegistered,
+    ModuleSeen,
     NodeSeen,
     OpCalled,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
+    StackSeen,
     StepEnded,
     TensorSeen,
 )
@@ -366,13 +373,13 @@ def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
 def test_another_file_is_never_written_over(tmp_path):
     path = tmp_path / "run.agv"
     path.write_text("precious")
-    with pytest.raises(FileExistsAlreadyError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         with autogradviz.record(path=path):
             raise AssertionError
     assert path.read_text() == "precious"
     with autogradviz.record() as trace:  # nothing was left open
         pass
-    with pytest.raises(FileExistsAlreadyError, match="is not a trace"):
+    with pytest.raises(OutputExistsError, match="is not a trace"):
         trace.save(path)
     assert path.read_text() == "precious"
 
@@ -406,7 +413,7 @@ def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch
         os.link(*names)
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(FileExistsAlreadyError):
+    with pytest.raises(OutputExistsError):
         streaming_writer.Stream(path)
     first[0].close()
     assert autogradviz.load(path).log.problem.startswith("the recording has no end")
@@ -636,3 +643,67 @@ def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
         assert {node.node_id for node in trace.log.of(NodeSeen)} <= set(trace.analysis.graph.nodes)
         known = {event.tensor_id for event in trace.log.of(TensorSeen)}
         assert {i for op in trace.log.of(OpCalled) for i in op.inputs} <= known
+
+
+class Marks(torch.autograd.Function):
+    """A Function whose second output is marked as not differentiable."""
+
+    @staticmethod
+    def forward(ctx, x):
+        indices = x.argsort()
+        ctx.mark_non_differentiable(indices)
+        return x * 2, indices
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return grad * 2
+
+
+def test_what_held_events_refer_to_stays_defined(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
+    with autogradviz.record(keep_steps=30, ops=False) as trace:
+        for step in range(150):
+            x = torch.randn(step + 1, requires_grad=True)
+            inner, _ = Marks.apply(x)
+            torch.autograd.grad(inner.sum(), inner)
+    defined = {event.tensor_id for event in trace.log.of(TensorSeen)}
+    inputs = {i for event in trace.log.of(BackwardStarted) for i in event.input_tensor_ids}
+    marked = {i for event in trace.log.of(FunctionMarked) for i in event.tensor_ids}
+    assert inputs
+    assert marked
+    assert (inputs - defined, marked - defined) == (set(), set())
+    assert undefined(trace.log) == []
+    assert len(defined) < 600
+
+
+def undefined(log):
+    """Return the ids that events of a log refer to and none defines."""
+    definitions = {
+        "tensor": TensorSeen,
+        "stack": StackSeen,
+        "frame": FrameSeen,
+        "module": ModuleSeen,
+        "hook": HookRegistered,
+    }
+    defined = {
+        target: {getattr(event, f"{target}_id") for event in log.of(kind)}
+        for target, kind in definitions.items()
+    }
+    return [
+        (type(event).__name__, each.name, number)
+        for event in log
+        for each in traits(type(event)).references
+        if each.target in definitions
+        for value in [getattr(event, each.name)]
+        for number in (value if each.many else (value,))
+        if number not in {None, NO_ID} and number not in defined[each.target]
+    ]
+
+
+def test_a_training_loop_leaves_nothing_undefined(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
+    kept = torch.randn(1000, 4)
+    with autogradviz.record(keep_steps=3) as trace:
+        for step in range(60):
+            restless(step, kept)
+    assert undefined(trace.log) == []

@@ -399,7 +399,7 @@ def test_a_script_that_records_itself_gets_its_own_recording(tmp_path, start, ru
     plain = start("own.py", cwd=tmp_path)
     done = run("-q", "-o", "x.agv", "own.py", cwd=tmp_path)
     assert done.stdout == plain.stdout == "0 1\n"
-    assert "autogradviz: stepped aside for recordings of the program's own (1)\n" in done.stderr
+    assert "autogradviz: suspended during the program's own recordings (1)\n" in done.stderr
     names = {op.op for op in autogradviz.load(tmp_path / "x.agv").log.of(OpCalled)}
     assert "aten.log.default" in names
     assert "aten.exp.default" not in names

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import autogradviz
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -45,6 +47,12 @@ def test_every_page_is_in_the_index():
     listed = {target for target, _ in LINK.findall(index)}
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert pages - listed == set()
+
+
+def test_every_public_name_is_documented():
+    text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    names = {name for name in autogradviz.__all__ if not name.startswith("_")}
+    assert {name for name in names if name not in re.findall(r"\w+", text)} == set()
 
 
 def test_the_readme_is_short():

@@ -10,10 +10,10 @@ from make_scene import Box, model_of, scene_of, tower
 
 from autogradviz import events as e
 from autogradviz.analysis import Analysis, SourceLocation
+from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
 from autogradviz.diagnose.finding import Finding
 from autogradviz.render.widget import pack
 from autogradviz.scene.build import build_scene
-from autogradviz.scene.formatting import display_op_name, format_bytes, format_shape
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.scene.payload import to_payload
 from autogradviz.scene.text_metrics import elide, text_width

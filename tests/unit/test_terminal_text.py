@@ -5,9 +5,10 @@ import pytest
 from make_scene import Box, scene_of
 
 from autogradviz.analysis import Analysis, SourceLocation
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
-from autogradviz.render.text import as_text, finding_text, findings, megabytes, summary
+from autogradviz.render.text import as_text, finding_text, findings, summary
 from autogradviz.scene import build_scene
 
 
@@ -33,11 +34,11 @@ def finding(**more):
         (999, "999 B"),
         (1000, "1.0 kB"),
         (3_140_000, "3.1 MB"),
-        (2_500_000_000_000, "2500.0 GB"),
+        (2_500_000_000_000, "2.5 TB"),
     ],
 )
 def test_sizes_are_decimal(nbytes, words):
-    assert megabytes(nbytes) == words
+    assert format_bytes(nbytes) == words
 
 
 def test_a_summary_tells_the_figures_then_the_findings():

@@ -130,18 +130,8 @@ class Evidence:
 
     @cached_property
     def made_in(self) -> dict[int, int]:
-        """The event number of the first op that returned a storage without being given it."""
-        first: dict[int, int] = {}
-        met: set[int] = set()
-        for op in self.analysis.ops:
-            for tensor in op.inputs:
-                if tensor.storage_id is not None:
-                    met.add(tensor.storage_id)
-            for tensor in op.outputs:
-                if tensor.storage_id is not None and tensor.storage_id not in met:
-                    met.add(tensor.storage_id)
-                    first[tensor.storage_id] = op.seq
-        return first
+        """The event number of the op that created each storage."""
+        return {storage_id: op.seq for storage_id, op in self.analysis.creators.items()}
 
     @cached_property
     def numbered(self) -> dict[int, list[tuple[int, int]]]:

@@ -106,7 +106,7 @@ class _Paths:
     def follow_backward(self, op: Op) -> None:
         """Follow an operator of a backward, which makes nodes if ``create_graph`` is set."""
         if op.sequence_nr is not None:
-            self._graded |= self._flow.carried(op)
+            self._graded |= self._flow.differentiable_outputs(op)
             return
         began = [e for e in self._evidence.analysis.log.of(BackwardStarted) if e.seq < op.seq]
         if began and not began[-1].create_graph:
@@ -121,9 +121,9 @@ class _Paths:
             if self._flow.writes_via_data(op, self._graded):
                 self._end(given, [End("detach", op, op.location)])
                 return
-            differentiable = self._flow.carried(op)
+            differentiable = self._flow.differentiable_outputs(op)
             self._graded |= differentiable
-            self._end(given - differentiable, [End("whole numbers", op, op.location)])
+            self._end(given - differentiable, [End("integers", op, op.location)])
             return
         ends = self._ends(op, taken, given)
         vague = next((self.unexplained[s] for s in sorted(taken) if s in self.unexplained), None)
@@ -154,7 +154,7 @@ class _Paths:
         found += [earlier for s in sorted(taken) for earlier in self.ended.get(s, ())]
         if not found and op.name == "lift_fresh" and graded - flow.leaves:
             found = [self._made_of_numbers(op)]
-        if not found and given and flow.switched_off(op) is not None and not self._initial(op):
+        if not found and given and flow.disabling_mode(op) is not None and not self._initial(op):
             found = [e for e in [flow.end_at(op, set())] if e is not None]
         return found
 

@@ -147,9 +147,9 @@ def _made_in_inference_mode(
     made = [
         (line, op)
         for op in reversed(flow.forward)
-        if (off := flow.switched_off(op)) is not None
+        if (off := flow.disabling_mode(op)) is not None
         and off.mode == "inference"
-        and (line := flow.switch_line(off, op)) is not None
+        and (line := flow.mode_line(off, op)) is not None
     ]
     raised = evidence.raised_at()
     switch, op = made[0] if made else (raised, None)

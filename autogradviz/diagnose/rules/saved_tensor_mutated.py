@@ -263,10 +263,7 @@ def _writes(
 
 
 def _op_name(write: HistoryEntry | None) -> str:
-    if write is None or not write.op:
-        return "an unrecorded write"
-    parts = write.op.split(".")
-    return parts[1] if len(parts) > 1 else write.op
+    return write.op if write is not None and write.op else "an unrecorded write"
 
 
 def _shared_counter(saved: SavedTensor, write: HistoryEntry | None) -> str:

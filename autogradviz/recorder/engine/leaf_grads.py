@@ -162,8 +162,8 @@ class LeafTable:
 
     @property
     def living(self) -> AbstractSet[int]:
-        """The tensors that may be told of again."""
-        return self._leaves.keys()
+        """The leaves that are alive, and the losses whose norms are read at the end."""
+        return self._leaves.keys() | {tensor_id for _, tensor_id, *_ in self._losses}
 
     def _gradients(self) -> list[Read]:
         found: list[tuple[int, Read]] = []  # by bytes

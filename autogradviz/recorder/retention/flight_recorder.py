@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
 from autogradviz.events import (
     EVENT_TYPES,
@@ -195,9 +196,9 @@ class FlightRecorder(RetentionPolicy):
     def _forget(self, seq: int) -> None:
         """Let go of what nothing refers to any more; see NOTE [ Letting go ]."""
         recorder, log = self._recorder, self._log
-        tensors = used_ids(log, "tensor")
         recorder.leaves.forget()
-        recorder.tensors.forget(tensors | recorder.leaves.living)
+        tensors = used_ids(log, "tensor") | recorder.leaves.living
+        recorder.tensors.forget(tensors)
         recorder.versions.forget(recorder.tensors.storages, seq)
         saved = log.recent(TensorSaved).rows(1)
         recorder.saves.forget(seq, saved[0][_SAVED_ID] if saved else sys.maxsize)
@@ -227,7 +228,7 @@ def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) ->
     when a loss is not finite; with a path alone all is written there.
 
     Raises:
-        FileExistsAlreadyError: something stands where the trace was to be written.
+        OutputExistsError: something stands where the trace was to be written.
     """
     if path is not None:
         check_not_exists(path)
@@ -239,6 +240,8 @@ def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) ->
     keeper = FlightRecorder(recorder, STEPS_BESIDE_FILE)
     try:
         keeper.stream = Stream(path)
+    except OutputExistsError:
+        raise
     except OSError as error:
         recorder.fail("file", error)
     return keeper

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.svg import primitives as pen
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.formatting import format_bytes, plural
+from autogradviz.scene.formatting import plural
 from autogradviz.scene.groups import header_note
 from autogradviz.scene.layout.sizes import GROUP_HEIGHT
 from autogradviz.scene.text_metrics import text_width

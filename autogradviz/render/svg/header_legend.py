@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import short_path
 from autogradviz.render.svg import primitives as pen
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.formatting import short_path
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.formatting import short_path
 from autogradviz.render.svg import primitives as pen
 from autogradviz.render.svg.theme import Theme, mix
 from autogradviz.scene.chips import TAG_SIZE
-from autogradviz.scene.formatting import chip_words, short_path
+from autogradviz.scene.formatting import chip_words
 from autogradviz.scene.layout.sizes import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.nodes import CHIP_GAP, TAG_GAP
 from autogradviz.scene.text_metrics import text_width

@@ -1,0 +1,51 @@
+"""Display text for byte counts, shapes, op names and source lines."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.analysis.types import SourceLocation
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+
+
+def format_bytes(nbytes: int) -> str:
+    """Return a byte count in decimal units: "48 B", "16 kB", "3.1 MB"."""
+    value, unit = float(nbytes), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:  # noqa: PLR2004  would read "1000"
+        value, unit = value / 1000, unit + 1
+    small = value < 9.95 and unit > 0  # noqa: PLR2004  would read "10.0"
+    return f"{value:.1f} {_UNITS[unit]}" if small else f"{value:.0f} {_UNITS[unit]}"
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape as "4×12×256", and "scalar" for a tensor without dimensions."""
+    return "×".join(map(str, shape)) if shape else "scalar"
+
+
+@cache
+def short_op_name(overload: str) -> str:
+    """Return the op of an overload: "add_" for "aten.add_.Tensor"."""
+    parts = overload.split(".")
+    return parts[1] if len(parts) > 1 else overload
+
+
+def display_op_name(name: str) -> str:
+    """Return a short op name without implementation affixes: "layer_norm", "softmax"."""
+    return name.strip("_").removeprefix("native_").removesuffix("_forward") + (
+        "_" if name.endswith("_") else ""
+    )
+
+
+def short_path(filename: str) -> str:
+    """Return the last two parts of a path."""
+    return "/".join(filename.replace("\\", "/").split("/")[-2:])
+
+
+def short_location(location: SourceLocation) -> str:
+    """Return a source line with the last two parts of its path: "model/gpt.py:31"."""
+    return f"{short_path(location.place)}:{location.lineno}"
