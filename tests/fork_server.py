@@ -25,7 +25,7 @@ from types import ModuleType
 HEADER = 8  # bytes of a request's length
 STREAMS = 3  # stdin, stdout, stderr; the fourth descriptor of a request takes pid and status
 IMPORTED = (
-    *("numpy", "torch", "torch.utils.checkpoint", "torch.utils.flop_counter"),
+    *("numpy", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.utils.flop_counter"),
     *("autogradviz.cli.run", "autogradviz.cli.run_script", "autogradviz.recorder.recorder"),
     *("autogradviz.analysis", "autogradviz.diagnose", "autogradviz.event_log"),
     *("autogradviz.render.text", "autogradviz.scene"),

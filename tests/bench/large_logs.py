@@ -54,7 +54,7 @@ def record(events, path):
     """Record a training; return its log, and memory and CPU time per event."""
     plain_s = plain(1_000)
     with autogradviz.record(path=path) as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         training = train()
         for _ in range(WARM):
             next(training)

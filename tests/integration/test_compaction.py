@@ -42,7 +42,7 @@ def train(steps, *, fail_at=None):
 
 def record(work, *args, **kwargs):
     with autogradviz.record() as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         result = work(*args, **kwargs)
         rows = recorder.log.recent_count
     return trace, result, rows
@@ -138,7 +138,7 @@ def test_one_endless_step_is_sealed_while_it_goes_on(early):
         return most, weight.grad
 
     with autogradviz.record() as trace:
-        log, heights = trace._held.__self__.log, []
+        log, heights = trace._source.copy.__self__.log, []
         most, gradient = step(300)
     assert len(trace.log) > 5_000
     assert max(most, *heights) < 500  # SEAL, and what one op tells
@@ -177,7 +177,7 @@ def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
         }
 
     with autogradviz.record() as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         train(40)
         before = sizes(recorder)
         train(160)
