@@ -128,5 +128,5 @@ def graph(
         )
         raise NotAGraphError(message)
     with collector_paused():
-        log = Recorder(ops=False, stacks=False).snapshot(model, roots)
+        log = Recorder(ops=False, stacks=False).record_graph(model, roots)
     return GraphView(build_scene(Analysis(log), (), depth=depth, beside=False))

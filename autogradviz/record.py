@@ -84,7 +84,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         if model is not None:
             _check_is_module(model)
         if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
-            message = f"keep_steps is a whole number from 1, not {keep_steps!r}"
+            message = f"keep_steps must be a positive integer, not {keep_steps!r}"
             raise ValueError(message)
         self._recording = Recording(
             model,

@@ -86,9 +86,7 @@ class Recording:
     @property
     def is_innermost(self) -> bool:
         """Whether it can be finished now: no other dispatch mode was entered after it began."""
-        from autogradviz.recorder.install import is_innermost
-
-        return self._recorder is not None and is_innermost(self._recorder)
+        return self._recorder is not None and self._recorder.can_stop()
 
     def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
         """Begin to record.
@@ -122,9 +120,9 @@ class Recording:
                 outer.resume(None, None)
             raise
         if on_step is not None:
-            recorder.steps.listeners.append(on_step)
+            recorder.add_step_listener(on_step)
         self._process_id = os.getpid()
-        self._source.copy = recorder.held
+        self._source.copy = recorder.snapshot_log
         self._model = None
         return self.trace
 
@@ -144,9 +142,9 @@ class Recording:
         with uninterrupted():
             log = recorder.stop(error)
             self._source.finish(lambda: log)
-        keeper = recorder.keeper
+        retention = recorder.retention
         # The file of a streamed recording holds more events than memory if some were dropped.
-        stream = keeper.stream if keeper is not None and keeper.dropped else None
+        stream = retention.stream if retention is not None and retention.dropped else None
         in_memory = self.trace if stream is None else Trace(log)
         if error is not None:
             _add_note(error, in_memory)
@@ -166,7 +164,7 @@ class Recording:
         """
         from autogradviz.recorder.retention.loss_watch import has_bad_loss, warn_of_loss
 
-        watch = None if recorder.keeper is None else recorder.keeper.watch
+        watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
         self.wrote_last_steps = watch.written

@@ -50,12 +50,13 @@ class Trace:
     as the interactive viewer, in a terminal it prints as a summary. Two traces are equal if their
     events are.
 
-    In the examples, ``trace`` is a recording of one training step of ``model``, which has two
-    linear layers, the first of them checkpointed.
+    In the examples, ``trace`` is a recording of a forward and backward of ``model``, called with
+    ``x``. The model has a checkpointed ``Sequential`` named "up" (linear layer and tanh) and a
+    linear layer named "down".
 
     Example:
         >>> trace
-        Sequential  torch ...
+        Net  torch ...
         graph       ... nodes, ... edges, 1 backward
         ops         ...
         saved       ... at the peak, ... storages
@@ -98,8 +99,8 @@ class Trace:
             RecordingStateError: if the recording is open, or belongs to a parent process.
 
         Example:
-            >>> [op.name for op in trace.analysis.ops if op.phase == "recompute"]
-            ['addmm', 'tanh']
+            >>> [op.name for op in trace.analysis.ops if op.module == "down"]
+            ['t', 'addmm']
         """
         return Analysis(self.log)
 
@@ -109,7 +110,7 @@ class Trace:
 
         Example:
             >>> trace.title
-            'Sequential'
+            'Net'
         """
         started = self.analysis.started
         return self._title or (started and started.model_name) or "recording"
@@ -129,7 +130,7 @@ class Trace:
             ...     with autogradviz.record() as failed:
             ...         y = x.exp()
             ...         loss = y.sum()
-            ...         y.add_(1)
+            ...         _ = y.add_(1)
             ...         loss.backward()
             ... except RuntimeError:
             ...     [finding.slug for finding in failed.diagnose()]
@@ -143,8 +144,8 @@ class Trace:
         A tensor that two nodes save is listed twice. Sizes are in bytes.
 
         Example:
-            >>> [saved.slot for saved in trace.saved_tensors() if saved.slot]
-            ['self', ...]
+            >>> sum(saved.tensor.nbytes for saved in trace.saved_tensors())
+            320
         """
         return sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
 
@@ -237,12 +238,12 @@ class Trace:
             OutputExistsError: if ``path`` is another non-empty file.
 
         Example:
-            >>> with autogradviz.record(model, keep_steps=2) as running:
-            ...     for _ in range(5):
-            ...         model(x).sum().backward()
-            ...     last_steps = running.snapshot("last-steps.agv")
-            >>> len(last_steps.checkpoints())
-            2
+            >>> with autogradviz.record(model) as running:
+            ...     model(x).sum().backward()
+            ...     first = running.snapshot("first-step.agv")
+            ...     model(x).sum().backward()
+            >>> len(first.checkpoints()), len(running.checkpoints())
+            (1, 2)
         """
         if self._source.copy is None:
             message = "nothing is being recorded; the trace itself can be read and saved"
@@ -263,8 +264,9 @@ class Trace:
                 matches any characters, as in "h.*.attn".
 
         Example:
-            >>> sorted({op.module for op in trace.filter(module="2").analysis.ops})
-            ['2']
+            >>> part = trace.filter(module="down")
+            >>> {op.module for op in part.analysis.ops if op.phase == "forward"}
+            {'down'}
         """
         return Trace(event_log.within(self.log, module), title=self._title)
 
@@ -339,8 +341,7 @@ class Trace:
         """Return a plotly figure of the bytes that backward keeps alive, over milliseconds.
 
         Example:
-            >>> trace.plot_memory().layout.yaxis.title.text
-            'saved for backward'
+            >>> trace.plot_memory().write_html("memory.html")
         """
         from autogradviz.render.plots import plot_memory
 
@@ -363,7 +364,7 @@ class Trace:
 
         Example:
             >>> list(trace.plot_gradients().data[0].y)
-            ['0.weight', '0.bias', '2.weight', '2.bias']
+            ['up.0.weight', 'up.0.bias', 'down.weight', 'down.bias']
         """
         from autogradviz.render.more_plots import plot_gradients
 

@@ -42,7 +42,7 @@ def warn_deprecated_option(old: str, new: str) -> None:
 def depth(text: str) -> int:
     """Return a number of module levels, from 0."""
     if not text.isdecimal():
-        message = f"{text!r} is not a whole number from 0"
+        message = f"{text!r} is not a number of levels, from 0"
         raise ArgumentTypeError(message)
     return int(text)
 
@@ -50,7 +50,7 @@ def depth(text: str) -> int:
 def step_count(text: str) -> int:
     """Return a number of steps, from 1."""
     if not text.isdecimal() or int(text) < 1:
-        message = f"{text!r} is not a whole number from 1"
+        message = f"{text!r} is not a positive integer"
         raise ArgumentTypeError(message)
     return int(text)
 

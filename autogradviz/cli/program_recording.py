@@ -75,9 +75,9 @@ class ProgramRecording:
         if self._options.steps is None:
             self._begin()
             return
-        from autogradviz.recorder.retention.steps import hear_optimizers
+        from autogradviz.recorder.engine.steps import optimizer_step_listener
 
-        self._step_counter.enter_context(hear_optimizers(self._on_optimizer_step))
+        self._step_counter.enter_context(optimizer_step_listener(self._on_optimizer_step))
         if self._options.steps.start == 0:
             self._begin()
 

@@ -173,11 +173,14 @@ def _module_of(analysis: Analysis, saved_id: int) -> str:
 def _memory_table(parts: list[_ModuleMemory]) -> Table:
     table = _table("right", "left", "left", "left")
     most = max((part.nbytes for part in parts), default=0)
-    shown, rest = parts[:MOST_MODULES], parts[MOST_MODULES:]
+    listed, rest = parts[:MOST_MODULES], parts[MOST_MODULES:]
     if rest:
         others = sum(part.blocks for part in rest)
-        shown = [*shown, _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest))]
-    for part in shown:
+        listed = [
+            *listed,
+            _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest)),
+        ]
+    for part in listed:
         each = f"{part.blocks} blocks, {format_bytes(part.nbytes // part.blocks)} each"
         bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
         note = each if part.blocks > 1 else ""

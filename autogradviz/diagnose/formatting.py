@@ -10,7 +10,7 @@ from autogradviz.analysis.formatting import format_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
 NAMED: Final = 5  # names that fit a line
@@ -64,6 +64,12 @@ def op_words(op: Op | None) -> str:
 def where(module: str) -> str:
     """Return " in h.0.attn", or "" for the model itself."""
     return f" in {module}" if module else ""
+
+
+def region_words(region: Region) -> str:
+    """Return "The checkpointed region Block.forward in h.0 (gpt.py:49)"."""
+    place = short(region.location)
+    return f"The checkpointed region {region.function}{where(region.module)} ({place})"
 
 
 def fit(parts: Sequence[str]) -> str:

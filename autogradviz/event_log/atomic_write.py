@@ -1,4 +1,4 @@
-"""Where files are put: each appears whole, and none takes another's place by mistake."""
+"""Atomic writes that never replace a file of another kind by mistake."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 _BEGINNING: Final = 4_096
 _END: Final = 16_384
-"""Bytes in which a file says what it is."""
+"""Bytes at the beginning and the end of a file that are searched for its mark."""
 
 
 def check_not_exists(path: PathLike) -> None:
-    """Check that nothing would be lost if a file were written.
+    """Check that a path is free.
 
     Raises:
-        OutputExistsError: if something stands there that is not an empty file.
+        OutputExistsError: if anything but an empty file exists there.
     """
     target = Path(path)
     if target.exists() and not (target.is_file() and target.stat().st_size == 0):
@@ -33,10 +33,10 @@ def check_not_exists(path: PathLike) -> None:
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
-    """Yield a name in a file's folder, to write there what is then given the file's own name.
+def temp_sibling(target: Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of a file, to be renamed to the file when complete.
 
-    What goes wrong is told of the file that was asked for.
+    An ``OSError`` about the temporary path names the file instead.
     """
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
@@ -50,10 +50,10 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 def link_if_absent(partial: Path, target: Path) -> None:
-    """Give a file its name, unless another process has put something there meanwhile.
+    """Rename a temporary file, unless another process has created the target meanwhile.
 
     Raises:
-        OutputExistsError: if something stands there that is not an empty file.
+        OutputExistsError: if anything but an empty file exists there.
     """
     try:
         os.link(partial, target)
@@ -106,6 +106,6 @@ def write_over_own(path: PathLike, text: str, mark: str, *, overwrite: bool = Fa
         target.write_text(text, encoding="utf-8")
         return
     check_overwrites_own_file(target, mark.encode(), overwrite=overwrite)
-    with beside(target) as partial:
+    with temp_sibling(target) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import UnknownFormatError
-from autogradviz.event_log import beside, check_overwrites_own_file
+from autogradviz.event_log import check_overwrites_own_file, temp_sibling
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
@@ -129,7 +129,7 @@ def export(
     check_overwrites_own_file(
         target, chosen.signature, at_end=chosen.signature_at_end, overwrite=overwrite
     )
-    with beside(target) as partial:
+    with temp_sibling(target) as partial:
         chosen.write(analysis, partial)
         partial.replace(target)
 

@@ -1,4 +1,4 @@
-"""The viewer in a notebook."""
+"""``TraceWidget``: the interactive viewer in a notebook."""
 
 from __future__ import annotations
 
@@ -22,51 +22,50 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
-"""What nodes can be colored by; the first is the default."""
+"""Values of ``TraceWidget.color_by``; the first is the default."""
 
 _NO_ERROR: Final = (
     ".jp-OutputArea-child:not(:has(.agv))"
     ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
 )
-"""Hides JupyterLab's "model not found" where a picture stands right behind it."""
+"""Hides JupyterLab's "model not found" message if the static picture follows it."""
 
 HEIGHT: Final = 620
-"""Pixels: fits a laptop's screen below JupyterLab's own bars."""
+"""In pixels; fits below the toolbars of JupyterLab on a laptop screen."""
 
 
 class TraceWidget(anywidget.AnyWidget):
-    """One scene to look at, and what is selected in it.
+    """The interactive viewer; ``Trace.widget`` returns it.
+
+    Attributes:
+        selected: the selected node or group as a dict with ``kind``, ``id``, ``name``, ``module``
+            and ``location``; empty without a selection. Can be set and observed.
+        color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
+            "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
+        focused: the group that ``focus`` displayed last.
+        height: height in pixels, at least 200. Can be set.
 
     Example:
-        >>> widget = TraceWidget(scene)
-        >>> widget.observe(lambda change: print(change["new"]), names="selected")
-        >>> widget.select("Linear")  # doctest: +SKIP
+        >>> widget = trace.widget()
+        >>> widget.observe(lambda change: print(change["new"]["name"]), names="selected")
+        >>> widget.select("TanhBackward0")
+        TanhBackward0
         >>> widget.color_by = "bytes"
     """
 
     _esm = read_script()
     _css = read_style()
 
-    payload = traitlets.Bytes().tag(sync=True)
-    """The scene's columns as JSON, deflated."""
+    _payload = traitlets.Bytes().tag(sync=True)
+    """The scene as deflated JSON."""
 
     selected = traitlets.Dict().tag(sync=True)
-    """What is selected: ``kind``, ``id``, ``name``, ``module``, ``location``; else empty.
-
-    Setting it selects, in every view of the widget; ``select`` finds the id for you.
-    """
-
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
-    """What the fill of a node says: ``kind``, ``module``, ``bytes``, ``time``, ``gradient``."""
-
     focused = traitlets.Dict().tag(sync=True)
-    """The group that was looked at last through ``focus``."""
-
-    still = traitlets.Unicode().tag(sync=True)
-    """The picture that stands in for the widget where it cannot live: hidden while it does."""
+    _still = traitlets.Unicode().tag(sync=True)
+    """Id of the static picture that follows the widget; the widget hides it."""
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
-    """In pixels."""
 
     def __init__(
         self,
@@ -76,51 +75,59 @@ class TraceWidget(anywidget.AnyWidget):
         words: Callable[[], str] | None = None,
         **traits: Any,
     ) -> None:
-        """Make a widget.
+        """Create a widget.
 
         Args:
-            scene: what to show.
-            picture: gives the same as SVG, for where the widget cannot live.
-            words: gives the same as text, for terminals and for hosts without pictures.
-            traits: values of the widget's traits.
+            scene: the view model.
+            picture: returns the graph as SVG, for notebooks without a kernel.
+            words: returns a summary as text, for terminals.
+            traits: initial values of traits, for example ``height``.
         """
-        # A box shares its width out by what its children ask for: all of it, each.
+        # In an ipywidgets box, each child takes the share of the width that it requests.
         traits.setdefault("layout", {"width": "100%"})
         still = uuid.uuid4().hex if picture else ""
-        super().__init__(payload=pack(scene), still=still, **traits)
+        super().__init__(_payload=pack(scene), _still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:
-        """Select something and bring it into view.
+        """Select a node or a module, and bring it into view.
 
         Args:
-            what: a node's number, or the name of a module, a parameter, a node or an op, or a
-                line as "train.py:12"; of several that are so called the first. None selects
-                nothing.
+            what: the id of a node; or the name of a module, a parameter, a node or an op; or a
+                line, "train.py:12". The first match is selected. None clears the selection.
 
         Raises:
-            ValueError: nothing is called so.
+            ValueError: if nothing matches.
+
+        Example:
+            >>> widget = trace.widget()
+            >>> widget.select("down.weight")
+            >>> widget.selected["module"]
+            'down'
         """
         self.selected = {} if what is None else find_item(self._scene, what)
 
     def focus(self, module: str) -> None:
-        """Open a module and look at it alone.
+        """Open a module and display it alone.
 
         Args:
-            module: its qualified name, "h.3.attn"; "" is the whole graph.
+            module: its qualified name, "h.3.attn"; "" displays the whole graph.
 
         Raises:
-            ValueError: no box stands for that module.
+            ValueError: if the graph has no group for that module.
+
+        Example:
+            >>> trace.widget().focus("up")
         """
-        looks = self.focused.get("looks", 0) + 1
+        looks = self.focused.get("looks", 0) + 1  # to focus the same module again is a change
         self.focused = {"group": find_group(self._scene, module), "module": module, "looks": looks}
 
     def _ipython_display_(self) -> None:
-        """Display the widget, and behind it a picture for wherever the widget cannot live.
+        """Display the widget, then a static picture for notebooks opened without a kernel.
 
-        A notebook that is opened again without its kernel knows the widget by name only, and would
-        say so in place of any other form of the same output; the picture is therefore an output
-        of its own. While the widget lives it is hidden; where it does not, the widget's error is.
+        Such a notebook displays an error in place of the widget, even if the same output has
+        other MIME types. The picture is therefore a second output. The widget hides the picture,
+        and the picture hides the error.
         """
         from IPython.display import display
 
@@ -128,7 +135,7 @@ class TraceWidget(anywidget.AnyWidget):
         display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
         if self._picture is not None:
             svg = self._picture()
-            picture = {"text/html": _still_html(self.still, svg), "image/svg+xml": svg}
+            picture = {"text/html": _still_html(self._still, svg), "image/svg+xml": svg}
             display(picture, raw=True)  # type: ignore[no-untyped-call]
 
     def _bundle_with_picture(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -137,9 +144,9 @@ class TraceWidget(anywidget.AnyWidget):
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown = self._repr_mimebundle_()
-        assert shown is not None, "the widget has no view"
-        bundle, metadata = shown
+        result = self._repr_mimebundle_()
+        assert result is not None, "the widget has no view"
+        bundle, metadata = result
         return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
 
 
@@ -160,7 +167,7 @@ def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def pack(scene: Scene) -> bytes:
-    """Return a scene as the browser reads it: JSON, deflated in zlib's format."""
+    """Return a scene as JSON in zlib format."""
     text = json.dumps(to_payload(scene), separators=(",", ":"))
     return zlib.compress(text.encode(), level=6)
 

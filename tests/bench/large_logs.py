@@ -58,13 +58,13 @@ def record(events, path):
         training = train()
         for _ in range(WARM):
             next(training)
-        before, first, steps = resident(), recorder.event_count, 0
+        before, first, steps = resident(), recorder.session.event_count, 0
         began = time.process_time()
-        while recorder.event_count < events:
+        while recorder.session.event_count < events:
             next(training)
             steps += 1
         seconds = time.process_time() - began - steps * plain_s
-        recorded = recorder.event_count - first
+        recorded = recorder.session.event_count - first
         nbytes = resident() - before
     return trace, nbytes / recorded, seconds / recorded
 
@@ -94,7 +94,7 @@ def record_step(events):
 def measure(what, events):
     """Return the figures of one run."""
     if what == "rows":
-        compaction.SEAL = compaction.SEAL_AFTER_STEP = sys.maxsize
+        compaction.COMPRESS = compaction.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
         if what == "step":

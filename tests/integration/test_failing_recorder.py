@@ -1,6 +1,6 @@
 """Law 5: the recorder's own failure never breaks a user's step, and never passes silently.
 
-Every piece of recording that reaches into PyTorch runs through ``Recorder.guarded``, or guards
+Every piece of recording that reaches into PyTorch runs through ``Session.guarded``, or guards
 itself where it stands on the path of an operator. Each is made to fail at its first, second and
 hundredth event, and always.
 """
@@ -20,7 +20,7 @@ from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops import dispatch_mode
-from autogradviz.recorder.recorder import Recorder
+from autogradviz.recorder.session import Session
 
 WORK = (
     "checkpoint_in_autocast",
@@ -97,7 +97,7 @@ class Injector:
             return self.guarded(recorder, seam, self.fail)
         return self.guarded(recorder, seam, work, *args, **kwargs)
 
-    guarded = staticmethod(Recorder.guarded)
+    guarded = staticmethod(Session.guarded)
 
     def fail(self):
         raise ZeroDivisionError("injected")
@@ -109,7 +109,7 @@ def inject(monkeypatch, seam, nth):
     def guarded(self, *args, **kwargs):
         return injector(self, *args, **kwargs)
 
-    monkeypatch.setattr(Recorder, "guarded", guarded)
+    monkeypatch.setattr(Session, "guarded", guarded)
     return injector
 
 
@@ -144,7 +144,7 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
     [
         ("ops", dispatch_mode, "_sequence_nr"),
         ("ops", dispatch_mode, "_graph_task"),
-        ("modules", ModuleTable, "number"),
+        ("modules", ModuleTable, "intern"),
     ],
 )
 def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):

@@ -16,13 +16,14 @@ import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
 from autogradviz.recorder.engine.backward import BackwardTable
-from autogradviz.recorder.ids.stacks import StackTable
+from autogradviz.recorder.engine.node_runs import NodeRuns
 from autogradviz.recorder.ids.tensors import TensorTable
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops.dispatch_mode import OpMode
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
 from autogradviz.recorder.saved_tensors.node_slots import SlotTable
 from autogradviz.recorder.saved_tensors.registry import SaveTable
+from autogradviz.recorder.stacks import StackTable
 
 
 @pytest.fixture(autouse=True)
@@ -214,12 +215,12 @@ def raise_signal():
 @pytest.mark.parametrize(
     "part",
     [
-        (TensorTable, "number"),
+        (TensorTable, "intern"),
         (StackTable, "capture"),
-        (OpMode, "_tell_writes"),
+        (OpMode, "_emit_writes"),
         (BackwardTable, "begin"),
-        (BackwardTable, "_finish"),
-        (ModuleTable, "number"),
+        (NodeRuns, "_finish"),
+        (ModuleTable, "intern"),
         (SaveTable, "packing"),
         (SlotTable, "release"),  # mostly where a node dies, and Python drops exceptions
         (FlightRecorder, "write"),

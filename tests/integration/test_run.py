@@ -440,6 +440,14 @@ def test_the_output_is_never_another_file(tmp_path):
     )
 
 
+def test_the_output_replaces_another_file_with_overwrite(tmp_path):
+    (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
+    (tmp_path / "x.agv").write_text("old")
+    done = run("-q", "-o", "x.agv", "--overwrite", "trains.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

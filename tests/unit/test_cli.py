@@ -12,6 +12,7 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
+from autogradviz.cli.output_path import TraceFile
 from autogradviz.events import StepEnded
 
 TITLE = "ExpBackward0.result was written before backward needed it"
@@ -211,6 +212,40 @@ def test_a_picture_or_report_replaces_its_like_alone(folder, capsys, command, pr
     assert run(command, path, "-o", out) == 2
     assert out.read_bytes() == before
     assert "out exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["svg", "html", "export"])
+def test_overwrite_replaces_any_file(folder, capsys, command):
+    path, out = save(folder / "x.agv"), folder / "out.dot"
+    out.write_text("precious")
+    assert run(command, path, "-o", out) == 2
+    assert out.read_text() == "precious"
+    assert run(command, path, "-o", out, "--overwrite") == 0
+    assert "precious" not in out.read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith(f"{out} (")
+
+
+def test_the_old_trace_is_deleted_once_and_only_if_the_user_named_it(folder):
+    (folder / "old.agv").write_text("old")
+    with pytest.raises(FileExistsError, match="old.agv exists already"):
+        TraceFile(Path("old.agv"), "train", overwrite=False).check()
+    file = TraceFile(Path("old.agv"), "train", overwrite=True)
+    file.check()
+    assert (folder / "old.agv").read_text() == "old"
+    file.delete_old()
+    assert not file.path.exists()
+    file.path.write_text("new")
+    file.delete_old()
+    assert file.path.read_text() == "new"
+
+
+def test_a_directory_is_never_overwritten(folder):
+    (folder / "old.agv").mkdir()
+    file = TraceFile(Path("old.agv"), "train", overwrite=True)
+    with pytest.raises(FileExistsError):
+        file.check()
+    file.delete_old()
+    assert (folder / "old.agv").is_dir()
 
 
 def test_a_report_that_fails_in_the_middle_leaves_the_old_one(folder, monkeypatch):

@@ -22,7 +22,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 def test_the_payload_is_the_scene_deflated():
     scene = small_scene(name="→ExpBackward0")
     widget = TraceWidget(scene)
-    assert json.loads(zlib.decompress(widget.payload)) == json.loads(json.dumps(to_payload(scene)))
+    assert json.loads(zlib.decompress(widget._payload)) == json.loads(json.dumps(to_payload(scene)))
 
 
 def test_the_selection_can_be_observed():
@@ -64,7 +64,7 @@ def test_a_widget_shown_by_hand_has_the_picture_behind_it(monkeypatch):
     widget._ipython_display_()
     assert [WIDGET in bundle for bundle in shown] == [True, True, False]
     assert shown[2]["image/svg+xml"] == "<svg/>"
-    assert widget.still in shown[2]["text/html"]
+    assert widget._still in shown[2]["text/html"]
 
 
 def tower_widget():
@@ -131,7 +131,7 @@ class Shell:
 def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
     shell = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    monkeypatch.setattr("autogradviz.render.widget_cleanup._SHOWN", {})
+    monkeypatch.setattr("autogradviz.render.widget_cleanup._DISPLAYED", {})
     before = set(_instances)
 
     def show():

@@ -26,7 +26,7 @@ def memory_write(
     for filename in evidence.user_files:
         found = raw_writes(filename)
         if window is not None:  # the sort is stable
-            found.sort(key=lambda place: -window.outside(filename, place[1], place[0]))
+            found.sort(key=lambda place: -window.ran_in_window(filename, place[1], place[0]))
         if found:
             return source.location(filename, *found[0])
     return None

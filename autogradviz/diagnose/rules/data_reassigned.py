@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.blame.window import CALLED
+from autogradviz.diagnose.blame.window import REACHABLE
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.formatting import fit, quoted, slot, where
@@ -86,7 +86,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
     passage = until_read(evidence, op, read.seq)
     found = [
         (
-            -passage.outside(filename, function, node.lineno),
+            -passage.ran_in_window(filename, function, node.lineno),
             function.endswith("__enter__"),  # a block that was left ran its end last
             filename,
             node.lineno,
@@ -98,7 +98,7 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
         if isinstance(node, ast.Assign)
         and any(isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
     ]
-    if found and -min(found)[0] >= CALLED:
+    if found and -min(found)[0] >= REACHABLE:
         return source.location(*min(found)[2:])
     made = (
         each.location

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.graph_breaks import (
-    detached_in_place,
-    switched_off_in_source,
-    turned_into_numbers,
+    find_conversion_to_numbers,
+    find_detach,
+    find_requires_grad_off,
 )
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.formatting import listed, op_words
@@ -84,7 +84,7 @@ def _path_ends(evidence: Evidence, roots: set[int], started: BackwardStarted) ->
         End("detach", breaking, place, guessed=True)
         for root in sorted(roots)
         if (breaking := paths.unexplained.get(root)) is not None
-        and (place := detached_in_place(evidence, breaking, started)) is not None
+        and (place := find_detach(evidence, breaking, started)) is not None
     ]
     return in_place[:1] or sorted(found, key=lambda end: -end.op.seq)
 
@@ -160,7 +160,7 @@ class _Paths:
 
     def _made_of_numbers(self, op: Op) -> End:
         """Return the operation that turned a tensor into the numbers of a new tensor."""
-        line = turned_into_numbers(op.location) if op.location is not None else None
+        line = find_conversion_to_numbers(op.location) if op.location is not None else None
         if line is None:
             return self._number or _before(self._copied, op) or End("fresh", op, op.location)
         earlier = (self._number, self._copied)
@@ -234,7 +234,7 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if requires_grad of the leaves was set to False."""
     frozen = [e for e in evidence.analysis.log.of(RequiresGradChanged) if not e.requires_grad]
     seen = evidence.analysis.location(frozen[-1].stack_id) if frozen else None
-    culprit = seen or switched_off_in_source(evidence)
+    culprit = seen or find_requires_grad_off(evidence)
     if culprit is None and not frozen:
         return
     named = (evidence.analysis.parameters.get(event.tensor_id, ("",))[0] for event in frozen)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.diagnose.blame.requires_grad import toggles
+from autogradviz.diagnose.blame.requires_grad import requires_grad_writes
 from autogradviz.diagnose.formatting import listed, short
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -199,6 +199,6 @@ def _line(evidence: Evidence, event: RequiresGradChanged) -> SourceLocation | No
     found = [
         source.location(filename, lineno, function)
         for filename in evidence.user_files
-        for lineno, function in toggles(filename, on=event.requires_grad)
+        for lineno, function in requires_grad_writes(filename, on=event.requires_grad)
     ]
     return found[0] if len(found) == 1 else None

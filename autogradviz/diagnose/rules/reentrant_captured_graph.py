@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_arguments import given_within
+from autogradviz.diagnose.blame.nested_arguments import is_nested_argument
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, find_captured_graph
 from autogradviz.diagnose.formatting import where
 from autogradviz.diagnose.page import Page
@@ -56,7 +56,7 @@ def reentrant_captured_graph(evidence: Evidence) -> Iterator[Draft]:
     if found is None:
         return
     region, maker, reader = found
-    within = given_within(evidence, region, reader)
+    within = is_nested_argument(evidence, region, reader)
     error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
     yield Draft(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_arguments import returned_within
+from autogradviz.diagnose.blame.nested_arguments import is_nested_result
 from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
 from autogradviz.diagnose.evidence.reentrant import (
     REENTRANT_FIX,
@@ -126,7 +126,7 @@ def _own(region: Region, ops: Iterable[Op]) -> list[Op]:
 
 
 def _to_loss(evidence: Evidence, region: Region, maker: Op, user: Op) -> Draft:
-    returned = returned_within(region, maker)
+    returned = is_nested_result(region, maker)
     stored = _line_of_store(evidence, maker, user) or maker.location
     return Draft(
         title=f"The loss uses a tensor that {region.function} returned inside an object: its "

@@ -157,7 +157,7 @@ def _call(evidence: Evidence, node: Node | None, method: str) -> SourceLocation 
         began[-1].stack_id if began else None,
     )
     found = [
-        (-passage.outside(filename, function, line), filename, line, function)
+        (-passage.ran_in_window(filename, function, line), filename, line, function)
         for filename in evidence.user_files
         for line, function, called in source.calls(filename, (method,))
         if called.endswith(f".{method}")

@@ -15,7 +15,7 @@ from autogradviz.diagnose.evidence.version_message import (
 from autogradviz.diagnose.formatting import shape, short, slot, where
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
-from autogradviz.diagnose.source.suggest_fix import rewritten
+from autogradviz.diagnose.source.suggest_fix import out_of_place_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -304,7 +304,7 @@ def _of_statement(
             "# make the module, or call the function, with inplace=False; here it is called:\n"
             f"# {text}"
         )
-    out_of_place = rewritten(line, part=_writes_part(evidence, storage_id, write))
+    out_of_place = out_of_place_fix(line, part=_writes_part(evidence, storage_id, write))
     return out_of_place or f"x = x.clone()  # x: the tensor that is written\n{text}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_write
-from autogradviz.diagnose.blame.window import CALLED, ExecutionWindow
+from autogradviz.diagnose.blame.window import REACHABLE, ExecutionWindow
 from autogradviz.diagnose.evidence.facts import uses_running_statistics
 from autogradviz.diagnose.finding import Confidence, Finding
 from autogradviz.diagnose.formatting import fit, quoted, short, slot, where
@@ -163,7 +163,7 @@ def ran_between(
     if line is None:
         return True
     passage = until_read(evidence, op, read_seq)
-    return passage.outside(line.filename, line.function, line.lineno) >= CALLED
+    return passage.ran_in_window(line.filename, line.function, line.lineno) >= REACHABLE
 
 
 def needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:

@@ -39,7 +39,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
     parts_of,
     read_value,
 )
-from autogradviz.recorder.ids.stacks import is_library
+from autogradviz.recorder.stacks import is_library
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""
