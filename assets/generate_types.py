@@ -49,7 +49,9 @@ class SchemaTypes:
         """Return the names of the row classes: ``Scene`` has a tuple of each."""
         scene = next(node for node in self.classes if node.name == "Scene")
         tuples = (field.annotation for field in _fields(scene))
-        return {ast.unparse(each.slice.elts[0]) for each in tuples if isinstance(each, ast.Subscript)}
+        return {
+            ast.unparse(each.slice.elts[0]) for each in tuples if isinstance(each, ast.Subscript)
+        }
 
     def _alias(self, node: ast.AnnAssign) -> str:
         values = ast.literal_eval(node.value.slice)

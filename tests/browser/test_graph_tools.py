@@ -208,7 +208,9 @@ def test_a_saved_tensor_leads_to_why_it_is_kept(open_page):
     stage = Stage(open_page(), scene)
     stage.page.click(".agv-details [aria-label^='Why is result kept']")
     assert stage.page.is_visible(".agv-lifelines")
-    assert "SoftmaxBackward0.result" in stage.page.text_content(".agv-panel-memory .agv-panel-details")
+    assert "SoftmaxBackward0.result" in stage.page.text_content(
+        ".agv-panel-memory .agv-panel-details"
+    )
 
 
 def export(stage, kind, tmp_path):

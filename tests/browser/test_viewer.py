@@ -195,7 +195,10 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         assert stage.page.text_content(".agv-current") == first
         stage.page.keyboard.press("n")
         assert differing[1].recompute_op in stage.page.text_content(".agv-current")
-        changed = stage.page.locator(".agv-region-diffs section", has_text="State that changed between forward and recomputation")
+        changed = stage.page.locator(
+            ".agv-region-diffs section",
+            has_text="State that changed between forward and recomputation",
+        )
         names = changed.locator(".agv-change-name").all_text_contents()
         assert names == [f"≠ {change.name}" for change in scene.changes]
         assert "≠ self.seen" in names
