@@ -61,7 +61,7 @@ def test_playing_moves_on_and_can_be_stopped(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.page.click("button[aria-label=Play]")
     stage.page.wait_for_function(
-        "document.querySelector('.agv-scrubber-bar').getAttribute('aria-valuetext').includes(' of ')"
+        "document.querySelector('.agv-scrubber-bar').ariaValueText.includes(' of ')"
     )
     stage.page.click("button[aria-label=Pause]")
     stopped = words(stage)
