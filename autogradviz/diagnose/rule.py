@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import fit, quoted
+from autogradviz.diagnose.formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,7 +152,7 @@ def _location(place: Place) -> SourceLocation | None:
 
 
 def _paragraph(part: str | Place) -> str:
-    return part if isinstance(part, str) else quoted(_location(part))
+    return part if isinstance(part, str) else quote_source(_location(part))
 
 
 def _seq(fact: Fact) -> int | None:
@@ -236,7 +236,7 @@ class Rule:
             title=draft.title,
             culprit=culprit,
             victim=_location(draft.victim),
-            explanation=fit([_paragraph(part) for part in draft.explanation]),
+            explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
             events=_unique(map(_seq, draft.evidence)),
