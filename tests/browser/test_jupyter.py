@@ -280,7 +280,7 @@ def test_python_selects_focuses_and_colours(run):
     ask_python(page, "widget.focus('blocks.1')")
     page.wait_for_selector(".agv-details h3 >> text='blocks.1'")
     ask_python(page, "setattr(widget, 'color_by', 'bytes')")
-    page.wait_for_selector(".agv-colour-key >> text='bytes'")
+    page.wait_for_selector(".agv-color-scale >> text='bytes'")
     page.select_option(".agv-menu select", "time")
     wait_for_python(page, "widget.color_by", "'time'")
 
@@ -301,7 +301,7 @@ def test_a_large_graph_is_laid_out_in_a_thread_in_the_notebook(run):
     page = run("large.ipynb", SHOW.format(scene="large"))
     page.wait_for_selector(".agv-canvas[data-camera]")
     assert any(worker.url.startswith("blob:") for worker in page.workers)
-    assert page.is_hidden(".agv-busy")
+    assert page.is_hidden(".agv-layout-status")
 
 
 def test_a_cell_that_runs_again_leaves_one_widget(run):
