@@ -17,6 +17,8 @@ import recordings
 from conftest import give_up
 from viewer_page import point_of
 
+pytestmark = pytest.mark.slow(reason="starts JupyterLab, Notebook 7 and a kernel for each test")
+
 TOKEN = "a-token-of-this-test-run"
 START_SECONDS = 60
 
@@ -224,7 +226,7 @@ def run(server, show):
 
 def save(page):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_function("!jupyterapp.shell.currentWidget.context.analysis.dirty")
+    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
 
 
 def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server):
