@@ -168,7 +168,7 @@ def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
     assert log.rows(OpCalled) == rows
 
 
-def test_what_others_append_meanwhile_is_neither_lost_nor_told_twice():
+def test_events_appended_meanwhile_are_neither_lost_nor_duplicated():
     log = Log()
     append = log.appender(TensorReleased)
     together = threading.Barrier(2)

@@ -1,4 +1,4 @@
-"""Files that nobody's recording wrote: no crash, no hang, no unbounded memory, nothing run."""
+"""Manipulated files: no crash, no hang, no unbounded memory, no code execution."""
 
 import functools
 import io
@@ -180,7 +180,7 @@ def test_real_recordings_are_far_from_the_limits(tmp_path):
     assert list(load(tmp_path / "x.agv")) == list(log)
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path):
+def test_only_the_requested_columns_are_read(tmp_path):
     facts = [m.op("exp", (n,), nr=n) for n in range(100)]
     log = m.make_log(facts, m.source("train.py", 3, "x = y.exp()"))
     save(log, tmp_path / "x.agv")
