@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import fit, quoted
+from autogradviz.diagnose.formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,7 +152,7 @@ def _location(place: Place) -> SourceLocation | None:
 
 
 def _paragraph(part: str | Place) -> str:
-    return part if isinstance(part, str) else quoted(_location(part))
+    return part if isinstance(part, str) else quote_source(_location(part))
 
 
 def _seq(fact: Fact) -> int | None:
@@ -195,7 +195,7 @@ class Rule:
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
     """
 
-    find: Callable[[Evidence], Iterator[Draft | Finding]]
+    find: Callable[[Evidence], Iterator[Draft]]
     slugs: tuple[str, ...]
     when: Condition
     priority: int
@@ -213,9 +213,8 @@ class Rule:
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield what the rule finds in a recording that it applies to."""
         if self.when.holds(evidence.analysis) and self.needs <= evidence.recorded:
-            for found in islice(self.find(evidence), self.at_most):
-                # Rules that are not converted yet build their findings themselves.
-                yield found if isinstance(found, Finding) else self.finding(found)
+            for draft in islice(self.find(evidence), self.at_most):
+                yield self.finding(draft)
 
     def finding(self, draft: Draft) -> Finding:
         """Return the finding that a draft describes.
@@ -236,7 +235,7 @@ class Rule:
             title=draft.title,
             culprit=culprit,
             victim=_location(draft.victim),
-            explanation=fit([_paragraph(part) for part in draft.explanation]),
+            explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
             events=_unique(map(_seq, draft.evidence)),
@@ -254,10 +253,10 @@ def rule(
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
     at_most: int | None = 1,
-) -> Callable[[Callable[[Evidence], Iterator[Draft | Finding]]], Rule]:
+) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
     """Return a decorator that makes a ``Rule`` of a generator function; see ``Rule``."""
 
-    def decorate(find: Callable[[Evidence], Iterator[Draft | Finding]]) -> Rule:
+    def decorate(find: Callable[[Evidence], Iterator[Draft]]) -> Rule:
         return Rule(
             find=find,
             slugs=slugs,

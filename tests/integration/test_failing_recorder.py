@@ -12,7 +12,7 @@ import warnings
 import programs
 import pytest
 import torch
-from test_cleanup import seams
+from patch_points import patch_points
 from test_results_unchanged import flat, same
 
 import autogradviz
@@ -123,12 +123,12 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
     names = [name for name in WORK if seam in reach[name]]
     names = sorted(names, key=lambda name: sum(reach[name].values()))[:2]
     plain = run(names)
-    before = seams()
+    before = patch_points()
     injector = inject(monkeypatch, seam, nth)
     for _ in range(110):  # some work is done once a recording
         results, trace = recorded(names)
         assert same(results, [plain])
-        assert seams() == before
+        assert patch_points() == before
         if injector.failed:
             break
     told = trace.log.of(RecorderFailed)
@@ -158,12 +158,12 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
 
     names = ["checkpoint_nested", "checkpoint_reentrant", "accumulate_over_steps"]
     plain = run(names)
-    before = seams()
+    before = patch_points()
     monkeypatch.setattr(owner, name, sometimes)
     results, trace = recorded(names, 4)
     assert len(calls) >= nth
     assert same(results, [plain] * 4)
-    assert seams() == before
+    assert patch_points() == before
     told = trace.log.of(RecorderFailed)
     assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
 

@@ -6,15 +6,13 @@ import linecache
 import math
 import os
 import random
-import signal
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
-from small_net import Net
+from interpreters import Forked
+from small_net import Net, train
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
@@ -36,22 +34,6 @@ from autogradviz.events import (
     StepEnded,
     TensorSeen,
 )
-
-
-def train(steps, *, fail_at=None):
-    torch.manual_seed(0)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(steps):
-        loss = model(torch.randn(3, 4, requires_grad=True)).square().mean()
-        if step == fail_at:
-            hidden = loss.exp()
-            loss = hidden + 0
-            hidden.add_(1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield model
 
 
 def run(steps, **options):
@@ -611,7 +593,7 @@ torch.set_num_threads(1)
 import autogradviz
 from autogradviz.recorder.retention import flight_recorder
 flight_recorder.SMALL_BATCH = 200
-from test_flight_recorder import train
+from small_net import train
 with autogradviz.record(path=sys.argv[2]) as trace:
     recorder = trace._source.copy.__self__
     for _ in train(100_000):
@@ -624,17 +606,14 @@ def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
     rng = random.Random(0)
     for attempt in range(20):
         path = tmp_path / f"{attempt}.agv"
-        child = subprocess.Popen(
-            [sys.executable, "-c", KILLED, os.path.dirname(__file__), str(path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        said = [child.stdout.readline() for _ in range(rng.randrange(1, 60))]
-        for _ in range(rng.randrange(5_000)):
-            pass
-        child.send_signal(signal.SIGKILL)
-        said += child.communicate()[0].splitlines(keepends=True)
-        last = next(line for line in reversed(said) if line.endswith("\n"))
+        child = Forked("-c", KILLED, Path(__file__).parent, path)
+        with child.stdout:
+            lines = [child.stdout.readline() for _ in range(rng.randrange(1, 60))]
+            for _ in range(rng.randrange(5_000)):
+                pass
+            child.kill()
+            lines += child.stdout.readlines()
+        last = next(line for line in reversed(lines) if line.endswith("\n"))
         written = int(last)
         trace = autogradviz.load(path)
         assert len(trace.log) >= written > 0

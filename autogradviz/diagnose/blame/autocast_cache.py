@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.events import ModeChanged
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def find_cached_cast(window: RecomputeWindow) -> Cause | None:
         culprit=culprit,
         lines=(
             f"Autocast caches the casts of weights until it is exited; it was entered at "
-            f"{short(culprit)}:",
+            f"{short_location(culprit)}:",
             f"        {culprit.text if culprit is not None else ''}",
-            f"A weight was cast at {short(cast.location)} before the region started, so the "
-            f"forward took the cast from the cache, at {short(reader.location)}. The "
+            f"A weight was cast at {short_location(cast.location)} before the region started, so "
+            f"the forward took the cast from the cache, at {short_location(reader.location)}. The "
             "recomputation enters autocast again, with an empty cache, and casts the weight.",
         ),
         fix="torch.autocast(device_type, dtype=dtype, cache_enabled=False)",

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import Cause
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def find_unequal_contexts(window: RecomputeWindow) -> Cause | None:
         lines=(
             "No recorded state differs between the two runs. The region has a context_fn: the "
             "first context is for forward, the second for recomputation. They are created at "
-            f"{short(culprit)}:",
+            f"{short_location(culprit)}:",
             f"        {culprit.text}",
         ),
         fix="# give both runs the same context:\nreturn make_context(), make_context()",

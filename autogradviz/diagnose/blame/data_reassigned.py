@@ -10,7 +10,7 @@ from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.state_paths import attribute_name
 from autogradviz.diagnose.blame.window import REACHABLE, RecomputeWindow, entered_stack
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ def find_data_reassignment_in_region(window: RecomputeWindow) -> Cause | None:
         title="a tensor that it saved was given other memory before the run ended",
         culprit=culprit,
         lines=(
-            "Both runs saved tensors of the same shapes; when checkpoint compared them, the shape "
-            f"of one had changed. The region gives a tensor other memory at {short(culprit)}:",
+            "Both runs saved tensors of the same shapes; when checkpoint compared them, the "
+            "shape of one had changed. The region gives a tensor other memory at "
+            f"{short_location(culprit)}:",
             f"        {culprit.text}",
             "Tensors that require no gradient are not copied: they change with their memory.",
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autogradviz.diagnose.blame.cause import Cause
 from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_write
 from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _inputs_with_other_content(window: RecomputeWindow) -> list[int]:
         for before, now, was, is_now in contents
         if now.storage_id is not None and now.storage_id == before.storage_id
         if was != is_now and NO_ID not in {was, is_now}
-        if not window.evidence.made_inside(now.storage_id, window.region)
+        if not window.evidence.created_in(now.storage_id, window.region)
     ]
 
 
@@ -61,7 +61,7 @@ def _cause(name: str, culprit: SourceLocation | None, seq: int | None) -> Cause 
         culprit=culprit,
         lines=(
             f"Both runs read {name}, and its content had changed in between. "
-            f"{short(culprit)} {how}:",
+            f"{short_location(culprit)} {how}:",
             f"        {culprit.text}",
         ),
         fix="# write it after backward(), or let the region read a clone",

@@ -11,7 +11,7 @@ from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment_in
 from autogradviz.diagnose.blame.input_overwritten import find_overwritten_input
 from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.window import REACHABLE
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def find_unrestored_rng(window: RecomputeWindow) -> Cause | None:
         title="torch's random state was not restored for the recomputation",
         culprit=region.location,
         lines=(
-            f"{drawn.name} at {short(drawn.location)} draws random numbers, and the region is "
-            "checkpointed with preserve_rng_state=False: recomputation draws other numbers.",
+            f"{drawn.name} at {short_location(drawn.location)} draws random numbers, and the "
+            "region is checkpointed with preserve_rng_state=False: recomputation draws other "
+            "numbers.",
         ),
         fix="checkpoint(function, *args, use_reentrant=False)  # preserve_rng_state=True",
         confidence="certain",
@@ -88,12 +89,12 @@ def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
     written = _file_write(window, culprit)
     lines = [
         "No recorded state differs between the two runs. The region calls, at "
-        f"{short(culprit)}, something that returns another value each time:",
+        f"{short_location(culprit)}, something that returns another value each time:",
         f"        {culprit.text}",
     ]
     if written is not None:
         lines += [
-            f"That file may have been written in between, at {short(written)}:",
+            f"That file may have been written in between, at {short_location(written)}:",
             f"        {written.text}",
         ]
     return Cause(
@@ -155,7 +156,7 @@ def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
         culprit=culprit,
         lines=(
             "It is checkpointed with use_reentrant=True: its forward runs under no_grad, its "
-            f"recomputation does not. The region tests this at {short(culprit)}:",
+            f"recomputation does not. The region tests this at {short_location(culprit)}:",
             f"        {culprit.text}",
         ),
         fix="checkpoint(function, *args, use_reentrant=False)  # runs both with gradients on",

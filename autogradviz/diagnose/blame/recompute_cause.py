@@ -23,7 +23,7 @@ from autogradviz.diagnose.blame.state_write import find_culprit, find_thread_dis
 from autogradviz.diagnose.blame.tensor_recreated import find_recreated_tensor
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -193,12 +193,12 @@ def _writer_sentence(
     when = "The region's own forward" if change.in_forward else "Code that ran after the forward"
     if culprit is not None and change.stack_id is None and other_thread(evidence, change):
         if culprit == find_thread_dispatch(evidence):
-            place = f"{short(culprit)}:\n        {culprit.text}"
+            place = f"{short_location(culprit)}:\n        {culprit.text}"
             return f"Backward was started in another thread at {place}"
-        return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
+        return f"It was set at {short_location(culprit)}, for one thread:\n        {culprit.text}"
     if culprit is None:
         return f"{when} changed it; the line was not found."
-    return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
+    return f"{when} changed it, at {short_location(culprit)}:\n        {culprit.text}"
 
 
 def _first_different_op(again: Recomputation) -> Op | None:

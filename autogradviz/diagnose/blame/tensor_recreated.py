@@ -37,7 +37,7 @@ def _creating_lines(window: RecomputeWindow) -> set[tuple[str, int]]:
     if since is None:
         return set()
     creators = {
-        evidence.made_in.get(tensor.storage_id)
+        evidence.created_seq.get(tensor.storage_id)
         for op in window.recomputation.ops
         for tensor in op.inputs
         if tensor.storage_id is not None

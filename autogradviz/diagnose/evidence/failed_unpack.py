@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.formatting import slot
+from autogradviz.diagnose.formatting import slot_name
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SavedTensor, SourceLocation, Unpack
@@ -28,5 +28,5 @@ def failed_save(evidence: Evidence) -> FailedSave:
     nodes = evidence.analysis.graph.nodes
     node = nodes.get(saved.node_id) if saved.node_id is not None else None
     location = saved.location or (node.location if node is not None else None)
-    name = slot(saved, node.name if node is not None else None)
+    name = slot_name(saved, node.name if node is not None else None)
     return FailedSave(saved, saved.unpacks[-1], name, location)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.cause import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.formatting import (
-    op_words,
-    quoted,
-    region_words,
-    shape,
-    short,
-    slot,
-    where,
+    describe_op,
+    describe_region,
+    describe_tensor,
+    in_module,
+    short_location,
+    slot_name,
 )
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, Place, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -296,7 +295,8 @@ def _shapes_differ(again: Recomputation) -> bool:
         pair.status == "changed"
         and pair.forward is not None
         and pair.recompute is not None
-        and [shape(t) for t in pair.forward.outputs] != [shape(t) for t in pair.recompute.outputs]
+        and [describe_tensor(t) for t in pair.forward.outputs]
+        != [describe_tensor(t) for t in pair.recompute.outputs]
         for pair in again.pairs
     )
 
@@ -310,11 +310,11 @@ def _recomputation_raised(
     first_line = (error.message or error.type_name).splitlines()[0]
     return Draft(
         slug=cause.slug,
-        title=f"Recomputation{where(region.module)} failed: {cause.title}",
+        title=f"Recomputation{in_module(region.module)} failed: {cause.title}",
         culprit=cause.culprit,
         victim=failed if failed is not None else error,
         explanation=[
-            f"{region_words(region)} ran without an error in forward. When backward recomputed "
+            f"{describe_region(region)} ran without an error in forward. When backward recomputed "
             f"it, {error.type_name} was raised ({first_line}):",
             error,
             *cause.lines,
@@ -362,11 +362,11 @@ def _recomputation_differs(
               if first is not None and first.node_id is not None]  # fmt: skip
     return Draft(
         slug=slug,
-        title=with_cause(counts + where(region.module or region.function), cause),
+        title=with_cause(counts + in_module(region.module or region.function), cause),
         culprit=(cause.culprit if cause is not None else None) or diverged or region.location,
         victim=victim or surplus or _affected_line(region, again, mismatches) or diverged,
         explanation=[
-            f"{region_words(region)} did not run the same way twice.",
+            f"{describe_region(region)} did not run the same way twice.",
             *cause_lines(cause),
             *_first_difference(pair, again),
             *_saved_lines(evidence, region, again, mismatches),
@@ -433,16 +433,16 @@ def _unrepeated_ops(again: Recomputation) -> Iterator[int]:
             yield pair.forward.seq
 
 
-def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
+def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str | Place]:
     if pair is None:
         return ["Both runs called the same ops; they differ in the tensors that autograd saved."]
     number = (again.first_difference or 0) + 1
     places = [op.location for op in (pair.forward, pair.recompute) if op is not None]
     return [
         f"They differ first at op {number}:",
-        f"  forward:       {op_words(pair.forward)}",
-        f"  recomputation: {op_words(pair.recompute)}",
-        *dict.fromkeys(quoted(place) for place in places),
+        f"  forward:       {describe_op(pair.forward)}",
+        f"  recomputation: {describe_op(pair.recompute)}",
+        *dict.fromkeys(places),
     ]
 
 
@@ -460,11 +460,12 @@ def _saved_lines(
         assert saved is not None
         nodes = evidence.analysis.graph.nodes
         node = nodes.get(saved.node_id) if saved.node_id is not None else None
-        now = shape(second.tensor) if second is not None else "never saved"
-        before = shape(first.tensor) if first is not None else "not saved"
-        name = slot(saved, node.name if node is not None else None)
+        now = describe_tensor(second.tensor) if second is not None else "never saved"
+        before = describe_tensor(first.tensor) if first is not None else "not saved"
+        name = slot_name(saved, node.name if node is not None else None)
         lines.append(
-            f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}"
+            f"  {name} (position {saved.position}, {short_location(saved.location)}): {before} → "
+            f"{now}"
         )
     if len(mismatches) > MAX_SAVES:
         lines.append(f"  and {len(mismatches) - MAX_SAVES} more")

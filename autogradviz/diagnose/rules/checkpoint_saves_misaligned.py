@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.cause import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.blame.recompute_cause import find_cause
 from autogradviz.diagnose.evidence.recompute_diff import contents_known, first_changed_save
-from autogradviz.diagnose.formatting import region_words, shape, slot
+from autogradviz.diagnose.formatting import describe_region, describe_tensor, slot_name
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -106,13 +106,14 @@ def _draft(
         culprit=(cause.culprit if cause is not None else None) or second,
         victim=first,
         explanation=[
-            f"{region_words(region)} did not run the same way twice.",
+            f"{describe_region(region)} did not run the same way twice.",
             *cause_lines(cause),
             f"Checkpoint returns tensors by position. At position {first.position} forward "
-            f"saved {slot(first, node.name if node is not None else None)}, "
-            f"{shape(first.tensor)}:",
+            f"saved {slot_name(first, node.name if node is not None else None)}, "
+            f"{describe_tensor(first.tensor)}:",
             first,
-            f"and recomputation saved a tensor of {second.op.name}, {shape(second.tensor)}:",
+            f"and recomputation saved a tensor of {second.op.name}, "
+            f"{describe_tensor(second.tensor)}:",
             second,
             "The first node received the second op's tensor. Their shapes are equal, and early "
             "stop ends a recomputation before a surplus save would show, so nothing was raised.",

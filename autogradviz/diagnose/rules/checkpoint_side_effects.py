@@ -8,7 +8,7 @@ from autogradviz.diagnose.blame.counter_branch import find_counter_branch
 from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
-from autogradviz.diagnose.formatting import region_words
+from autogradviz.diagnose.formatting import describe_region
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import EffectRepeated
 
@@ -59,7 +59,7 @@ def _draft(
         culprit=culprit,
         victim=region.saved[-1] if region.saved else region,
         explanation=[
-            f"{region_words(region)} changes {name}, which outlives it:",
+            f"{describe_region(region)} changes {name}, which outlives it:",
             culprit,
             f"It was {event.before} when the forward started, and {event.after} after backward "
             "had recomputed the region: a checkpointed region runs twice, with all its side "

@@ -14,7 +14,7 @@ from autogradviz.diagnose.evidence.recompute_diff import (
     first_changed_save,
     first_value_mismatch,
 )
-from autogradviz.diagnose.formatting import op_words, region_words
+from autogradviz.diagnose.formatting import describe_op, describe_region
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -113,10 +113,10 @@ def _draft(evidence: Evidence, region: Region, again: Recomputation, pair: OpPai
         culprit=culprit or op,
         victim=first_affected_line(region, again) or op,
         explanation=[
-            f"{region_words(region)} computed other values the second time, in the same shapes: "
+            f"{describe_region(region)} computed other values the second time, in the same shapes: "
             "its gradients do not belong to the computed loss.",
             *cause_lines(cause),
-            f"The first op that differs: {op_words(op)}",
+            f"The first op that differs: {describe_op(op)}",
             op,
             _inputs(pair.forward, pair.recompute),
             "Checkpoint compares shapes, not values, so nothing was raised.",

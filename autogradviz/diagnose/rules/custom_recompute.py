@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
-from autogradviz.diagnose.formatting import op_words, short, where
+from autogradviz.diagnose.formatting import describe_op, in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -179,17 +179,17 @@ def _draft(evidence: Evidence, node: Node, first: Op, second: Op) -> Draft:
         culprit=culprit,
         victim=first,
         explanation=[
-            f"{name}{where(node.module)} keeps its inputs and runs its forward again in "
+            f"{name}{in_module(node.module)} keeps its inputs and runs its forward again in "
             "backward, as a checkpoint does:",
             called,
             f"There {first.name} had the same inputs as in forward, and returned another result:",
-            f"  forward:  {op_words(first)}",
-            f"  backward: {op_words(second)}",
+            f"  forward:  {describe_op(first)}",
+            f"  backward: {describe_op(second)}",
             first,
             "The random state of the forward was not restored."
             if random
             else "Autocast was set differently than in forward"
-            + (f", at {short(culprit)}:" if elsewhere else "."),
+            + (f", at {short_location(culprit)}:" if elsewhere else "."),
             culprit if elsewhere else "",
             "The gradients belong to values that the loss was not computed from.",
         ],

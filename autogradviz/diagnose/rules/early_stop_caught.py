@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
@@ -64,7 +64,7 @@ def early_stop_caught(evidence: Evidence) -> Iterator[Draft]:
         culprit=culprit or region,
         victim=victim,
         explanation=[
-            f"Backward recomputed the region {region.function}{where(region.module)}:",
+            f"Backward recomputed the region {region.function}{in_module(region.module)}:",
             region,
             "When the last tensor that backward needs was saved, here, checkpoint raised an "
             "internal exception to end the recomputation:",

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_functions import applied_at
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, GradAccumulated, NodeStarted
@@ -111,7 +111,7 @@ def _draft(
         explanation=[
             f"{name} is an argument of a custom Function:",
             victim,
-            f"Its backward starts a nested backward at {short(culprit)}:",
+            f"Its backward starts a nested backward at {short_location(culprit)}:",
             culprit,
             f"That adds the gradient to {name}.grad. The gradient that the Function then returns "
             "for the same leaf is added a second time by the outer backward.",

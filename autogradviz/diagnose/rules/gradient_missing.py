@@ -11,10 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.facts import opens_window
+from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.storage_reachability import Reach, find_reach
-from autogradviz.diagnose.formatting import listed, op_words, short
+from autogradviz.diagnose.formatting import describe_op, join_names, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, Fact, NoError, Place, rule
 from autogradviz.diagnose.source import index as source
@@ -119,7 +119,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     reached |= {
         tensor.tensor_id
         for op in evidence.analysis.ops
-        if op.node_id is not None and not opens_window(op)
+        if op.node_id is not None and not is_view(op)
         for tensor in op.outputs
     }
     names = evidence.analysis.parameters
@@ -138,7 +138,7 @@ def _draft(cause: _Cause, names: list[str]) -> Draft:
         culprit=cause.culprit,
         victim=cause.victim,
         explanation=[
-            f"{listed(names)}: requires a gradient and got none from backward.",
+            f"{join_names(names)}: requires a gradient and got none from backward.",
             *cause.lines,
         ],
         fix=cause.fix,
@@ -241,7 +241,7 @@ class _Causes:
 
 def _without_input(region: Region, first: Op) -> _Cause:
     return _Cause(
-        f"no input of the reentrant checkpoint at {short(region.location)} requires one",
+        f"no input of the reentrant checkpoint at {short_location(region.location)} requires one",
         (
             f"{region.function} is checkpointed with use_reentrant=True:",
             region,
@@ -274,7 +274,7 @@ def _not_in_loss(first: Op, last: Op) -> _Cause:
         "the loss does not use their results",
         (
             "They are used, and the last result that was computed from them is:",
-            op_words(last),
+            describe_op(last),
             last,
             "No backward started from a tensor that was computed from it.",
         ),

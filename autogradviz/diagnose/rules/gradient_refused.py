@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_functions import applied_at, class_name
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
@@ -120,7 +120,7 @@ def hook_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
         culprit=line,
         victim=victim,
         explanation=[
-            f"It was registered at {short(hook.location)}, and returns:",
+            f"It was registered at {short_location(hook.location)}, and returns:",
             line,
             "The result of a hook replaces the gradient: a tensor of the same shape and type, or "
             "None to leave the gradient as it is.",
@@ -155,7 +155,7 @@ def once_differentiable_refused(evidence: Evidence) -> Iterator[Draft]:
             decorators[0],
             "Its gradient was computed with create_graph=True:",
             first,
-            f"and that graph was differentiated at {short(evidence.raised_at())}.",
+            f"and that graph was differentiated at {short_location(evidence.raised_at())}.",
             *_used_at(victim),
         ],
         fix="# write backward with differentiable operators, and remove the decorator",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_norms import weight_gradients
-from autogradviz.diagnose.formatting import listed
+from autogradviz.diagnose.formatting import join_names
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -53,7 +53,8 @@ def gradient_zero(evidence: Evidence) -> Iterator[Draft]:
         culprit=step,
         victim=zeros[0].first,
         explanation=[
-            f"{listed([gradient.name for gradient in zeros])}: every entry of the gradient is 0.",
+            f"{join_names([gradient.name for gradient in zeros])}: every entry of the gradient is "
+            "0.",
             f"The loss depends on them through {name}, which is constant between its steps, so "
             "its gradient is 0:",
             step,

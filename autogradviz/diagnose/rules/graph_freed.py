@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.evidence.reentrant import find_captured_graph
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import NodeFinished
@@ -53,7 +53,7 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
         return  # reentrant-captured-graph explains it
     error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
     node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
-    first = evidence.backward_that_ran(node) if node is not None else None
+    first = evidence.first_backward(node) if node is not None else None
     reuse = _reuse(evidence, node) if node is not None else None
     second = evidence.raised_at()
     location = node.location if node is not None else None
@@ -62,14 +62,14 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
         culprit=(reuse.location if reuse is not None else None) or first or second,
         victim=location or second,
         explanation=[
-            f"This backward ran{where(node.module if node else '')} "
+            f"This backward ran{in_module(node.module if node else '')} "
             f"{node.name if node else 'the graph'} and freed its saved tensors:"
             if first is not None
             else "An earlier backward freed the saved tensors of the graph.",
             first,
             "This one needs them again:",
             second,
-            f"They were saved at {short(location)}." if location is not None else "",
+            f"They were saved at {short_location(location)}." if location is not None else "",
             "After the first backward, this operator took a tensor computed before it, and with "
             "it the old graph:"
             if reuse is not None

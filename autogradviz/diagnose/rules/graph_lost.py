@@ -11,7 +11,7 @@ from autogradviz.diagnose.blame.graph_breaks import (
     find_requires_grad_off,
 )
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
-from autogradviz.diagnose.formatting import listed, op_words
+from autogradviz.diagnose.formatting import describe_op, join_names
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import BackwardStarted, FunctionMarked, RequiresGradChanged
@@ -224,10 +224,8 @@ def _ended(evidence: Evidence, ends: list[End]) -> Draft:
 
 def _operator(end: End) -> str:
     if end.op.location == end.culprit:
-        return f"The operator: {op_words(end.op)}"
-    return (
-        f"Inside it, this operator took a tensor with a graph and made no node: {op_words(end.op)}"
-    )
+        return f"The operator: {describe_op(end.op)}"
+    return f"Inside it, this operator made no node: {describe_op(end.op)}"
 
 
 def _frozen(evidence: Evidence) -> Iterator[Draft]:
@@ -247,7 +245,7 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
         explanation=[
             "Backward was called on a tensor that autograd does not track:",
             evidence.raised_at(),
-            f"requires_grad was set to False for {listed(names) or 'leaves'}:",
+            f"requires_grad was set to False for {join_names(names) or 'leaves'}:",
             culprit or "    (on a line that was not recorded)",
             "No other input of the loss requires a gradient.",
         ],

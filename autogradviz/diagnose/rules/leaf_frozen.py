@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.blame.requires_grad import requires_grad_writes
-from autogradviz.diagnose.formatting import listed, short
+from autogradviz.diagnose.formatting import join_names, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -127,13 +127,14 @@ def _frozen_early(
         culprit=culprit,
         victim=victim,
         explanation=[
-            f"{listed(names)} required a gradient when the forward used "
+            f"{join_names(names)} required a gradient when the forward used "
             f"{'it' if len(names) == 1 else 'them'}:",
             victim,
             "Then requires_grad was set to False:",
             culprit or _NOT_RECORDED,
-            f"Backward ({short(backward)}) computed the gradient and discarded it: a leaf that "
-            "requires no gradient accumulates none. Nothing is raised, and .grad does not change.",
+            f"Backward ({short_location(backward)}) computed the gradient and discarded it: a "
+            "leaf that requires no gradient accumulates none. Nothing is raised, and .grad does "
+            "not change.",
         ],
         fix="# call backward() first, and freeze the parameters afterwards",
         confidence="hint",
@@ -183,7 +184,7 @@ def _left_frozen(
             f"{len(thawed)} of them were unfrozen:",
             _line(evidence, thaw) or _NOT_RECORDED,
             "These were not, and have not learned since: "
-            f"{listed([evidence.leaf_name(t) for t in frozen])}.",
+            f"{join_names([evidence.leaf_name(t) for t in frozen])}.",
         ],
         fix="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
         confidence="hint",

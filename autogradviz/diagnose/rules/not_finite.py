@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import listed, op_words, where
+from autogradviz.diagnose.formatting import describe_op, in_module, join_names
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
@@ -82,7 +82,7 @@ def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
         explanation=[
             "Anomaly detection stopped the backward at the first node that gave NaN:",
             evidence.raised_at(),
-            f"The forward of that node{where(node.module if node is not None else '')}:",
+            f"The forward of that node{in_module(node.module if node is not None else '')}:",
             node,
         ],
         fix=_fix(node.op if node is not None else None, backward=True),
@@ -180,9 +180,9 @@ def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[
         victim=_backward_line(evidence, bad[0]),
         explanation=[
             f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
-            f"{where(origin.module)} at:",
+            f"{in_module(origin.module)} at:",
             culprit,
-            f"Its node called {origin.name}." if backward else f"That is {op_words(origin)}.",
+            f"Its node called {origin.name}." if backward else f"That is {describe_op(origin)}.",
             f"Its output has {_entries(output)};",
             f"its inputs have {_entries(contents.bad[inputs[0]])}."
             if inputs
@@ -229,7 +229,7 @@ def _subject(evidence: Evidence, bad: list[NormRead]) -> str:
     names = [evidence.leaf_name(event.tensor_id) for event in bad if event.place == "gradient"]
     if any(event.place == "root" for event in bad):
         return "The loss is"
-    return f"The gradient of {listed(names)} is"
+    return f"The gradient of {join_names(names)} is"
 
 
 def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:

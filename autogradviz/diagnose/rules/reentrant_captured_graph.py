@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.nested_arguments import is_nested_argument
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, find_captured_graph
-from autogradviz.diagnose.formatting import where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
@@ -66,7 +66,7 @@ def reentrant_captured_graph(evidence: Evidence) -> Iterator[Draft]:
         culprit=region,
         victim=node if node is not None else maker,
         explanation=[
-            f"This region{where(region.module)} is checkpointed with use_reentrant=True:",
+            f"This region{in_module(region.module)} is checkpointed with use_reentrant=True:",
             region,
             "It reads a tensor from inside another argument:"
             if within

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
-from autogradviz.diagnose.formatting import where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
@@ -61,8 +61,8 @@ def reentrant_detached_output(evidence: Evidence) -> Iterator[Draft]:
         culprit=culprit,
         victim=_last_before(region, culprit) or region.location,
         explanation=[
-            f"This region{where(region.module)} is checkpointed with use_reentrant=True, so for "
-            "autograd all of its results require a gradient:",
+            f"This region{in_module(region.module)} is checkpointed with use_reentrant=True, so "
+            "for autograd all of its results require a gradient:",
             region,
             "In the recomputation none did:",
             culprit,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.events import BackwardStarted, HookRan
@@ -77,9 +77,9 @@ def repeated_accumulation_raised(evidence: Evidence) -> Iterator[Draft]:
         culprit=region,
         victim=use,
         explanation=[
-            f"{name} is used at {short(use.location)}:",
+            f"{name} is used at {short_location(use.location)}:",
             use,
-            f"in {'a region' if count == 1 else f'{count} regions'}{where(region.module)} "
+            f"in {'a region' if count == 1 else f'{count} regions'}{in_module(region.module)} "
             "checkpointed with use_reentrant=True:",
             region,
             "The backward of such a region is a nested backward: it adds its part to .grad and "

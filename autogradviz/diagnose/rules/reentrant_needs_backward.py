@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, REENTRANT_NODE
-from autogradviz.diagnose.formatting import where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
@@ -55,7 +55,7 @@ def reentrant_needs_backward(evidence: Evidence) -> Iterator[Draft]:
         culprit=failed,
         victim=victim,
         explanation=[
-            f"This region{where(failed.module if failed else '')} is checkpointed with "
+            f"This region{in_module(failed.module if failed else '')} is checkpointed with "
             "use_reentrant=True:",
             failed,
             "Its backward runs a nested backward that accumulates into .grad, so it works with "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import storages
 from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import BackwardStarted, ParameterSeen, RegionCutOff
@@ -110,13 +110,13 @@ def _draft(evidence: Evidence, region: Region, reader: Op, event: RegionCutOff) 
         culprit=region,
         victim=reader,
         explanation=[
-            f"The region {region.function}{where(region.module)} is checkpointed with "
+            f"The region {region.function}{in_module(region.module)} is checkpointed with "
             "use_reentrant=True:",
             region,
             _REASONS[event.cut_off],
-            f"So autograd made no node for it. Inside, {reader.name} at {short(reader.location)} "
-            f"uses {name}, which requires grad, but gets no gradient through this region; nor do "
-            "earlier operators:",
+            f"So autograd made no node for it. Inside, {reader.name} at "
+            f"{short_location(reader.location)} uses {name}, which requires grad, but gets no "
+            "gradient through this region; nor do earlier operators:",
             reader,
             "Nothing was raised: PyTorch only warns.",
         ],

@@ -14,7 +14,7 @@ from autogradviz.diagnose.evidence.reentrant import (
     next_nodes,
     read_without_path,
 )
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -136,14 +136,14 @@ def _to_loss(evidence: Evidence, region: Region, maker: Op, user: Op) -> Draft:
         culprit=region,
         victim=user if returned else stored,
         explanation=[
-            f"This region{where(region.module)} {_IN_NO_GRAD}",
+            f"This region{in_module(region.module)} {_IN_NO_GRAD}",
             region,
             "It made this tensor, which it returned inside another object:"
             if returned
             else "It made this tensor, which it did not return:",
             maker,
             stored if not returned and stored != maker.location else None,
-            f"The loss takes it at {short(user.location)}, as a constant:",
+            f"The loss takes it at {short_location(user.location)}, as a constant:",
             user,
             "PyTorch raises nothing; the gradient through it is missing.",
         ],
@@ -160,13 +160,13 @@ def _to_region(region: Region, maker: Op, user: Op) -> Draft:
         culprit=region,
         victim=user,
         explanation=[
-            f"This region{where(region.module)} {_IN_NO_GRAD}",
+            f"This region{in_module(region.module)} {_IN_NO_GRAD}",
             region,
             "It made this tensor:",
             maker,
-            f"Another region takes it at {short(user.location)}, and not as an argument. When "
-            "that region is recomputed, backward has not reached the first one yet: the tensor "
-            "has no graph, and the gradient through it is missing.",
+            f"Another region takes it at {short_location(user.location)}, and not as an argument. "
+            "When that region is recomputed, backward has not reached the first one yet: the "
+            "tensor has no graph, and the gradient through it is missing.",
             user,
             "PyTorch raises nothing.",
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
@@ -83,8 +83,8 @@ def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
         culprit=write,
         victim=op,
         explanation=[
-            f"The policy of the region {region.function}{where(region.module)} "
-            f"({short(region.location)}) saves the result of {op.name}:",
+            f"The policy of the region {region.function}{in_module(region.module)} "
+            f"({short_location(region.location)}) saves the result of {op.name}:",
             op,
             f"Then {write.name if write is not None else 'an op that was not recorded'} wrote it:",
             write,

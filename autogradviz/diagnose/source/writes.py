@@ -13,6 +13,7 @@ from autogradviz.diagnose.source.index import (
     is_named,
     is_string,
     last_name,
+    location,
     names_in,
     nodes,
     own_nodes,
@@ -26,6 +27,8 @@ from autogradviz.diagnose.source.mutating_calls import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +185,14 @@ def closures(filename: str, enclosing: str, name: str) -> list[int]:
                 and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.body))
             ]
     return sorted(found)
+
+
+def attribute_assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
+    """Return the line, in the function of a location, that sets an attribute of that name."""
+    if near is None:
+        return None
+    for write in writes(near.filename, name):
+        found = location(near.filename, write.lineno, write.function)
+        if write.function == near.function and f".{name}" in found.text:
+            return found
+    return None

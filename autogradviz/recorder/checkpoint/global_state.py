@@ -22,6 +22,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 
 if TYPE_CHECKING:
+    from autogradviz.event_log.state_value import Reading
     from autogradviz.events import StateKind
     from autogradviz.recorder.checkpoint.state_walk import Path
 
@@ -30,7 +31,7 @@ _MT19937_NBYTES = 4 * (624 + 1)
 """Size of NumPy's struct of a Mersenne Twister: its words and the index of the next one."""
 
 
-def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
+def read_global_state() -> dict[StateKind, dict[Path, Reading]]:
     """Return readings of the process-wide and thread-wide state, by kind and path."""
     matmul = torch.backends.cuda.matmul
     reduced = (
@@ -57,7 +58,7 @@ def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
     return {
         "random": {(name,): StateValue("rng", text) for name, text in random_states.items()},
         "context": {(name,): value for name, value in modes.items()},
-        "thread": {("thread",): StateValue("plain", threading.current_thread().name)},
+        "thread": {("thread",): threading.current_thread().name},
     }
 
 

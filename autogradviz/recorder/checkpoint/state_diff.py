@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import ABSENT, StateValue, change_fields
+from autogradviz.event_log.state_value import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import read_global_state
 from autogradviz.recorder.checkpoint.state_walk import Path, read_state
@@ -30,7 +30,7 @@ MAX_CHANGES: Final = 40
 MAX_WRITES: Final = 8
 """Different values of one attribute whose lines are kept."""
 
-State: TypeAlias = dict[StateKind, dict[Path, StateValue]]
+State: TypeAlias = dict[StateKind, dict[Path, Reading]]
 
 
 class StateTable:
@@ -108,20 +108,20 @@ class StateTable:
         ]:
             del self._recomputing[recompute_id]
 
-    def _writer(self, path: Path, value: StateValue | None, since: int) -> int | None:
+    def _writer(self, path: Path, value: Reading | None, since: int) -> int | None:
         """Return the stack that wrote an attribute of a name since an event.
 
         Attributes of one name belong to many modules; the written value distinguishes them.
         """
         known = self._writes.get(path[-1], {})
-        text = ABSENT if value is None else value.form
+        text = ABSENT if value is None else to_value(value).form
         written, stack_id = known.get(text) or next(reversed(known.values()), (-1, None))
         return stack_id if written >= since else None
 
     def _read(self, closure: dict[str, Any], arguments: Any) -> State:
         return {"object": self._read_objects(closure, arguments), **read_global_state()}
 
-    def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, StateValue]:
+    def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
         named = closure.get("kwargs") or {}
         with DisableTorchFunction():
             return read_state(closure.get("fn"), arguments, named, self._ids)
