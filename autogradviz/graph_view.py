@@ -44,7 +44,7 @@ class GraphView:
             FileExistsAlreadyError: something other than an SVG stands at ``path``.
         """
         if engine == "native":
-            from autogradviz.render.svg.document import render_svg
+            from autogradviz.render.svg import render_svg
 
             text = render_svg(self.scene, theme=theme)
         elif engine == "dot":
@@ -102,4 +102,4 @@ def graph(
         raise NotAGraphError(message)
     with collector_paused():
         log = Recorder(ops=False, stacks=False).snapshot(model, roots)
-    return GraphView(build_scene(Analysis(log), (), depth=depth, beside=False))
+    return GraphView(build_scene(Analysis(log), (), depth=depth, graph_only=True))

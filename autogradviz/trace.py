@@ -102,11 +102,11 @@ class Trace:
 
     def annotate(self, error: BaseException) -> None:
         """Add the first finding to an exception, as a note that every traceback shows."""
-        from autogradviz.render.text import add_note, finding_text
+        from autogradviz.render.text import add_note, finding_note
 
         try:
             for finding in self._findings[:1]:
-                add_note(error, finding_text(finding))
+                add_note(error, finding_note(finding))
         except Exception as failure:  # noqa: BLE001 - the error that leaves is the user's
             add_note(error, f"autogradviz could not explain this: {failure!r}")
 
@@ -130,7 +130,9 @@ class Trace:
         if depth is None and "scene" in self.__dict__:
             return GraphView(self.scene)
         found, title = self._findings, self._title
-        return GraphView(build_scene(self.analysis, found, title=title, depth=depth, beside=False))
+        return GraphView(
+            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
+        )
 
     def html(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
         """Write a report: one file that works offline.
@@ -167,13 +169,13 @@ class Trace:
 
     def plot_gradients(self) -> go.Figure:
         """Return the norm of each parameter's gradient as a plotly figure."""
-        from autogradviz.render.more_plots import plot_gradients
+        from autogradviz.render.plots import plot_gradients
 
         return plot_gradients(self.analysis)
 
     def plot_saved_by_module(self) -> go.Figure:
         """Return saved bytes over time, stacked by module, as a plotly figure."""
-        from autogradviz.render.more_plots import plot_saved_by_module
+        from autogradviz.render.plots import plot_saved_by_module
 
         return plot_saved_by_module(self.analysis)
 
@@ -187,16 +189,16 @@ class Trace:
         return self.widget()
 
     def __rich__(self) -> Any:
-        from autogradviz.render.text import summary
+        from autogradviz.render.text import render_summary
 
-        return summary(self.scene)
+        return render_summary(self.scene)
 
     def __repr__(self) -> str:
         if self._log is None:
             return "<Trace, recording>"
-        from autogradviz.render.text import as_text, summary
+        from autogradviz.render.text import as_text, render_summary
 
-        return as_text(summary(self.scene))
+        return as_text(render_summary(self.scene))
 
     # --- tables ---------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from autogradviz.cli import compare, export, run
 from autogradviz.cli.show import overview
 from autogradviz.errors import AutogradvizError
 from autogradviz.explain import overview as all_pages
-from autogradviz.render.text import findings
+from autogradviz.render.text import render_findings
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _diagnose(options: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps([asdict(finding) for finding in trace.diagnose()], indent=2))
         sys.stdout.write("\n")
     else:
-        Console().print(findings(trace.diagnose()))
+        Console().print(render_findings(trace.diagnose()))
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from autogradviz.cli.run_script import (
 from autogradviz.errors import AutogradvizError, FileExistsAlreadyError, ProgramNotFoundError
 from autogradviz.event_log import check_not_exists
 from autogradviz.record import record, set_outer_recording
-from autogradviz.render.text import as_text, findings
+from autogradviz.render.text import as_text, render_findings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -267,10 +267,10 @@ class _Session:
         self._finish(told)
         found = self._trace.diagnose()
         if found and told is None:  # else the exception carries the first as its note
-            self._lines.append(f"found\n{as_text(findings(found))}")
+            self._lines.append(f"found\n{as_text(render_findings(found))}")
         elif len(found) > 1 or (found and sys.version_info < (3, 11)):
             rest = found if sys.version_info < (3, 11) else found[1:]
-            self._lines.append(f"also found\n{as_text(findings(rest))}")
+            self._lines.append(f"also found\n{as_text(render_findings(rest))}")
         asked = self._options.all or self._options.output is not None
         if failed or found or asked or self._recording.written:
             self._write(self._trace)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import StepEnded
-from autogradviz.render.text import harmless, milliseconds
+from autogradviz.render.text import format_duration, strip_controls
 from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 
@@ -51,7 +51,7 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_row("steps", _steps(analysis))
     facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
     facts.add_row(
-        "ops", f"{s.ops:,} in {milliseconds(_span(analysis))} ({plural(s.events, 'event')})"
+        "ops", f"{s.ops:,} in {format_duration(_span(analysis))} ({plural(s.events, 'event')})"
     )
     for word, told in _times(analysis):
         facts.add_row(word, told)
@@ -67,7 +67,7 @@ def overview(trace: Trace) -> RenderableType:
     parts += _section("saved at the peak, by module", _memory_table(_at_the_peak(analysis)))
     parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("findings", _finding_table(trace))
-    return harmless(Group(*parts))
+    return strip_controls(Group(*parts))
 
 
 def _span(analysis: Analysis) -> int:
@@ -102,7 +102,7 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
     for span in analysis.timeline.spans:
         took[span.kind] += _own_time(span)
     rows = [
-        f"{word} {milliseconds(took[kind])}"
+        f"{word} {format_duration(took[kind])}"
         for kind, word in (
             ("forward", "forward"),
             ("backward", "backward"),
@@ -119,7 +119,7 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield (
             "checkpoint",
             f"{plural(len(analysis.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
-            f"{milliseconds(again)}{part}",
+            f"{format_duration(again)}{part}",
         )
 
 
@@ -195,11 +195,11 @@ def _recomputation_table(analysis: Analysis) -> Table:
     ranked = sorted(runs, key=lambda name: -sum(runs[name]))
     for name in ranked[:MOST_MODULES]:
         times = runs[name]
-        table.add_row(Text(name), _times_over(len(times)), milliseconds(sum(times)))
+        table.add_row(Text(name), _times_over(len(times)), format_duration(sum(times)))
     if len(ranked) > MOST_MODULES:
         rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
         others = f"{len(ranked) - MOST_MODULES:,} others"
-        table.add_row(others, _times_over(len(rest)), milliseconds(sum(rest)))
+        table.add_row(others, _times_over(len(rest)), format_duration(sum(rest)))
     return table
 
 

@@ -12,7 +12,7 @@ from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.record import record
-from autogradviz.render.text import findings, summary
+from autogradviz.render.text import render_findings, render_summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def _show_step(folder: Path, console: Console, config: Config) -> list[tuple[Pat
     with stage(console, "record one more step"), record(training.model) as trace:
         loss = training.step()
     with stage(console, "work out what happened"):
-        said = summary(trace.scene), findings(trace.diagnose())
+        said = render_summary(trace.scene), render_findings(trace.diagnose())
     files = _write(trace, folder, console, "step", "report", "one step")
     with stage(console, "draw the graph"):
         trace.graph().svg(folder / "graph.svg")

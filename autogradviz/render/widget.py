@@ -1,4 +1,4 @@
-"""The viewer in a notebook."""
+"""Notebook widget: the viewer for Jupyter, marimo and compatible hosts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
-"""What nodes can be colored by; the first is the default."""
+"""Properties for the color of nodes. The first is the default."""
 
 _NO_ERROR: Final = (
     ".jp-OutputArea-child:not(:has(.agv))"
     ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
 )
-"""Hides JupyterLab's "model not found" where a picture stands right behind it."""
+"""Hides JupyterLab's "model not found" error if a picture follows it."""
 
 HEIGHT: Final = 620
-"""Pixels: fits a laptop's screen below JupyterLab's own bars."""
+"""Pixels. Fits a laptop screen below JupyterLab's bars."""
 
 
 class TraceWidget(anywidget.AnyWidget):
-    """One scene to look at, and what is selected in it.
+    """The interactive view of one recording.
 
     Example:
         >>> widget = TraceWidget(scene)
@@ -48,25 +48,25 @@ class TraceWidget(anywidget.AnyWidget):
     _css = read_style()
 
     payload = traitlets.Bytes().tag(sync=True)
-    """The scene's columns as JSON, deflated."""
+    """The scene's columns as JSON, compressed with zlib."""
 
     selected = traitlets.Dict().tag(sync=True)
-    """What is selected: ``kind``, ``id``, ``name``, ``module``, ``location``; else empty.
+    """The selection: ``kind``, ``id``, ``name``, ``module``, ``location``; empty without one.
 
-    Setting it selects, in every view of the widget; ``select`` finds the id for you.
+    Setting it changes the selection in every view of the widget. ``select`` looks up the id.
     """
 
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
-    """What the fill of a node says: ``kind``, ``module``, ``bytes``, ``time``, ``gradient``."""
+    """Property that colors the nodes: ``kind``, ``module``, ``bytes``, ``time``, ``gradient``."""
 
     focused = traitlets.Dict().tag(sync=True)
-    """The group that was looked at last through ``focus``."""
+    """The group that ``focus`` showed last."""
 
     still = traitlets.Unicode().tag(sync=True)
-    """The picture that stands in for the widget where it cannot live: hidden while it does."""
+    """Id of the static picture for hosts without a kernel. The widget hides it while it runs."""
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
-    """In pixels."""
+    """Height in pixels."""
 
     def __init__(
         self,
@@ -76,51 +76,51 @@ class TraceWidget(anywidget.AnyWidget):
         words: Callable[[], str] | None = None,
         **traits: Any,
     ) -> None:
-        """Make a widget.
+        """Create a widget.
 
         Args:
-            scene: what to show.
-            picture: gives the same as SVG, for where the widget cannot live.
-            words: gives the same as text, for terminals and for hosts without pictures.
+            scene: the scene to show.
+            picture: returns the scene as SVG, for hosts without a kernel.
+            words: returns the scene as text, for terminals and hosts without pictures.
             traits: values of the widget's traits.
         """
-        # A box shares its width out by what its children ask for: all of it, each.
+        # A box divides its width by the widths that its children request.
         traits.setdefault("layout", {"width": "100%"})
         still = uuid.uuid4().hex if picture else ""
         super().__init__(payload=pack(scene), still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:
-        """Select something and bring it into view.
+        """Select a node or a module and scroll it into view.
 
         Args:
-            what: a node's number, or the name of a module, a parameter, a node or an op, or a
-                line as "train.py:12"; of several that are so called the first. None selects
-                nothing.
+            what: a node number, or the name of a module, a parameter, a node or an op, or a
+                source line as "train.py:12". The first match is selected. None clears the
+                selection.
 
         Raises:
-            ValueError: nothing is called so.
+            ValueError: if there is no match.
         """
         self.selected = {} if what is None else find_item(self._scene, what)
 
     def focus(self, module: str) -> None:
-        """Open a module and look at it alone.
+        """Open a module and show only this module.
 
         Args:
-            module: its qualified name, "h.3.attn"; "" is the whole graph.
+            module: qualified name, "h.3.attn"; "" shows the entire graph.
 
         Raises:
-            ValueError: no box stands for that module.
+            ValueError: if the module has no group.
         """
         looks = self.focused.get("looks", 0) + 1
         self.focused = {"group": find_group(self._scene, module), "module": module, "looks": looks}
 
     def _ipython_display_(self) -> None:
-        """Display the widget, and behind it a picture for wherever the widget cannot live.
+        """Display the widget, and after it a static picture for hosts without a kernel.
 
-        A notebook that is opened again without its kernel knows the widget by name only, and would
-        say so in place of any other form of the same output; the picture is therefore an output
-        of its own. While the widget lives it is hidden; where it does not, the widget's error is.
+        A notebook that is opened without its kernel has no widget state, and shows an error
+        instead of the other representations of the same output. The picture is therefore a
+        separate output. While the widget runs, the picture is hidden; otherwise the error is.
         """
         from IPython.display import display
 
@@ -132,36 +132,36 @@ class TraceWidget(anywidget.AnyWidget):
             display(picture, raw=True)  # type: ignore[no-untyped-call]
 
     def display_for_cell(self) -> None:
-        """Display the widget for as long as its cell is not run again."""
+        """Display the widget until its cell runs again."""
         close_widgets_of_previous_run(self)
         self._ipython_display_()
 
     def bundle_for_cell(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return widget and picture as one output in several forms, and its metadata.
+        """Return widget and picture as one MIME bundle, and its metadata.
 
-        For hosts that ask for ``_repr_mimebundle_``; IPython is given two outputs.
+        For hosts that call ``_repr_mimebundle_``. IPython gets two outputs instead.
         """
         close_widgets_of_previous_run(self)
         bundle, metadata = self._bundle()
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown = self._repr_mimebundle_()
-        assert shown is not None, "the widget has no view"
-        bundle, metadata = shown
+        mimebundle = self._repr_mimebundle_()
+        assert mimebundle is not None, "the widget has no view"
+        bundle, metadata = mimebundle
         return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
 
 
 def pack(scene: Scene) -> bytes:
-    """Return a scene as the browser reads it: JSON, deflated in zlib's format."""
+    """Return a scene in the viewer's format: JSON, compressed with zlib."""
     text = json.dumps(to_payload(scene), separators=(",", ":"))
     return zlib.compress(text.encode(), level=6)
 
 
-def _still_html(name: str, svg: str) -> str:
+def _still_html(still: str, svg: str) -> str:
     data = base64.b64encode(svg.encode()).decode()
     return (
-        f'<div data-agv-still="{name}"><style>{_NO_ERROR}</style>'
+        f'<div data-agv-still="{still}"><style>{_NO_ERROR}</style>'
         f'<img src="data:image/svg+xml;base64,{data}" alt="The autograd graph as a picture"'
         ' style="max-width: 100%"></div>'
     )

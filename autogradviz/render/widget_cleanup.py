@@ -1,4 +1,4 @@
-"""Widgets that a cell showed: when it runs again its output is gone, and they end with it."""
+"""Closing of widgets that an earlier run of a notebook cell displayed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from anywidget import AnyWidget
 
-_SHOWN: Final[dict[str, tuple[str, list[AnyWidget]]]] = {}
-"""By cell: the run that showed, and what it showed."""
+_DISPLAYED: Final[dict[str, tuple[str, list[AnyWidget]]]] = {}
+"""By cell id: the id of the last run, and the widgets that it displayed."""
 
 
 def close_widgets_of_previous_run(widget: AnyWidget) -> None:
-    """Close what the running cell showed when it ran before, and remember ``widget`` instead.
+    """Close the widgets that the previous run of the current cell displayed; register ``widget``.
 
-    Only for widgets that nobody but the cell's output holds. Outside a notebook, and in one that
-    does not tell its cells apart, nothing is closed.
+    Only for widgets that are referenced by the cell's output alone. Without a notebook, and in a
+    notebook without cell ids, nothing is closed.
     """
     cell, run = _running_cell()
     if not cell:
         return
-    last_run, widgets = _SHOWN.get(cell, (run, []))
+    last_run, widgets = _DISPLAYED.get(cell, (run, []))
     if last_run != run:
         for earlier in widgets:
             earlier.close()
         widgets = []
-    _SHOWN[cell] = (run, [*widgets, widget])
+    _DISPLAYED[cell] = (run, [*widgets, widget])
 
 
 def _running_cell() -> tuple[str, str]:
-    """Return the ids of the cell that runs and of this run of it, empty where unknown."""
+    """Return the ids of the running cell and of its run, "" if unknown."""
     ipython: Any = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     parent = shell.get_parent() if hasattr(shell, "get_parent") else None
