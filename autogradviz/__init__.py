@@ -1,20 +1,76 @@
-"""Shows what PyTorch's autograd did, and says which line made it fail."""
+"""Shows what PyTorch's autograd did, and names the line that made it fail."""
 
+from typing import TYPE_CHECKING
+
+from autogradviz import events
 from autogradviz._version import __version__
-from autogradviz.compare import Comparison, compare
+from autogradviz.analysis import (
+    Analysis,
+    Recomputation,
+    Region,
+    SavedTensor,
+    SourceLocation,
+    TensorHistory,
+)
+from autogradviz.compare import Comparison, Difference, compare
 from autogradviz.diagnose import Finding
-from autogradviz.explain import explain
+from autogradviz.errors import (
+    AlreadyRecordingError,
+    AutogradvizError,
+    AutogradvizWarning,
+    GraphTooLargeError,
+    MissingExtraError,
+    MissingProgramError,
+    NotAGraphError,
+    NotATraceError,
+    OutputExistsError,
+    ProgramNotFoundError,
+    RecordingStateError,
+    UnknownFormatError,
+    UnknownSlugError,
+    UnsupportedTorchError,
+)
+from autogradviz.event_log import Log
+from autogradviz.explain import Page, explain
 from autogradviz.graph_view import GraphView, graph
 from autogradviz.record import record
 from autogradviz.trace import Trace, load
 
+if TYPE_CHECKING:
+    from autogradviz.render.widget import TraceWidget
+
 __all__ = [
+    "AlreadyRecordingError",
+    "Analysis",
+    "AutogradvizError",
+    "AutogradvizWarning",
     "Comparison",
+    "Difference",
     "Finding",
+    "GraphTooLargeError",
     "GraphView",
+    "Log",
+    "MissingExtraError",
+    "MissingProgramError",
+    "NotAGraphError",
+    "NotATraceError",
+    "OutputExistsError",
+    "Page",
+    "ProgramNotFoundError",
+    "Recomputation",
+    "RecordingStateError",
+    "Region",
+    "SavedTensor",
+    "SourceLocation",
+    "TensorHistory",
     "Trace",
+    "TraceWidget",
+    "UnknownFormatError",
+    "UnknownSlugError",
+    "UnsupportedTorchError",
     "__version__",
     "compare",
+    "events",
     "explain",
     "graph",
     "load",
@@ -22,8 +78,24 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def load_ipython_extension(shell: object) -> None:
-    """Give ``%load_ext autogradviz`` its magics."""
+    """Register the ``%%autogradviz`` magic; ``%load_ext autogradviz`` calls it."""
     from autogradviz.magic import register
 
     register(shell)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import ``TraceWidget`` on first access: anywidget takes half a second."""
+        if name == "TraceWidget":
+            from autogradviz.render.widget import TraceWidget
+
+            return TraceWidget
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""``python -m autogradviz``: the command line."""
+"""``python -m autogradviz``: the command line interface."""
 
 import sys
 

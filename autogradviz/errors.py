@@ -1,93 +1,230 @@
-"""Every exception and warning of autogradviz, each with a slug.
+"""Exceptions and warnings, each exception with a slug.
 
-A message says what happened, where, and what to do next.
+Every exception also derives from the built-in exception that fits it, so that code which catches
+``FileExistsError`` or ``ValueError`` catches it too. ``autogradviz explain SLUG`` prints the
+documentation page of a slug.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from autogradviz.deprecation import warn_deprecated
+
+__all__ = [
+    "AlreadyRecordingError",
+    "AutogradvizError",
+    "AutogradvizWarning",
+    "GraphTooLargeError",
+    "MissingExtraError",
+    "MissingProgramError",
+    "NotAGraphError",
+    "NotATraceError",
+    "OutputExistsError",
+    "ProgramNotFoundError",
+    "RecordingStateError",
+    "UnknownFormatError",
+    "UnknownSlugError",
+    "UnsupportedTorchError",
+]
 
 
 class AutogradvizError(Exception):
-    """Something that autogradviz cannot do, and what to do instead."""
+    """Base class of all exceptions of autogradviz.
+
+    The message says what happened and what to do next, and ends with the slug in brackets.
+
+    Attributes:
+        slug: name of the error's documentation page, "not-a-trace".
+
+    Example:
+        >>> try:
+        ...     autogradviz.explain("no-such-name")
+        ... except autogradviz.AutogradvizError as error:
+        ...     print(error.slug)
+        unknown-slug
+    """
 
     slug: ClassVar[str] = "autogradviz-error"
 
     def __str__(self) -> str:
-        return f"{super().__str__()} [{self.slug}]"
+        # KeyError.__str__ would quote the message.
+        return f"{Exception.__str__(self)} [{self.slug}]"
 
 
-class AlreadyRecordingError(AutogradvizError):
-    """A second recording was opened before the first one closed."""
+class AlreadyRecordingError(AutogradvizError, RuntimeError):
+    """Another recording is open in this process.
+
+    Example:
+        >>> with autogradviz.record(), autogradviz.record():
+        ...     pass
+        Traceback (most recent call last):
+        autogradviz.errors.AlreadyRecordingError: ...
+    """
 
     slug = "already-recording"
 
 
-class RecordingStateError(AutogradvizError):
-    """A trace was read while it records, entered twice, or closed twice."""
+class RecordingStateError(AutogradvizError, RuntimeError):
+    """A trace was read before its recording ended, or a recording was used twice.
+
+    Example:
+        >>> with autogradviz.record() as trace:
+        ...     trace.diagnose()
+        Traceback (most recent call last):
+        autogradviz.errors.RecordingStateError: ...
+    """
 
     slug = "recording-state"
 
 
-class UnsupportedTorchError(AutogradvizError):
-    """A seam of PyTorch that the recorder needs is missing."""
+class UnsupportedTorchError(AutogradvizError, RuntimeError):
+    """The installed PyTorch lacks a private API that the recorder needs.
+
+    Example:
+        >>> from unittest import mock
+        >>> with mock.patch.object(torch.autograd.graph, "_swap_with_cloned", None):
+        ...     with autogradviz.record():
+        ...         pass
+        Traceback (most recent call last):
+        autogradviz.errors.UnsupportedTorchError: ...
+    """
 
     slug = "unsupported-torch"
 
 
-class NotATraceError(AutogradvizError):
-    """The file is not a trace, or is one from a newer autogradviz."""
+class NotATraceError(AutogradvizError, ValueError):
+    """The file is not a trace, or a newer version of autogradviz wrote it.
+
+    Example:
+        >>> _ = pathlib.Path("notes.txt").write_text("no trace")
+        >>> autogradviz.load("notes.txt")
+        Traceback (most recent call last):
+        autogradviz.errors.NotATraceError: ...
+    """
 
     slug = "not-a-trace"
 
 
-class NotAGraphError(AutogradvizError):
-    """There is no autograd graph where one was asked for."""
+class NotAGraphError(AutogradvizError, ValueError):
+    """A tensor without an autograd graph was passed to ``autogradviz.graph``.
+
+    Example:
+        >>> autogradviz.graph(torch.zeros(3))
+        Traceback (most recent call last):
+        autogradviz.errors.NotAGraphError: ...
+    """
 
     slug = "not-a-graph"
 
 
-class MissingProgramError(AutogradvizError):
-    """A program that an option needs is not installed."""
+class MissingProgramError(AutogradvizError, FileNotFoundError):
+    """A program that an option needs is not installed.
+
+    Example:
+        >>> from unittest import mock
+        >>> with mock.patch.dict(os.environ, {"PATH": ""}):
+        ...     trace.graph().svg(engine="dot")
+        Traceback (most recent call last):
+        autogradviz.errors.MissingProgramError: ...
+    """
 
     slug = "missing-program"
 
 
-class ProgramNotFoundError(AutogradvizError):
-    """There is no such program to record."""
+class ProgramNotFoundError(AutogradvizError, FileNotFoundError):
+    """``autogradviz run`` was given a script or module that does not exist.
+
+    Example:
+        >>> issubclass(autogradviz.ProgramNotFoundError, FileNotFoundError)
+        True
+    """
 
     slug = "program-not-found"
 
 
-class FileExistsAlreadyError(AutogradvizError):
-    """Something else stands where a trace was to be written."""
+class OutputExistsError(AutogradvizError, FileExistsError):
+    """Another file exists where a file was to be written.
+
+    Example:
+        >>> _ = pathlib.Path("notes.txt").write_text("precious")
+        >>> trace.save("notes.txt")
+        Traceback (most recent call last):
+        autogradviz.errors.OutputExistsError: ...
+        >>> trace.save("notes.txt", overwrite=True)
+    """
 
     slug = "file-exists"
 
 
-class UnknownFormatError(AutogradvizError):
-    """There is no such format to export to."""
+class UnknownFormatError(AutogradvizError, ValueError):
+    """There is no export format of that name, or none for that file name's suffix.
+
+    Example:
+        >>> trace.export("step.doc")
+        Traceback (most recent call last):
+        autogradviz.errors.UnknownFormatError: ...
+    """
 
     slug = "unknown-format"
 
 
-class MissingExtraError(AutogradvizError):
-    """A package that a format needs is not installed; pip can add it."""
+class MissingExtraError(AutogradvizError, ImportError):
+    """An optional package is not installed; the message names the extra for pip.
+
+    Example:
+        >>> from unittest import mock
+        >>> with mock.patch.dict(sys.modules, {"perfetto.trace_builder.proto_builder": None}):
+        ...     trace.export("step.pftrace")
+        Traceback (most recent call last):
+        autogradviz.errors.MissingExtraError: ...
+    """
 
     slug = "missing-extra"
 
 
-class GraphTooLargeError(AutogradvizError):
-    """The graph is larger than the chosen engine can draw."""
+class GraphTooLargeError(AutogradvizError, ValueError):
+    """The graph has more boxes than the chosen engine can draw.
+
+    Example:
+        >>> x = torch.rand(3, requires_grad=True)
+        >>> for _ in range(5_001):
+        ...     x = x.sin()
+        >>> autogradviz.graph(x.sum(), depth=99).dot()
+        Traceback (most recent call last):
+        autogradviz.errors.GraphTooLargeError: ...
+    """
 
     slug = "graph-too-large"
 
 
-class UnknownSlugError(AutogradvizError):
-    """No finding or error has the name that was asked for."""
+class UnknownSlugError(AutogradvizError, KeyError):
+    """No finding and no error has that slug.
+
+    Example:
+        >>> autogradviz.explain("graph-list")
+        Traceback (most recent call last):
+        autogradviz.errors.UnknownSlugError: ...
+    """
 
     slug = "unknown-slug"
 
 
 class AutogradvizWarning(UserWarning):
-    """The recorder missed something; the user's step was not touched."""
+    """The recorder could not record everything; the recorded program is not affected.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("error", autogradviz.AutogradvizWarning)
+    """
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Return ``OutputExistsError`` under its deprecated name."""
+        if name == "FileExistsAlreadyError":
+            warn_deprecated("FileExistsAlreadyError", "OutputExistsError")
+            return OutputExistsError
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

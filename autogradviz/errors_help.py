@@ -149,7 +149,8 @@ run_as_main(Program("absent.py", (), module=False))
         only an older one. A trace that is written during its recording, or when a training
         fails, replaces nothing.""",
         happens="""A second run of a training with the same record(path=...).""",
-        fix="""Use another path, or remove the old file.""",
+        fix="""Use another path, remove the old file, or pass overwrite=True (--overwrite on the
+        command line) to save(), html(), svg(), export() or snapshot().""",
         example="""
 from pathlib import Path
 

@@ -11,6 +11,11 @@ belongs to the user (``SourceText``); retention, the module filter and redaction
 
 Two fields of the same name have the same type in every event, because the file format has one
 column for each name. To add an event, define it here; the decorator registers it.
+
+Example:
+    >>> [event] = trace.log.of(autogradviz.events.BackwardStarted)
+    >>> event.create_graph
+    False
 """
 
 from __future__ import annotations

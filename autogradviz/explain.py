@@ -38,6 +38,11 @@ def explain(slug: str) -> Page:
 
     Raises:
         UnknownSlugError: no finding or error has this slug.
+
+    Example:
+        >>> autogradviz.explain("graph-lost")
+        The loss has no graph  [graph-lost]
+        ...
     """
     found = _pages_by_slug()
     if slug not in found:

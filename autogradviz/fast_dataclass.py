@@ -1,8 +1,8 @@
-"""Frozen records made in a tenth of the time: a graph of 20,000 nodes takes half a million.
+"""Constructors of frozen dataclasses that take a tenth of the usual time.
 
-A frozen dataclass sets each of its fields through ``object.__setattr__``, and its keywords are
-packed into a dict first. A maker fills a twin of the class, which has the same slots and is not
-frozen, and turns that into the real one.
+The analysis of 20,000 nodes creates half a million instances. The constructor of a frozen
+dataclass sets each field through ``object.__setattr__`` and packs its keywords into a dict. A
+maker fills an instance of a class with the same slots that is not frozen, then changes its class.
 """
 
 from __future__ import annotations
@@ -19,40 +19,38 @@ T = TypeVar("T")
 
 
 def maker(kind: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that takes what a slotted dataclass takes, and makes the same.
-
-    Fields may be given in their order too, without names.
+    """Return a fast constructor of a slotted dataclass; fields may also be positional.
 
     Raises:
-        TypeError: for a class that does more than hold its fields.
+        TypeError: if the class has a default factory, ``__post_init__`` or no slots.
     """
     return cast("Callable[P, T]", _maker(kind))
 
 
 @cache
 def _maker(kind: Any) -> Callable[..., Any]:
-    known = fields(kind)
-    made_by_factory = any(field.default_factory is not MISSING for field in known)
-    if made_by_factory or hasattr(kind, "__post_init__") or "__slots__" not in vars(kind):
-        message = f"{kind.__name__} does more than hold its fields"
+    fields_ = fields(kind)
+    has_factory = any(field.default_factory is not MISSING for field in fields_)
+    if has_factory or hasattr(kind, "__post_init__") or "__slots__" not in vars(kind):
+        message = f"{kind.__name__} has a default factory, __post_init__ or no slots"
         raise TypeError(message)
-    own = {
+    namespace = {
         "__slots__": kind.__slots__,
         "__setattr__": object.__setattr__,
         "__delattr__": object.__delattr__,
     }
     scope = {
-        "_twin": type(kind.__name__, kind.__bases__, own),
+        "_unfrozen": type(kind.__name__, kind.__bases__, namespace),
         "_kind": kind,
         "_new": object.__new__,
-        "_defaults": {field.name: field.default for field in known},
+        "_defaults": {field.name: field.default for field in fields_},
     }
     arguments = ", ".join(
         field.name if field.default is MISSING else f"{field.name}=_defaults[{field.name!r}]"
-        for field in known
+        for field in fields_
     )
-    filled = "\n".join(f"    self.{field.name} = {field.name}" for field in known)
-    text = f"def make({arguments}):\n    self = _new(_twin)\n{filled}\n"
+    assignments = "\n".join(f"    self.{field.name} = {field.name}" for field in fields_)
+    text = f"def make({arguments}):\n    self = _new(_unfrozen)\n{assignments}\n"
     text += "    self.__class__ = _kind\n    return self\n"
-    exec(text, scope)  # noqa: S102 - as dataclasses do: it holds the class's own field names only
+    exec(text, scope)  # noqa: S102 - like dataclasses; it contains only field names
     return cast("Callable[..., Any]", scope["make"])

@@ -1,4 +1,4 @@
-"""The garbage collector, paused while much is built that stays: it would walk all that again."""
+"""Pause the garbage collector while many long-lived objects are built, which it would traverse."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _YOUNG: Final = 1
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from running; it goes on as it was, whatever happens inside.
+    """Disable the garbage collector in a block, and restore its state afterwards.
 
-    What was garbage before is collected first, as far as it is young. What was built meanwhile
-    counts as old, so that the next collections need not walk it three times.
+    Young garbage is collected first. Objects built in the block count as old, so that later
+    collections of the young generations do not traverse them.
     """
     if not gc.isenabled():
         yield
@@ -27,17 +27,14 @@ def collector_paused() -> Iterator[None]:
         try:
             yield
         finally:
-            if gc.get_freeze_count() == 0:  # else somebody else's objects would be thawed
+            if gc.get_freeze_count() == 0:  # else frozen objects of the program would be thawed
                 gc.freeze()
                 gc.unfreeze()
 
 
 @contextmanager
 def collector_waiting() -> Iterator[None]:
-    """Keep the garbage collector from running for a moment, as ``collector_paused`` does.
-
-    Other people's young objects stay young: what of theirs is garbage soon is soon collected.
-    """
+    """Disable the garbage collector in a short block; generations of objects do not change."""
     was_enabled = gc.isenabled()
     try:
         gc.disable()

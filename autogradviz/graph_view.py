@@ -1,4 +1,4 @@
-"""A graph as a picture: ``trace.graph()`` and ``autogradviz.graph(loss)``."""
+"""``GraphView``: an autograd graph as a picture, and ``graph`` for one without a recording."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ if TYPE_CHECKING:
 
 
 class GraphView:
-    """One picture of an autograd graph; notebooks show it as it is."""
+    """A picture of an autograd graph; notebooks display it as SVG.
+
+    ``Trace.graph`` and ``autogradviz.graph`` return it.
+
+    Example:
+        >>> view = autogradviz.graph(model(x).sum(), model)
+        >>> view
+        <GraphView of ... nodes and ... edges>
+    """
 
     def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+        self._scene = scene
 
     def svg(
         self,
@@ -30,66 +38,85 @@ class GraphView:
         *,
         engine: Literal["native", "dot"] = "native",
         theme: Literal["light", "dark"] = "light",
+        overwrite: bool = False,
     ) -> str:
-        """Return the picture as SVG text, and write it to ``path`` where one is given.
+        """Return the picture as SVG text.
 
         Args:
-            path: where to write. Another SVG there is replaced, nothing else is.
-            engine: "native" needs nothing; "dot" lays out with Graphviz.
-            theme: colors for a light or a dark page; "native" only.
+            path: also write the text to this file. An earlier SVG there is replaced.
+            engine: "native" needs no other program; "dot" lays the graph out with Graphviz.
+            theme: colors for light or dark pages; "native" only.
+            overwrite: replace any regular file, not only an SVG.
 
         Raises:
-            GraphTooLargeError: more boxes would be drawn than anybody can read.
-            MissingProgramError: ``engine="dot"`` without Graphviz.
-            FileExistsAlreadyError: something other than an SVG stands at ``path``.
+            ValueError: if there is no such engine.
+            GraphTooLargeError: if more boxes are open than the engine can draw.
+            MissingProgramError: if ``engine`` is "dot" and Graphviz is not installed.
+            OutputExistsError: if ``path`` is another non-empty file.
+
+        Example:
+            >>> trace.graph().svg("graph.svg")[:4]
+            '<svg'
         """
         if engine == "native":
-            from autogradviz.render.svg import render_svg
+            from autogradviz.render.svg.document import render_svg
 
-            text = render_svg(self.scene, theme=theme)
+            text = render_svg(self._scene, theme=theme)
         elif engine == "dot":
             from autogradviz.render.dot import render_dot_svg
 
-            text = render_dot_svg(self.scene)
+            text = render_dot_svg(self._scene)
         else:
             # callers need not be typed
             message = f'engine is "native" or "dot", not {engine!r}'  # type: ignore[unreachable]
             raise ValueError(message)
         if path is not None:
-            write_over_own(path, text, "<svg")
+            write_over_own(path, text, "<svg", overwrite=overwrite)
         return text
 
     def dot(self) -> str:
-        """Return the graph in Graphviz's language."""
+        """Return the graph as Graphviz source.
+
+        Raises:
+            GraphTooLargeError: if more than 5,000 boxes are open.
+
+        Example:
+            >>> trace.graph(depth=0).dot().splitlines()[0]
+            'digraph autograd {'
+        """
         from autogradviz.render.dot import to_dot
 
-        return to_dot(self.scene)
+        return to_dot(self._scene)
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def __repr__(self) -> str:
-        summary = self.scene.summary
+        summary = self._scene.summary
         return f"<GraphView of {summary.nodes:,} nodes and {summary.edges:,} edges>"
 
 
 def graph(
     output: Any, model: torch.nn.Module | None = None, *, depth: int | None = None
 ) -> GraphView:
-    """Return the autograd graph behind a tensor, without having recorded it.
+    """Return the autograd graph of a tensor, without a recording.
 
-    Nothing is unpacked, recomputed or kept: saved tensors are looked at where they lie.
+    Saved tensors are read where autograd stores them; none is unpacked or recomputed, and none is
+    kept alive.
 
     Args:
-        output: a tensor that requires grad, a gradient edge, or lists, tuples or dicts of them.
+        output: a tensor of any shape that requires grad, a gradient edge, or lists, tuples or
+            dicts of them.
         model: gives names to parameters.
-        depth: as in ``Trace.graph``.
+        depth: how many levels of modules are open, as for ``Trace.graph``.
 
     Raises:
-        NotAGraphError: nothing in ``output`` has a graph.
+        NotAGraphError: if nothing in ``output`` has an autograd graph.
 
     Example:
-        >>> autogradviz.graph(model(x).sum(), model).svg("graph.svg")  # doctest: +SKIP
+        >>> weight = torch.ones(3, requires_grad=True)
+        >>> autogradviz.graph((weight * 2).sum())
+        <GraphView of 3 nodes and 2 edges>
     """
     from autogradviz.recorder import Recorder, graph_roots
 
@@ -101,5 +128,5 @@ def graph(
         )
         raise NotAGraphError(message)
     with collector_paused():
-        log = Recorder(ops=False, stacks=False).snapshot(model, roots)
+        log = Recorder(ops=False, stacks=False).record_graph(model, roots)
     return GraphView(build_scene(Analysis(log), (), depth=depth, graph_only=True))

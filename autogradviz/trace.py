@@ -1,23 +1,24 @@
-"""The trace: one recording and everything that can be asked of it."""
+"""``Trace``: one recording, to read, draw and save."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from autogradviz import event_log as log_files
+from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.deprecation import warn_deprecated
 from autogradviz.diagnose import diagnose
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import VersionBumped
+from autogradviz.export import describe_formats
 from autogradviz.graph_view import GraphView
+from autogradviz.log_source import LogSource
 from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -28,203 +29,180 @@ if TYPE_CHECKING:
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_DEPRECATED: Final = frozenset({"model", "mutations", "versions", "within"})
+"""Names that tab completion does not offer."""
+
+
+def _with_formats(function: F) -> F:
+    """Insert the table of export formats into a docstring."""
+    if function.__doc__ is not None:  # Python was not started with -OO
+        formats = "\n            ".join(describe_formats())
+        function.__doc__ = function.__doc__.replace("{formats}", formats)
+    return function
+
 
 class Trace:
-    """One recording: read it, draw it, save it."""
+    """One recording: read it, draw it, save it.
 
-    def __init__(self, log: Log | None = None, *, title: str | None = None) -> None:
-        self._log = log
-        self._path: Path | None = None
+    ``autogradviz.record`` and ``autogradviz.load`` return traces. In a notebook a trace displays
+    as the interactive viewer, in a terminal it prints as a summary. Two traces are equal if their
+    events are.
+
+    In the examples, ``trace`` is a recording of a forward and backward of ``model``, called with
+    ``x``. The model has a checkpointed ``Sequential`` named "up" (linear layer and tanh) and a
+    linear layer named "down".
+
+    Example:
+        >>> trace
+        Net  torch ...
+        graph       ... nodes, ... edges, 1 backward
+        ops         ...
+        saved       ... at the peak, ... storages
+        checkpoint  1 regions, 1 recomputations
+    """
+
+    def __init__(self, log: Log | LogSource, *, title: str | None = None) -> None:
+        self._source = log if isinstance(log, LogSource) else LogSource.of(log)
         self._title = title
-        self._held: Callable[[], Log] | None = None
-        self._unreadable = "the trace is being recorded; leave the with block before reading it"
 
-    def follow(self, held: Callable[[], Log]) -> None:
-        """Take ``snapshot`` from a recording that has begun."""
-        self._held = held
+    def __dir__(self) -> Iterable[str]:
+        return sorted(set(super().__dir__()) - _DEPRECATED)
 
-    def fill(self, log: Log) -> None:
-        """Give the trace its events; the recording has ended."""
-        self._log, self._held = log, None
+    # --- contents -------------------------------------------------------------------------
 
-    def fill_from(self, path: Path) -> None:
-        """Take the events from a file, which holds more than memory did."""
-        self._log, self._path = None, path
-        for name in ("analysis", "_findings", "scene"):
-            self.__dict__.pop(name, None)
-
-    def detach_after_fork(self) -> None:
-        """Refuse to be read: this process was forked from the one that records."""
-        self._held = None
-        self._unreadable = "this process was forked while recording; the trace is its parent's"
-
-    @property
+    @cached_property
     def log(self) -> Log:
-        """All events.
+        """All events, as they were recorded.
+
+        ``log.of(kind)`` returns the events of one type in ``autogradviz.events``, and
+        ``log.problem`` says what is missing from a damaged file.
 
         Raises:
-            RecordingStateError: while the recording is open, and in a forked child.
-        """
-        if self._log is None and self._path is not None:
-            self._log = log_files.load(self._path)
-        if self._log is None:
-            raise RecordingStateError(self._unreadable)
-        return self._log
+            RecordingStateError: if the recording is open, or belongs to a parent process.
 
-    def snapshot(self, path: str | os.PathLike[str] | None = None) -> Trace:
-        """Return what a recording that goes on holds now, and save it where a path is given."""
-        if self._held is None:
-            message = "nothing is being recorded; the trace itself can be read and saved"
-            raise RecordingStateError(message)
-        trace = Trace(self._held(), title=self._title)
-        if path is not None:
-            trace.save(path)
-        return trace
+        Example:
+            >>> from autogradviz.events import BackwardStarted
+            >>> len(trace.log.of(BackwardStarted))
+            1
+        """
+        return self._source.read()
 
     @cached_property
     def analysis(self) -> Analysis:
-        """What the events mean: graph, tensor histories, checkpoint regions, memory."""
+        """The events as graph, saved tensors, storage histories, regions, timeline and memory.
+
+        Ids are those of the events; times are in nanoseconds, sizes in bytes.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> [op.name for op in trace.analysis.ops if op.module == "down"]
+            ['t', 'addmm']
+        """
         return Analysis(self.log)
 
     @property
-    def model(self) -> Analysis:
-        """Deprecated name of ``analysis``."""
-        warn_deprecated("Trace.model", "Trace.analysis")
-        return self.analysis
+    def title(self) -> str:
+        """Name of the trace: its file name, or the class name of its model.
 
-    @cached_property
-    def _findings(self) -> tuple[Finding, ...]:
-        return diagnose(self.analysis)
+        Example:
+            >>> trace.title
+            'Net'
+        """
+        started = self.analysis.started
+        return self._title or (started and started.model_name) or "recording"
 
     def diagnose(self) -> list[Finding]:
-        """Return what is wrong and which line caused it, the surest first."""
+        """Return the findings: what went wrong, and the line that caused it.
+
+        Returns:
+            One ``Finding`` for each cause, most certain first; an empty list if nothing is wrong.
+
+        Raises:
+            RecordingStateError: if the recording is open, or belongs to a parent process.
+
+        Example:
+            >>> x = torch.rand(3, requires_grad=True)
+            >>> try:
+            ...     with autogradviz.record() as failed:
+            ...         y = x.exp()
+            ...         loss = y.sum()
+            ...         _ = y.add_(1)
+            ...         loss.backward()
+            ... except RuntimeError:
+            ...     [finding.slug for finding in failed.diagnose()]
+            ['saved-tensor-mutated']
+        """
         return list(self._findings)
 
-    def annotate(self, error: BaseException) -> None:
-        """Add the first finding to an exception, as a note that every traceback shows."""
-        from autogradviz.render.text import add_note, finding_note
-
-        try:
-            for finding in self._findings[:1]:
-                add_note(error, finding_note(finding))
-        except Exception as failure:  # noqa: BLE001 - the error that leaves is the user's
-            add_note(error, f"autogradviz could not explain this: {failure!r}")
-
-    # --- pictures -------------------------------------------------------------------------
-
-    @cached_property
-    def scene(self) -> Scene:
-        """The view model that every renderer draws."""
-        return build_scene(self.analysis, self._findings, title=self._title)
-
-    def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
-        """Return the autograd graph as a picture.
-
-        Args:
-            depth: how many levels of modules are open; 0 shows them closed, a large number
-                opens everything. By default as many as make a readable picture.
-            redact: leave source text and absolute paths out.
-        """
-        if redact:
-            return self.redacted().graph(depth=depth)
-        if depth is None and "scene" in self.__dict__:
-            return GraphView(self.scene)
-        found, title = self._findings, self._title
-        return GraphView(
-            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
-        )
-
-    def html(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
-        """Write a report: one file that works offline.
-
-        Args:
-            path: where to write. Another report there is replaced, nothing else is.
-            redact: leave source text and absolute paths out.
-        """
-        if redact:
-            self.redacted().html(path)
-            return
-        from autogradviz.render.html import REPORT, render_html
-
-        page = render_html(self.scene, title=self.scene.summary.title)
-        log_files.write_over_own(path, page, REPORT)
-
-    def widget(self) -> TraceWidget:
-        """Return the interactive viewer for notebooks."""
-        from autogradviz.render.widget import TraceWidget
-
-        return TraceWidget(self.scene, picture=GraphView(self.scene).svg, words=self.__repr__)
-
-    def plot_memory(self) -> go.Figure:
-        """Return saved bytes over time as a plotly figure."""
-        from autogradviz.render.plots import plot_memory
-
-        return plot_memory(self.analysis)
-
-    def plot_timeline(self) -> go.Figure:
-        """Return when modules, backwards, recomputations and nodes ran, as a plotly figure."""
-        from autogradviz.render.plots import plot_timeline
-
-        return plot_timeline(self.analysis)
-
-    def plot_gradients(self) -> go.Figure:
-        """Return the norm of each parameter's gradient as a plotly figure."""
-        from autogradviz.render.plots import plot_gradients
-
-        return plot_gradients(self.analysis)
-
-    def plot_saved_by_module(self) -> go.Figure:
-        """Return saved bytes over time, stacked by module, as a plotly figure."""
-        from autogradviz.render.plots import plot_saved_by_module
-
-        return plot_saved_by_module(self.analysis)
-
-    def _ipython_display_(self) -> None:
-        self.widget().display_for_cell()
-
-    def _repr_mimebundle_(self, **_: Any) -> Any:
-        return self.widget().bundle_for_cell()
-
-    def _display_(self) -> TraceWidget:  # marimo's
-        return self.widget()
-
-    def __rich__(self) -> Any:
-        from autogradviz.render.text import render_summary
-
-        return render_summary(self.scene)
-
-    def __repr__(self) -> str:
-        if self._log is None:
-            return "<Trace, recording>"
-        from autogradviz.render.text import as_text, render_summary
-
-        return as_text(render_summary(self.scene))
-
-    # --- tables ---------------------------------------------------------------------------
-
     def saved_tensors(self) -> list[SavedTensor]:
-        """Return every tensor saved for backward, in the order of saving."""
+        """Return all tensors saved for backward, in the order in which they were saved.
+
+        A tensor that two nodes save is listed twice. Sizes are in bytes.
+
+        Example:
+            >>> sum(saved.tensor.nbytes for saved in trace.saved_tensors())
+            320
+        """
         return sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
 
     def checkpoints(self) -> list[Region]:
-        """Return every checkpoint region with its recomputations."""
+        """Return all checkpoint regions with their recomputations, in the order of the forward.
+
+        Durations are in nanoseconds.
+
+        Example:
+            >>> [region] = trace.checkpoints()
+            >>> len(region.recomputations)
+            1
+        """
         return list(self.analysis.regions)
 
-    def mutations(self) -> list[TensorHistory]:
-        """Return the history of every storage that was written while or after being saved."""
+    def storage_histories(self, *, written: bool = False) -> list[TensorHistory]:
+        """Return the saves, writes, unpacks and releases of each storage that was ever saved.
+
+        Args:
+            written: only storages that were written after they were first saved, or cloned
+                before such a write.
+
+        Example:
+            >>> [entry.kind for entry in trace.storage_histories()[0].entries]
+            ['saved', ...]
+            >>> trace.storage_histories(written=True)
+            []
+        """
         kinds = {"written", "cloned"}
         return [
             history
             for history in self.analysis.histories
-            if any(entry.kind in kinds for entry in history.entries)
+            if not written or any(entry.kind in kinds for entry in history.entries)
         ]
 
-    def versions(self) -> tuple[VersionBumped, ...]:
-        """Return every rise of a version counter."""
-        return self.log.of(VersionBumped)
+    def version_bumps(self) -> list[VersionBumped]:
+        """Return all increments of version counters, oldest first.
+
+        Example:
+            >>> trace.version_bumps()
+            []
+        """
+        return list(self.log.of(VersionBumped))
 
     def to_pandas(self) -> Mapping[str, pd.DataFrame]:
-        """Return one data frame for each kind of event; needs pandas."""
+        """Return the events as data frames, one for each event type; needs pandas.
+
+        Returns:
+            Data frames by class name in ``autogradviz.events``, with one column for each field.
+
+        Raises:
+            ImportError: if pandas is not installed.
+
+        Example:
+            >>> trace.to_pandas()["OpCalled"]["op"].iloc[0]
+            'aten.t.default'
+        """
         import pandas as pd
 
         from autogradviz.events import EVENT_TYPES, field_names
@@ -235,57 +213,279 @@ class Trace:
             if self.log.rows(kind)
         }
 
-    @property
-    def title(self) -> str:
-        """What the trace is called: its file, else its model."""
-        started = self.analysis.started
-        return self._title or (started and started.model_name) or "recording"
+    @cached_property
+    def _findings(self) -> tuple[Finding, ...]:
+        return diagnose(self.analysis)
+
+    @cached_property
+    def _scene(self) -> Scene:
+        """The view model that every renderer draws."""
+        return build_scene(self.analysis, self._findings, title=self._title)
 
     # --- parts ----------------------------------------------------------------------------
 
-    def within(self, module: str) -> Trace:
-        """Return what happened in some modules only.
+    def snapshot(
+        self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False
+    ) -> Trace:
+        """Return the events recorded so far, while the recording continues.
 
-        ``module`` is a qualified name, "h.3.attn"; ``*`` stands for anything, as in "h.*.attn".
+        Args:
+            path: save the snapshot to this file, as ``save`` does.
+            overwrite: replace any regular file at ``path``, not only a trace.
+
+        Raises:
+            RecordingStateError: if the recording is not open; read the trace itself instead.
+            OutputExistsError: if ``path`` is another non-empty file.
+
+        Example:
+            >>> with autogradviz.record(model) as running:
+            ...     model(x).sum().backward()
+            ...     first = running.snapshot("first-step.agv")
+            ...     model(x).sum().backward()
+            >>> len(first.checkpoints()), len(running.checkpoints())
+            (1, 2)
         """
-        return Trace(log_files.within(self.log, module), title=self._title)
+        if self._source.copy is None:
+            message = "nothing is being recorded; the trace itself can be read and saved"
+            raise RecordingStateError(message)
+        trace = Trace(self._source.copy(), title=self._title)
+        if path is not None:
+            trace.save(path, overwrite=overwrite)
+        return trace
+
+    def filter(self, *, module: str) -> Trace:
+        """Return a trace of the events of some modules.
+
+        Ops, nodes and saved tensors of other modules are removed; backwards, checkpoint regions
+        and errors are kept.
+
+        Args:
+            module: qualified name of a module, "h.3.attn", which includes its submodules; ``*``
+                matches any characters, as in "h.*.attn".
+
+        Example:
+            >>> part = trace.filter(module="down")
+            >>> {op.module for op in part.analysis.ops if op.phase == "forward"}
+            {'down'}
+        """
+        return Trace(event_log.within(self.log, module), title=self._title)
 
     def redacted(self) -> Trace:
-        """Return the trace without source text, values of variables and folders' names.
+        """Return the trace without source text, values of variables and directory names.
 
-        Findings are then worked out without the source: some name no line.
+        Findings of the redacted trace are computed without the source, so some lack a line.
+
+        Example:
+            >>> {op.location.text for op in trace.redacted().analysis.ops if op.location}
+            {''}
         """
-        return Trace(log_files.redact(self.log), title=self._title)
+        return Trace(event_log.redact(self.log), title=self._title)
+
+    # --- pictures -------------------------------------------------------------------------
+
+    def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
+        """Return the autograd graph as a picture.
+
+        Args:
+            depth: how many levels of modules are open; 0 closes all modules, a large number opens
+                all. By default, as many as keep the picture readable.
+            redact: leave source text and absolute paths out.
+
+        Example:
+            >>> trace.graph(depth=0)
+            <GraphView of ... nodes and ... edges>
+        """
+        if redact:
+            return self.redacted().graph(depth=depth)
+        if depth is None and "_scene" in self.__dict__:
+            return GraphView(self._scene)
+        found, title = self._findings, self._title
+        return GraphView(
+            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
+        )
+
+    def html(
+        self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write an interactive report: one HTML file that works offline.
+
+        Args:
+            path: the file to write. An earlier report there is replaced.
+            redact: leave source text and absolute paths out.
+            overwrite: replace any regular file, not only a report.
+
+        Raises:
+            OutputExistsError: if another non-empty file exists.
+
+        Example:
+            >>> trace.html("report.html")
+        """
+        if redact:
+            self.redacted().html(path, overwrite=overwrite)
+            return
+        from autogradviz.render.html import REPORT, render_html
+
+        page = render_html(self._scene, title=self._scene.summary.title)
+        event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
+
+    def widget(self) -> TraceWidget:
+        """Return the interactive viewer for notebooks.
+
+        Example:
+            >>> widget = trace.widget()
+            >>> widget.select("AddmmBackward0")
+        """
+        from autogradviz.render.widget import TraceWidget
+
+        return TraceWidget(self._scene, picture=GraphView(self._scene).svg, words=self.__repr__)
+
+    def plot_memory(self) -> go.Figure:
+        """Return a plotly figure of the bytes that backward keeps alive, over milliseconds.
+
+        Example:
+            >>> trace.plot_memory().write_html("memory.html")
+        """
+        from autogradviz.render.plots import plot_memory
+
+        return plot_memory(self.analysis)
+
+    def plot_timeline(self) -> go.Figure:
+        """Return a plotly figure of modules, backwards, recomputations and nodes over milliseconds.
+
+        Example:
+            >>> trace.plot_timeline().write_html("timeline.html")
+        """
+        from autogradviz.render.plots import plot_timeline
+
+        return plot_timeline(self.analysis)
+
+    def plot_gradients(self) -> go.Figure:
+        """Return a plotly figure of the L2 norm of each parameter's gradient.
+
+        The norms are those at the end of the recording, in the unit of the gradient.
+
+        Example:
+            >>> list(trace.plot_gradients().data[0].y)
+            ['up.0.weight', 'up.0.bias', 'down.weight', 'down.bias']
+        """
+        from autogradviz.render.more_plots import plot_gradients
+
+        return plot_gradients(self.analysis)
+
+    def plot_saved_by_module(self) -> go.Figure:
+        """Return a plotly figure of saved bytes over milliseconds, stacked by module.
+
+        Example:
+            >>> [layer.name for layer in trace.plot_saved_by_module().data]
+            [...]
+        """
+        from autogradviz.render.more_plots import plot_saved_by_module
+
+        return plot_saved_by_module(self.analysis)
+
+    def _ipython_display_(self) -> None:
+        from autogradviz.render.widget import display_for_cell
+
+        display_for_cell(self.widget())
+
+    def _repr_mimebundle_(self, **_: Any) -> Any:
+        from autogradviz.render.widget import bundle_for_cell
+
+        return bundle_for_cell(self.widget())
+
+    def _display_(self) -> TraceWidget:  # marimo calls it
+        return self.widget()
+
+    def __rich__(self) -> Any:
+        from autogradviz.render.text import render_summary
+
+        return render_summary(self._scene)
+
+    def __repr__(self) -> str:
+        if not self._source.is_ready:
+            return "<Trace, recording>"
+        from autogradviz.render.text import as_text, render_summary
+
+        return as_text(render_summary(self._scene))
 
     # --- files ----------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> None:
-        """Write the trace to an ``.agv`` file: an Arrow stream that pandas can read as it is.
+    def save(
+        self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write the trace to an ``.agv`` file, an Arrow IPC stream that pandas can read.
 
-        Another trace at ``path`` is replaced, nothing else is; ``redact`` leaves source text and
-        absolute paths out.
+        Args:
+            path: the file to write. An earlier trace there is replaced.
+            redact: leave source text and absolute paths out.
+            overwrite: replace any regular file, not only a trace.
+
+        Raises:
+            OutputExistsError: if another non-empty file exists.
+
+        Example:
+            >>> trace.save("step.agv")
+            >>> autogradviz.load("step.agv") == trace
+            True
         """
-        log_files.save(log_files.redact(self.log) if redact else self.log, path)
+        log = event_log.redact(self.log) if redact else self.log
+        event_log.save(log, path, overwrite=overwrite)
 
+    @_with_formats
     def export(
         self,
         path: str | os.PathLike[str],
         format: str | None = None,  # noqa: A002
         *,
         redact: bool = False,
+        overwrite: bool = False,
     ) -> None:
-        """Write the trace in another program's format.
+        """Write the trace in the format of another program.
 
         Args:
-            path: where to write; the end of the name asks for a format. An older export of that
-                format there is replaced, nothing else is.
-            format: "parquet" or "sqlite" (all events), "perfetto" (the timeline; needs the extra
-                of that name), "model-explorer", "graphml" or "dot" (the graph).
+            path: the file to write. An earlier export in the same format is replaced.
+            format: one of the formats below; by default the suffix of ``path`` selects it.
             redact: leave source text and absolute paths out.
+            overwrite: replace any regular file, not only an earlier export in the same format.
+
+        Formats:
+            {formats}
+
+        Raises:
+            UnknownFormatError: if no format has that name or suffix.
+            OutputExistsError: if another non-empty file exists.
+            MissingExtraError: if a package that the format needs is not installed.
+
+        Example:
+            >>> trace.export("step.parquet")
         """
         from autogradviz.export import export
 
-        export((self.redacted() if redact else self).analysis, path, format)
+        source = self.redacted() if redact else self
+        export(source.analysis, path, format, overwrite=overwrite)
+
+    # --- deprecated -----------------------------------------------------------------------
+
+    @property
+    def model(self) -> Analysis:
+        """Deprecated name of ``analysis``."""
+        warn_deprecated("Trace.model", "Trace.analysis")
+        return self.analysis
+
+    def mutations(self) -> list[TensorHistory]:
+        """Deprecated name of ``storage_histories(written=True)``."""
+        warn_deprecated("Trace.mutations()", "Trace.storage_histories(written=True)")
+        return self.storage_histories(written=True)
+
+    def versions(self) -> tuple[VersionBumped, ...]:
+        """Deprecated name of ``version_bumps()``, which returns a list."""
+        warn_deprecated("Trace.versions()", "Trace.version_bumps()")
+        return tuple(self.version_bumps())
+
+    def within(self, module: str) -> Trace:
+        """Deprecated name of ``filter(module=...)``."""
+        warn_deprecated("Trace.within(...)", "Trace.filter(module=...)")
+        return self.filter(module=module)
 
     def __eq__(self, other: object) -> bool:
         return self.log == other.log if isinstance(other, Trace) else NotImplemented
@@ -296,12 +496,21 @@ class Trace:
 def load(path: str | os.PathLike[str]) -> Trace:
     """Return the trace in a file; works without torch.
 
-    A torn file gives its readable part, and ``trace.log.problem`` says what is missing.
+    Of a damaged or unfinished file, the readable part is returned, and ``trace.log.problem`` says
+    what is missing. Nothing in the file is executed.
+
+    Args:
+        path: a file written by ``Trace.save``, ``record(path=...)`` or ``autogradviz run``.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        NotATraceError: the file is no trace, or one of a newer autogradviz.
+        FileNotFoundError: if there is no such file.
+        NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it.
+
+    Example:
+        >>> trace.save("step.agv")
+        >>> autogradviz.load("step.agv").title
+        'step.agv'
     """
     from pathlib import Path
 
-    return Trace(log_files.load(path), title=Path(path).name)
+    return Trace(event_log.load(path), title=Path(path).name)

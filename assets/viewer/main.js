@@ -39,10 +39,10 @@ function render({ model, el }) {
   let gone = false;
   let unmount = () => {};
   const mount = async () => {
-    const payload = model.get("payload");
+    const payload = model.get("_payload");
     try {
       const scene = await decodePayload(payload);
-      if (gone || payload !== model.get("payload")) return;
+      if (gone || payload !== model.get("_payload")) return;
       unmount();
       unmount = mountScene(root, scene, model);
     } catch (error) {
@@ -52,13 +52,13 @@ function render({ model, el }) {
   const resize = () => {
     root.style.setProperty("--agv-height", `${model.get("height")}px`);
   };
-  model.on("change:payload", mount);
+  model.on("change:_payload", mount);
   model.on("change:height", resize);
   resize();
   mount();
   return () => {
     gone = true;
-    model.off("change:payload", mount);
+    model.off("change:_payload", mount);
     model.off("change:height", resize);
     unmount();
     root.remove();
@@ -219,7 +219,7 @@ function makeKeys(store, { search, graph, checkpoint, findings }) {
  * @returns {HTMLElement}
  */
 function hideStill(model) {
-  const still = CSS.escape(model.get("still") ?? "");
+  const still = CSS.escape(model.get("_still") ?? "");
   return h("style", { text: still && `[data-agv-still="${still}"] { display: none }` });
 }
 

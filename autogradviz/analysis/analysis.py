@@ -58,7 +58,12 @@ if TYPE_CHECKING:
 
 
 class Analysis:
-    """Facts derived from one event log. Each property is computed on first access and cached."""
+    """Facts derived from one event log. Each property is computed on first access and cached.
+
+    Example:
+        >>> sorted({node.module for node in trace.analysis.graph.nodes.values()})
+        ['', 'down', 'up.0', 'up.1']
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -96,7 +101,7 @@ class Analysis:
     @collector_paused()
     def tensors(self) -> Tensors:
         """All tensors by id. A tensor whose definition is missing from a torn file is empty."""
-        self.log.unseal()  # whatever needs tensors needs most of the other events too
+        self.log.decode()  # whatever needs tensors needs most of the other events too
         return read_tensors(self.log)
 
     @cached_property

@@ -25,13 +25,26 @@ random draw and a write to a buffer."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
-    """One line of source code."""
+    """One line of source code. ``str(location)`` is "train.py:12" or "In [3], line 2".
+
+    Attributes:
+        filename: path of the file.
+        lineno: line number, from 1.
+        function: qualified name of the function, "Block.forward".
+        text: the line without indentation; "" if the source is not known.
+        cell: number of the notebook cell, else None.
+
+    Example:
+        >>> [region] = trace.checkpoints()
+        >>> region.location.text
+        'h = checkpoint(self.up, x, use_reentrant=False)'
+    """
 
     filename: str
     lineno: int
     function: str
     text: str
-    cell: int | None = None  # number of the notebook cell
+    cell: int | None = None
 
     @property
     def place(self) -> str:
@@ -112,7 +125,34 @@ class Unpack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTensor:
-    """One saved tensor, in one slot of one node."""
+    """One tensor saved for backward, in one slot of one node.
+
+    Attributes:
+        saved_id: id of the saved tensor.
+        node_id: the node that saved it, if known.
+        slot: name of the slot, "self" or "result".
+        tensor: shape, dtype, device and size in bytes.
+        version: its version counter when it was saved.
+        packed_by: "default", or the saved-tensor hooks that packed it.
+        region_id: the checkpoint region in whose forward it was saved.
+        recompute_id: the recomputation in which it was saved.
+        position: index among the saves of its region or recomputation, from 0.
+        saved_seq: event number of the op that saved it, or of the event that first saw it.
+        released_seq: event number of its release, None if it was not released.
+        unpacks: its unpacks, oldest first.
+        op: the op that saved it.
+        location: the line that saved it.
+        saved_ns: time of the save, in nanoseconds since the start of the recording.
+        released_ns: time of the release in the same unit; None for saves of a recomputation.
+        cloned: whether ``allow_mutation_on_saved_tensors`` returned a clone of it.
+
+    Example:
+        >>> saved = trace.saved_tensors()[-1]
+        >>> saved.slot, saved.tensor.shape, saved.tensor.nbytes
+        ('result', (2, 8), 64)
+        >>> saved.broken
+        False
+    """
 
     saved_id: int
     node_id: int | None
@@ -122,15 +162,15 @@ class SavedTensor:
     packed_by: PackedBy
     region_id: int | None
     recompute_id: int | None
-    position: int | None  # nth save of its region or recomputation, from 0
-    saved_seq: int  # of the op that saved it, or of the event that first saw it
+    position: int | None
+    saved_seq: int
     released_seq: int | None
     unpacks: tuple[Unpack, ...]
-    op: Op | None  # the op that saved it
+    op: Op | None
     location: SourceLocation | None
     saved_ns: int | None = None
-    released_ns: int | None = None  # None for saves of a recomputation: not observed
-    cloned: bool = False  # ``allow_mutation_on_saved_tensors`` returned a clone
+    released_ns: int | None = None
+    cloned: bool = False
 
     @property
     def is_argument(self) -> bool:
@@ -238,11 +278,23 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorHistory:
-    """The recorded history of one storage, oldest entry first."""
+    """The recorded history of one storage.
+
+    Attributes:
+        storage_id: id of the storage.
+        nbytes: its size in bytes.
+        tensors: the views of the storage.
+        entries: saves, writes, unpacks, clones and the release, oldest first.
+
+    Example:
+        >>> history = trace.storage_histories()[0]
+        >>> [entry.kind for entry in history.entries]
+        ['saved', ...]
+    """
 
     storage_id: int
     nbytes: int
-    tensors: tuple[Tensor, ...]  # views of the storage
+    tensors: tuple[Tensor, ...]
     entries: tuple[HistoryEntry, ...]
 
 
@@ -257,26 +309,73 @@ class OpPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputation:
-    """One recomputation of a region, aligned with the forward op by op."""
+    """One recomputation of a checkpoint region, aligned with the forward op by op.
+
+    Attributes:
+        recompute_id: id of the recomputation.
+        region_id: the region that is recomputed.
+        backward_id: the backward in which it ran.
+        node_id: the node whose unpack started it.
+        exec_group: number of the ``GraphExecGroup`` in which it ran.
+        outcome: how it ended; None if its end was not recorded.
+        started_seq: event number of the start.
+        stopped_seq: event number of the end.
+        duration_ns: duration in nanoseconds.
+        ops: its ops, oldest first.
+        saved: the tensors that it saved, by position.
+        pairs: forward and recomputed ops side by side.
+        first_difference: index into ``pairs`` of the first difference, None without one.
+
+    Example:
+        >>> [region] = trace.checkpoints()
+        >>> [run] = region.recomputations
+        >>> run.first_difference is None
+        True
+    """
 
     recompute_id: int
     region_id: int | None
     backward_id: int | None
-    node_id: int | None  # the node whose unpack started it
-    exec_group: int | None  # the ``GraphExecGroup`` that it ran in
-    outcome: Outcome | None  # None if it has no end (torn trace)
+    node_id: int | None
+    exec_group: int | None
+    outcome: Outcome | None
     started_seq: int
     stopped_seq: int | None
     duration_ns: int
     ops: tuple[Op, ...]
     saved: tuple[SavedTensor, ...]
     pairs: tuple[OpPair, ...]
-    first_difference: int | None  # index into pairs
+    first_difference: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """One checkpointed region."""
+    """One checkpoint region: one call of ``torch.utils.checkpoint.checkpoint``.
+
+    Attributes:
+        region_id: id of the region.
+        parent_region_id: the enclosing region, None if it is the outermost.
+        module: qualified name of the module that called ``checkpoint``.
+        function: name of the checkpointed function.
+        reentrant: the option ``use_reentrant``.
+        early_stop: whether its recomputation stops after the last tensor that is needed.
+        preserve_rng: the option ``preserve_rng_state``.
+        debug: the option ``debug``.
+        determinism_check: the option of that name, "default" or "none".
+        failed: whether its forward raised.
+        location: the line that called ``checkpoint``.
+        entered_seq: event number of the start.
+        exited_seq: event number of the end.
+        duration_ns: duration of the forward in nanoseconds.
+        ops: the ops of the forward, including nested regions.
+        saved: the saved tensors that it discards, by position.
+        recomputations: its recomputations, oldest first.
+
+    Example:
+        >>> [region] = trace.checkpoints()
+        >>> [op.name for op in region.ops]
+        ['t', 'addmm', 'tanh']
+    """
 
     region_id: int
     parent_region_id: int | None
@@ -284,16 +383,16 @@ class Region:
     function: str
     reentrant: bool
     early_stop: bool
-    preserve_rng: bool  # torch's random state is restored for the recomputation
+    preserve_rng: bool
     debug: bool
-    determinism_check: str  # "default", "none"
+    determinism_check: str
     failed: bool
-    location: SourceLocation | None  # the line that called checkpoint
+    location: SourceLocation | None
     entered_seq: int
     exited_seq: int | None
     duration_ns: int
-    ops: tuple[Op, ...]  # of the original forward, including nested regions
-    saved: tuple[SavedTensor, ...]  # in order of position
+    ops: tuple[Op, ...]
+    saved: tuple[SavedTensor, ...]
     recomputations: tuple[Recomputation, ...]
 
 

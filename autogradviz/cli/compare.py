@@ -1,4 +1,4 @@
-"""``autogradviz compare``: what changed between two traces."""
+"""``autogradviz compare``: print what changed between two traces."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Tell the command line of ``compare``."""
-    parser = commands.add_parser("compare", help="say what changed between two traces")
-    parser.add_argument("before", type=Path, metavar="a.agv", help="a trace")
-    parser.add_argument("after", type=Path, metavar="b.agv", help="another one")
-    parser.add_argument("--json", action="store_true", help="differences as JSON, for programs")
+    """Add ``compare`` to the command line."""
+    text = "print what changed between two traces"
+    parser = commands.add_parser("compare", help=text, description=text)
+    parser.add_argument("before", type=Path, metavar="BEFORE", help="a trace file (.agv)")
+    parser.add_argument("after", type=Path, metavar="AFTER", help="another trace file")
+    parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     parser.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    found = compare(load(options.before), load(options.after))
+    comparison = compare(load(options.before), load(options.after))
     if options.json:
-        sys.stdout.write(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+        sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
-        Console().print(found)
+        Console().print(comparison)

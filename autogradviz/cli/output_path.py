@@ -1,31 +1,56 @@
-"""The file that a program's trace goes to."""
+"""The file that a command writes."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.errors import FileExistsAlreadyError
-from autogradviz.event_log import save_new
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.errors import AutogradvizError, OutputExistsError
+from autogradviz.event_log import check_not_exists, save_new
 
 if TYPE_CHECKING:
+    import argparse
+
     from autogradviz.trace import Trace
 
 
-class Target:
-    """A file in the folder where the program begins, whichever it changes to."""
+def choose_output(options: argparse.Namespace, suffix: str) -> Path:
+    """Return the file to write, which is never the trace itself.
 
-    def __init__(self, asked: Path | None, stem: str) -> None:
-        """Name the file.
+    Raises:
+        AutogradvizError: if ``-o`` names the trace.
+    """
+    source: Path = options.trace
+    output: Path = options.output or Path(source.stem + suffix)
+    if output.exists() and source.exists() and output.samefile(source):
+        message = f"{output} is the trace itself; name another file with -o"
+        raise AutogradvizError(message)
+    return output
+
+
+def print_written(path: Path) -> None:
+    """Print the name and size of a file."""
+    sys.stdout.write(f"{path} ({format_bytes(path.stat().st_size)})\n")
+
+
+class TraceFile:
+    """The file of a program's trace, in the working directory in which the program starts."""
+
+    def __init__(self, path: Path | None, stem: str, *, overwrite: bool) -> None:
+        """Choose the file.
 
         Args:
-            asked: the name that somebody asked for, or None.
-            stem: what the name is made of where nobody did.
+            path: the file that the user named; None for a free name made from ``stem``.
+            stem: base name of files that the user did not name.
+            overwrite: delete the file that the user named, when the recording begins.
         """
         self._folder = Path.cwd()
         self._stem = stem
-        self._is_asked = asked is not None
-        self.path = self._free_name() if asked is None else asked.absolute()
+        self._is_named_by_user = path is not None
+        self._overwrite = overwrite
+        self.path = self._free_name() if path is None else path.absolute()
 
     def _free_name(self) -> Path:
         """Return a name that no file has: "train.agv", "train-2.agv", ...."""
@@ -35,32 +60,47 @@ class Target:
             path = self._folder / f"{self._stem}-{count}.agv"
         return path
 
-    def rename(self) -> bool:
-        """Take another name, as a process beside this one was faster.
-
-        Returns:
-            Whether that may be: a name that was asked for stays.
-        """
-        if not self._is_asked:
-            self.path = self._free_name()
-        return not self._is_asked
-
-    def write(self, trace: Trace) -> None:
-        """Write a trace where nothing stands.
+    def check(self) -> None:
+        """Check that the file can be written.
 
         Raises:
-            FileExistsAlreadyError: something stands where it was asked for.
+            OutputExistsError: if another file exists that may not be replaced.
+        """
+        if not (self._overwrite and self.path.is_file()):
+            check_not_exists(str(self))
+
+    def delete_old(self) -> None:
+        """Delete the file that the user allowed to replace, once."""
+        if self._overwrite and self.path.is_file():
+            self.path.unlink()
+        self._overwrite = False
+
+    def rename(self) -> bool:
+        """Choose another free name, because another process took this one.
+
+        Returns:
+            False if the user named the file, which then keeps its name.
+        """
+        if not self._is_named_by_user:
+            self.path = self._free_name()
+        return not self._is_named_by_user
+
+    def write(self, trace: Trace) -> None:
+        """Write a trace to a new file.
+
+        Raises:
+            OutputExistsError: if the file that the user named exists.
         """
         while True:
             try:
                 save_new(trace.log, self.path)
-            except FileExistsAlreadyError:
+            except OutputExistsError:
                 if not self.rename():
                     raise
             else:
                 return
 
     def __str__(self) -> str:
-        """Return the name as the shell that started the program would write it."""
+        """Return the path, relative to the directory in which the program started."""
         here = self._folder
         return str(self.path.relative_to(here) if self.path.is_relative_to(here) else self.path)

@@ -1,4 +1,4 @@
-"""How far a recording is, on standard error."""
+"""Messages and the progress line of a recording, on standard error."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 from autogradviz.scene.formatting import plural
 
-PAUSE_S: Final = 0.25
-"""Between two changes of the line on a terminal."""
+REFRESH_S: Final = 0.25
+"""Shortest time between two updates of the line on a terminal, in seconds."""
 
 _ERASE: Final = "\r\x1b[K"
 
 
-def say(text: str) -> None:
-    """Write on standard error, unless the program has closed it."""
+def write_stderr(text: str) -> None:
+    """Write to standard error, unless the recorded program has closed it."""
     if _is_open():
         with suppress(OSError):
             sys.stderr.write(text)
@@ -28,28 +28,28 @@ def _is_open() -> bool:
 
 
 class Progress:
-    """One line that is written anew on a terminal; elsewhere a line at step 1, 10, 100, ...."""
+    """Counts steps: in one line on a terminal, else in a new line at step 1, 10, 100, ...."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._steps = 0
-        self._shown_at = 0.0
-        self._is_shown = False
+        self._updated_at = 0.0
+        self._is_displayed = False
 
     def step_ended(self, events: int) -> None:
-        """Count a step; ``events`` were seen so far."""
+        """Count a step; ``events`` is the number of events so far."""
         self._steps += 1
         if self._quiet or not _is_open():
             return
         line = f"autogradviz: {plural(self._steps, 'step')}, {plural(events, 'event')}"
         if not sys.stderr.isatty():
             if set(str(self._steps)[1:]) <= {"0"} and str(self._steps)[0] == "1":
-                say(f"{line}\n")
-        elif monotonic() >= self._shown_at + PAUSE_S:
-            say(f"{_ERASE}{line}")
-            self._shown_at, self._is_shown = monotonic(), True
+                write_stderr(f"{line}\n")
+        elif monotonic() >= self._updated_at + REFRESH_S:
+            write_stderr(f"{_ERASE}{line}")
+            self._updated_at, self._is_displayed = monotonic(), True
 
     def end(self) -> None:
-        """Take the line away again."""
-        if self._is_shown:
-            say(_ERASE)
+        """Erase the line."""
+        if self._is_displayed:
+            write_stderr(_ERASE)

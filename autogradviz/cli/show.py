@@ -1,4 +1,4 @@
-"""``autogradviz show``: what a trace holds, on one page of a terminal."""
+"""``autogradviz show``: print a summary of a trace."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.cli.arguments import add_trace
 from autogradviz.events import StepEnded
 from autogradviz.render.text import format_duration, strip_controls
 from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
+from autogradviz.trace import load
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from rich.console import RenderableType
@@ -27,22 +30,30 @@ if TYPE_CHECKING:
     from autogradviz.trace import Trace
 
 MOST_MODULES: Final = 8
-"""Modules that have a line of their own; the smaller ones share one."""
+"""Modules listed separately; the rest share one line."""
 
-_BAR: Final = 24  # cells of the longest bar
+_BAR_WIDTH: Final = 24  # characters of the longest bar
 _EIGHTHS: Final = "▏▎▍▌▋▊▉█"
 
 
-class _Part(NamedTuple):
-    """What some modules kept at the peak."""
+class _ModuleMemory(NamedTuple):
+    """Bytes that modules keep for backward at the peak."""
 
-    name: str  # "blocks.*" for several alike
+    name: str  # "blocks.*" for several blocks
     blocks: int
     nbytes: int
 
 
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``show`` to the command line."""
+    text = "print a summary of a trace"
+    parser = commands.add_parser("show", help=text, description=text)
+    add_trace(parser)
+    parser.set_defaults(run=lambda options: Console().print(overview(load(options.trace))))
+
+
 def overview(trace: Trace) -> RenderableType:
-    """Return steps, graph, time, memory by module, what recomputation cost, and the findings."""
+    """Return steps, graph, time, memory by module, cost of recomputation, and findings."""
     analysis = trace.analysis
     s = summarize(analysis, trace.title)
     facts = Table.grid(padding=(0, 2))
@@ -53,8 +64,8 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_row(
         "ops", f"{s.ops:,} in {format_duration(_span(analysis))} ({plural(s.events, 'event')})"
     )
-    for word, told in _times(analysis):
-        facts.add_row(word, told)
+    for label, text in _times(analysis):
+        facts.add_row(label, text)
     peak, storages = format_bytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
@@ -64,14 +75,14 @@ def overview(trace: Trace) -> RenderableType:
         facts.add_row("note", Text(notice, style="yellow"))
     torch = f"  torch {s.torch_version}" if s.torch_version else ""
     parts: list[RenderableType] = [Text.assemble((s.title, "bold"), torch), facts]
-    parts += _section("saved at the peak, by module", _memory_table(_at_the_peak(analysis)))
+    parts += _section("saved at the peak, by module", _memory_table(_memory_at_peak(analysis)))
     parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("findings", _finding_table(trace))
     return strip_controls(Group(*parts))
 
 
 def _span(analysis: Analysis) -> int:
-    """Return the time from the first operator to the end of the last, in nanoseconds."""
+    """Return the time from the first op to the end of the last one, in nanoseconds."""
     ops = analysis.ops
     return ops[-1].time_ns + ops[-1].duration_ns - ops[0].time_ns if ops else 0
 
@@ -84,8 +95,8 @@ def _steps(analysis: Analysis) -> str:
         backwards += f" ({len(depths) - depths.count(0):,} more inside)"
     if not steps:
         return f"none ended; {backwards}"
-    named = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    return f"{len(steps):,} ({named}), {backwards}"
+    numbers = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    return f"{len(steps):,} ({numbers}), {backwards}"
 
 
 def _section(title: str, table: Table) -> list[RenderableType]:
@@ -97,42 +108,42 @@ def _section(title: str, table: Table) -> list[RenderableType]:
 
 
 def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Yield how long forward, backward and optimizer took, and what of it ran a second time."""
-    took: dict[str, int] = defaultdict(int)
+    """Yield rows for the time of forward, backward and optimizer, and of recomputation."""
+    durations: dict[str, int] = defaultdict(int)
     for span in analysis.timeline.spans:
-        took[span.kind] += _own_time(span)
+        durations[span.kind] += _outermost_time(span)
     rows = [
-        f"{word} {format_duration(took[kind])}"
-        for kind, word in (
-            ("forward", "forward"),
-            ("backward", "backward"),
-            ("optimizer", "optimizer"),
-        )
-        if took[kind]
+        f"{kind} {format_duration(durations[kind])}"
+        for kind in ("forward", "backward", "optimizer")
+        if durations[kind]
     ]
     if rows:
         yield "time", ", ".join(rows)
     runs = [run for region in analysis.regions for run in region.recomputations]
     if analysis.regions:
-        again = sum(run.duration_ns for run in runs)
-        part = f", {again / took['backward']:.0%} of backward" if took["backward"] else ""
+        recomputing = sum(run.duration_ns for run in runs)
+        share = (
+            f", {recomputing / durations['backward']:.0%} of backward"
+            if durations["backward"]
+            else ""
+        )
         yield (
             "checkpoint",
             f"{plural(len(analysis.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
-            f"{format_duration(again)}{part}",
+            f"{format_duration(recomputing)}{share}",
         )
 
 
-def _own_time(span: Span) -> int:
-    """Return how long a bar is; one inside another of its kind is counted there."""
+def _outermost_time(span: Span) -> int:
+    """Return the duration of a span, 0 if it is inside another one of its kind."""
     return span.end_ns - span.start_ns if span.depth == 0 else 0
 
 
 # --- memory -------------------------------------------------------------------------------------
 
 
-def _at_the_peak(analysis: Analysis) -> list[_Part]:
-    """Return what each block keeps when most is kept, the largest first; blocks alike together."""
+def _memory_at_peak(analysis: Analysis) -> list[_ModuleMemory]:
+    """Return the bytes that each block keeps at the peak, largest first."""
     curve = analysis.memory
     if not curve.nbytes:
         return []
@@ -144,10 +155,10 @@ def _at_the_peak(analysis: Analysis) -> list[_Part]:
         if hold.start_ns <= peak_ns and (hold.end_ns is None or hold.end_ns > peak_ns):
             kept[block_prefix(_module_of(analysis, hold.saved_id)) or outside] += hold.nbytes
     names = merge_numbered_names(kept)
-    alike: dict[str, list[int]] = defaultdict(list)
+    blocks: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():
-        alike[names[block]].append(nbytes)
-    parts = [_Part(name, len(own), sum(own)) for name, own in alike.items()]
+        blocks[names[block]].append(nbytes)
+    parts = [_ModuleMemory(name, len(own), sum(own)) for name, own in blocks.items()]
     return sorted(parts, key=lambda part: -part.nbytes)
 
 
@@ -159,23 +170,26 @@ def _module_of(analysis: Analysis, saved_id: int) -> str:
     return node.module if node else ""
 
 
-def _memory_table(parts: list[_Part]) -> Table:
+def _memory_table(parts: list[_ModuleMemory]) -> Table:
     table = _table("right", "left", "left", "left")
     most = max((part.nbytes for part in parts), default=0)
-    shown, rest = parts[:MOST_MODULES], parts[MOST_MODULES:]
+    listed, rest = parts[:MOST_MODULES], parts[MOST_MODULES:]
     if rest:
         others = sum(part.blocks for part in rest)
-        shown = [*shown, _Part(f"{others:,} others", 1, sum(part.nbytes for part in rest))]
-    for part in shown:
-        each = f"{part.blocks} alike, {format_bytes(part.nbytes // part.blocks)} each"
+        listed = [
+            *listed,
+            _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest)),
+        ]
+    for part in listed:
+        each = f"{part.blocks} blocks, {format_bytes(part.nbytes // part.blocks)} each"
         bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
-        told = each if part.blocks > 1 else ""
-        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(told, style="dim"))
+        note = each if part.blocks > 1 else ""
+        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(note, style="dim"))
     return table
 
 
 def _bar(part: float) -> str:
-    eighths = max(round(part * _BAR * 8), 1)
+    eighths = max(round(part * _BAR_WIDTH * 8), 1)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8 - 1] if eighths % 8 else "")
 
 
@@ -183,7 +197,7 @@ def _bar(part: float) -> str:
 
 
 def _recomputation_table(analysis: Analysis) -> Table:
-    """Return for the checkpointed modules how often and how long they ran again."""
+    """Return number and total time of the recomputations of each checkpointed module."""
     table = _table("left", "right", "right")
     runs: dict[str, list[int]] = defaultdict(list)
     names = merge_numbered_names(
@@ -195,15 +209,15 @@ def _recomputation_table(analysis: Analysis) -> Table:
     ranked = sorted(runs, key=lambda name: -sum(runs[name]))
     for name in ranked[:MOST_MODULES]:
         times = runs[name]
-        table.add_row(Text(name), _times_over(len(times)), format_duration(sum(times)))
+        table.add_row(Text(name), _format_count(len(times)), format_duration(sum(times)))
     if len(ranked) > MOST_MODULES:
         rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
         others = f"{len(ranked) - MOST_MODULES:,} others"
-        table.add_row(others, _times_over(len(rest)), format_duration(sum(rest)))
+        table.add_row(others, _format_count(len(rest)), format_duration(sum(rest)))
     return table
 
 
-def _times_over(count: int) -> str:
+def _format_count(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 

@@ -1,4 +1,4 @@
-"""What changed between two recordings of the same program."""
+"""``compare``: the differences between two recordings of a program."""
 
 from __future__ import annotations
 
@@ -19,17 +19,33 @@ __all__ = ["Comparison", "Difference", "compare"]
 
 
 def compare(before: Trace, after: Trace) -> Comparison:
-    """Return what differs: steps, operators, saves, writes, checkpoints, gradients.
+    """Return the differences between two recordings of the same program.
 
-    Where one holds more steps than the other, what grows as they do is no difference.
+    Compares the number of steps, ops, saved tensors and their bytes, writes to saved tensors,
+    checkpoint regions and recomputations, the gradients of leaves (whether one arrived, whether it
+    is finite, its L2 norm), and the exception. If one recording has more steps, counts that are
+    proportional to the steps are not listed.
 
-    Of gradients: which arrived, which were finite, and the norms that they were left with.
+    If both recordings have fingerprints (``record(fingerprints=True)``), also the first op with
+    different values and the leaves with different gradients.
 
-    Where both recordings hold fingerprints (``record(fingerprints=True)``), also the first operator
-    that gave other values and the leaves whose gradients differ.
+    Args:
+        before: one recording.
+        after: another recording.
+
+    Returns:
+        The differences; falsy if there is none.
+
+    Example:
+        >>> with autogradviz.record(model) as other:
+        ...     model(x).square().sum().backward()
+        >>> autogradviz.compare(trace, trace)
+        No differences.
+        >>> [each.what for each in autogradviz.compare(trace, other) if each.aspect == "ops"]
+        ['first difference', ...]
     """
-    found = tuple(_differences(before.analysis, after.analysis))
-    return Comparison(found, (before.title, after.title))
+    differences = tuple(_differences(before.analysis, after.analysis))
+    return Comparison(differences, (before.title, after.title))
 
 
 def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""How often what happened: steps, operators, saves and their bytes, writes, checkpoints."""
+"""Differences in the number of steps, ops, saves, bytes, writes and checkpoint regions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield that one holds more steps."""
+    """Yield a difference in the number of steps."""
     steps = [len(analysis.log.of(StepEnded)) for analysis in (before, after)]
     if steps[0] != steps[1]:
         first, second = (f"{count:,}" for count in steps)
@@ -26,7 +26,7 @@ def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
 
 
 def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield what happened more often in one; how many counts only grew as the steps did."""
+    """Yield differences in counts; those proportional to the steps are only counted."""
     both = (before, after)
     steps = [len(analysis.log.of(StepEnded)) for analysis in both]
     counts = {
@@ -36,18 +36,20 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
         "checkpoint": _checkpoints(*both),
     }
     for aspect, (first, second) in counts.items():
-        follow = 0
+        proportional = 0
         for what in dict.fromkeys((*first, *second)):
             old, new = first[what], second[what]
             if old == new:
                 continue
             if old * new > 0 and old * steps[1] == new * steps[0]:
-                follow += 1
+                proportional += 1
             else:
                 yield Difference(aspect=aspect, what=what, before=f"{old:,}", after=f"{new:,}")
-        if follow:
-            words = plural(follow, "count")
-            yield Difference(aspect=aspect, what=words, before="", after="as the steps differ")
+        if proportional:
+            what = plural(proportional, "count")
+            yield Difference(
+                aspect=aspect, what=what, before="", after="in proportion to the steps"
+            )
         if aspect == "saved":
             yield from _byte_differences(before, after)
 
@@ -78,7 +80,7 @@ def _writes(analysis: Analysis) -> Counter[str]:
 
 
 def _checkpoints(before: Analysis, after: Analysis) -> list[Counter[str]]:
-    """Return regions and recomputations, those of numbered blocks together."""
+    """Return the counts of regions and recomputations; numbered blocks are counted together."""
     regions = [*before.regions, *after.regions]
     names = merge_numbered_names(region.module or region.function or "?" for region in regions)
     return [_regions(analysis, names) for analysis in (before, after)]

@@ -1,4 +1,4 @@
-"""Which gradients arrived, which were finite, how large they were, and what they held."""
+"""Differences in the gradients of leaves: existence, finiteness, norms and fingerprints."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import Parameter
 
 SAME_NORM: Final = 1e-3
-"""Norms of gradients that differ by a smaller part are the same."""
+"""Relative difference below which two gradient norms count as equal."""
 
 MOST: Final = 5
-"""Gradients of one kind that have a line of their own."""
+"""Gradients of one kind that are listed separately."""
 
 
 def gradient_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield leaves whose gradients arrived, or were finite, in one only; and whose norms differ."""
+    """Yield leaves that got a gradient, or a finite one, in one recording only; and norms."""
     first, second = _leaves(before), _leaves(after)
-    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    names_by_change: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in dict.fromkeys((*first, *second)):
-        words = _arrival(first.get(name)), _arrival(second.get(name))
-        if words[0] != words[1]:
-            alike[words].append(name)
-    for words, names in alike.items():
-        told = names[:MOST]
+        change = _state(first.get(name)), _state(second.get(name))
+        if change[0] != change[1]:
+            names_by_change[change].append(name)
+    for (old, new), names in names_by_change.items():
+        listed = names[:MOST]
         if len(names) > MOST:
-            told.append(f"{len(names) - MOST:,} others")
-        for name in told:
-            yield Difference(aspect="gradients", what=name, before=words[0], after=words[1])
+            listed.append(f"{len(names) - MOST:,} others")
+        for name in listed:
+            yield Difference(aspect="gradients", what=name, before=old, after=new)
     yield from _norms(first, second)
 
 
 def _leaves(analysis: Analysis) -> dict[str, Parameter]:
-    """Return the named leaves; one that several nodes accumulate into counts once."""
+    """Return the named leaves; a leaf with several AccumulateGrad nodes counts once."""
     found: dict[str, Parameter] = {}
     for node in analysis.graph.nodes.values():
         leaf = node.parameter
@@ -48,14 +48,14 @@ def _leaves(analysis: Analysis) -> dict[str, Parameter]:
     return found
 
 
-def _arrival(leaf: Parameter | None) -> str:
+def _state(leaf: Parameter | None) -> str:
     if leaf is None or not leaf.accumulated:
         return "none"
     return "arrived" if leaf.finite else "NaN or infinite"
 
 
 def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Iterator[Difference]:
-    """Yield the gradients whose norms differ most, and how many others do."""
+    """Yield the gradients with the largest differences in norm, and the number of the others."""
     changes: list[tuple[float, str, float, float]] = []
     for name, leaf in before.items():
         first, second = leaf.norm, after[name].norm if name in after else None
@@ -79,18 +79,16 @@ def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> I
 
 
 def hash_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the leaves whose last gradients held other values."""
+    """Yield the leaves whose last gradients have different fingerprints."""
     hashes = [_gradient_hashes(analysis) for analysis in (before, after)]
     for name in hashes[0]:
         if hashes[0][name] != hashes[1].get(name, hashes[0][name]):
-            words = [f"fingerprint {each[name]:016x}" for each in hashes]
-            yield Difference(
-                aspect="values", what=f"gradient of {name}", before=words[0], after=words[1]
-            )
+            old, new = (f"fingerprint {each[name]:016x}" for each in hashes)
+            yield Difference(aspect="values", what=f"gradient of {name}", before=old, after=new)
 
 
 def _gradient_hashes(analysis: Analysis) -> dict[str, int]:
-    """Return the fingerprint of the last gradient that reached each named leaf."""
+    """Return the fingerprint of the last gradient of each named leaf."""
     contents: dict[int, int] = {}
     hashes: dict[str, int] = {}
     names = {

@@ -1,4 +1,4 @@
-"""The first operator that is another one, or gives other values."""
+"""The first op that differs, and the first op whose values differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the first place where the two did something else."""
+    """Yield the first pair of ops with different names, modules, shapes or dtypes."""
     for first, second in zip(before.ops, after.ops, strict=False):
         if _signature(first) != _signature(second):
             yield _first("ops", first, second)
@@ -24,12 +24,12 @@ def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
 
 
 def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the first op whose values differ although the ops before it agree."""
+    """Yield the first op whose values differ after identical ops."""
     for first, second in zip(before.ops, after.ops, strict=False):
         if _signature(first) != _signature(second):
             return
-        known = _known(first.output_hashes) and _known(second.output_hashes)
-        if known and first.output_hashes != second.output_hashes:
+        comparable = _has_all(first.output_hashes) and _has_all(second.output_hashes)
+        if comparable and first.output_hashes != second.output_hashes:
             yield _first("values", first, second)
             return
 
@@ -51,5 +51,5 @@ def _describe(op: Op) -> str:
     return f"{op.name} → {shapes}{place}"
 
 
-def _known(hashes: tuple[int, ...]) -> bool:
+def _has_all(hashes: tuple[int, ...]) -> bool:
     return bool(hashes) and NO_ID not in hashes

@@ -1,4 +1,4 @@
-"""What two recordings may differ in, and how that is shown."""
+"""``Comparison`` and ``Difference``: the result of ``compare``, and its display."""
 
 from __future__ import annotations
 
@@ -19,17 +19,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that is not the same."""
+    """One difference between two recordings.
 
-    aspect: str  # "steps", "ops", "saved", "writes", "checkpoint", "gradients", "values", "error"
-    what: str  # "addmm, forward"
+    Attributes:
+        aspect: "steps", "ops", "saved", "writes", "checkpoint", "gradients", "values" or "error".
+        what: the compared item, "addmm, forward".
+        before: its value in the first recording, as text with a unit.
+        after: its value in the second recording.
+
+    Example:
+        >>> with autogradviz.record(model) as empty:
+        ...     pass
+        >>> difference = list(autogradviz.compare(empty, trace))[0]
+        >>> difference.aspect, difference.what, difference.before, difference.after
+        ('ops', 't, forward', '0', '2')
+    """
+
+    aspect: str
+    what: str
     before: str
     after: str
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that differs between two recordings; falsy where nothing does."""
+    """The differences between two recordings; falsy if there is none.
+
+    Prints as a table, in notebooks as an HTML table. Iterating yields the differences.
+
+    Attributes:
+        differences: the differences, by aspect.
+        titles: the titles of the two recordings.
+
+    Example:
+        >>> comparison = autogradviz.compare(trace, trace)
+        >>> bool(comparison), len(comparison.differences)
+        (False, 0)
+    """
 
     differences: tuple[Difference, ...]
     titles: tuple[str, str] = ("before", "after")
@@ -50,9 +76,9 @@ class Comparison:
             table.add_column(Text(title), overflow="fold")
         aspect = ""
         for each in self.differences:
-            shown = "" if each.aspect == aspect else each.aspect
+            label = "" if each.aspect == aspect else each.aspect
             aspect = each.aspect
-            table.add_row(shown, *map(Text, (each.what, each.before, each.after)))
+            table.add_row(label, *map(Text, (each.what, each.before, each.after)))
         return strip_controls(table)
 
     def __repr__(self) -> str:

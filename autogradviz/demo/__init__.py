@@ -1,1 +1,1 @@
-"""A small GPT to try everything on: trained, recorded, and broken in a way that happens."""
+"""The demo: a small GPT that is trained, recorded, and broken by a realistic bug."""

@@ -1,4 +1,4 @@
-"""The demo's steps on the terminal: what runs, how far it is, how long it took."""
+"""Progress of the demo on the terminal."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stage(console: Console, title: str) -> Iterator[None]:
-    """Show that something runs, and afterwards how long it took."""
+    """Display a status line, then the time that the block took."""
     started = perf_counter()
     with console.status(title):
         yield
-    _tell_time(console, title, started)
+    _print_time(console, title, started)
 
 
 @contextmanager
 def counted_stage(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar; the function given moves it on by one."""
+    """Display a progress bar, then the time; the yielded function advances the bar by one."""
     started = perf_counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     quiet = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)
-    _tell_time(console, title, started)
+    _print_time(console, title, started)
 
 
-def _tell_time(console: Console, title: str, started: float) -> None:
+def _print_time(console: Console, title: str, started: float) -> None:
     console.print(Text.assemble(f"{title:44s} ", (f"{perf_counter() - started:5.1f} s", "dim")))

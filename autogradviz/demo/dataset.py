@@ -1,4 +1,4 @@
-"""Text to train on that every machine has: the source of Python's standard library."""
+"""The training text: the source of Python's standard library, which every machine has."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ CHARACTERS: Final = 200_000
 
 
 def read_text(characters: int = CHARACTERS) -> Tensor:
-    """Return that many ASCII characters of the standard library's source, as int64.
+    """Return ASCII characters of the standard library's source.
+
+    Args:
+        characters: the length of the text.
+
+    Returns:
+        One int64 tensor of shape (characters,).
 
     Raises:
-        FileNotFoundError: this Python has no sources; some are packed in a zip file.
+        FileNotFoundError: if this Python has no source files, or packs them in a zip file.
     """
     text = bytearray()
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
@@ -30,7 +36,11 @@ def read_text(characters: int = CHARACTERS) -> Tensor:
 
 
 def draw_batch(text: Tensor, batch: int, context: int) -> tuple[Tensor, Tensor]:
-    """Return random excerpts of a text, and the same one character later."""
+    """Return random excerpts of a text, and the same excerpts one character later.
+
+    Returns:
+        Two int64 tensors of shape (batch, context).
+    """
     starts = torch.randint(len(text) - context, (batch, 1))
-    places = starts + torch.arange(context)
-    return text[places], text[places + 1]
+    positions = starts + torch.arange(context)
+    return text[positions], text[positions + 1]

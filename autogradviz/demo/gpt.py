@@ -1,4 +1,4 @@
-"""A small character-level GPT in plain PyTorch: what the demo trains, records and breaks."""
+"""A small character-level GPT in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+from torch.nn import functional as F  # noqa: N812 - the usual name
 from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Config:
 
 
 class Attention(nn.Module):
-    """Each character looks at itself and at those before it."""
+    """Causal self-attention."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -35,24 +35,24 @@ class Attention(nn.Module):
         self.proj = nn.Linear(config.width, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what each character read; same shape as ``x``: batch, context, width."""
+        """Return the attention output, of the shape of ``x``: (batch, context, width)."""
         q, k, v = self.split_heads(x)
         return self.merge_heads(attend(q, k, v))
 
     def split_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values: batch, head, context, width of a head."""
+        """Return queries, keys and values of shape (batch, head, context, head width)."""
         batch, context, width = x.shape
         qkv = self.qkv(x).view(batch, context, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         return q, k, v
 
     def merge_heads(self, y: Tensor) -> Tensor:
-        """Return the heads side by side again, and mixed."""
+        """Concatenate the heads and project them."""
         return self.proj(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return a mean of the values, weighted by how well keys answer queries."""
+    """Return causal scaled dot-product attention."""
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
     queries, keys = scores.shape[-2:]
     past = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
@@ -60,10 +60,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class CachedAttention(Attention):
-    """Attention that keeps the keys and values of earlier calls, as generating text wants it.
+    """Attention with a key-value cache of earlier calls, for generating text.
 
-    This is the demo's bug. Under activation checkpointing the forward of a block runs twice;
-    the second time the cache already holds what the first time put there.
+    This is the bug of the demo. Under activation checkpointing the forward of a block runs twice,
+    and in the second run the cache already holds the keys and values of the first.
     """
 
     def __init__(self, config: Config) -> None:
@@ -71,7 +71,7 @@ class CachedAttention(Attention):
         self.cache: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what each character read from this call and all before it."""
+        """Return the attention output over this call and all earlier ones."""
         q, k, v = self.split_heads(x)
         if self.cache is not None:
             k = torch.cat([self.cache[0], k], dim=2)
@@ -81,7 +81,7 @@ class CachedAttention(Attention):
 
 
 class MLP(nn.Module):
-    """Each character thinks for itself."""
+    """Two linear layers with a GELU between them."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -89,12 +89,12 @@ class MLP(nn.Module):
         self.down = nn.Linear(4 * config.width, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what each character thought."""
+        """Return a tensor of the shape of ``x``."""
         return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """Attention, then the MLP, each beside a residual connection."""
+    """Attention and an MLP, each with a residual connection."""
 
     def __init__(self, config: Config, attention: type[Attention]) -> None:
         super().__init__()
@@ -104,13 +104,13 @@ class Block(nn.Module):
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` with what was read and thought added."""
+        """Return a tensor of the shape of ``x``."""
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class GPT(nn.Module):
-    """Predicts the next character; each block is checkpointed, so backward runs it again."""
+    """Predicts the next character; each block is checkpointed."""
 
     def __init__(self, config: Config, attention: type[Attention] = Attention) -> None:
         super().__init__()
@@ -119,12 +119,12 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(config, attention) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
-        self.head.weight = self.token.weight  # one weight for reading and writing
+        self.head.weight = self.token.weight  # shared with the embedding
 
     def forward(self, characters: Tensor, following: Tensor) -> Tensor:
-        """Return the loss of predicting ``following``; both int64 of batch, context."""
-        places = torch.arange(characters.shape[1])
-        x = self.token(characters) + self.position(places)
+        """Return the loss of predicting ``following``; both are int64 of shape (batch, context)."""
+        positions = torch.arange(characters.shape[1])
+        x = self.token(characters) + self.position(positions)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False)
         logits = self.head(self.norm(x))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.notebook_names import in_cells
+from autogradviz.diagnose.notebook_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import index as source
 from autogradviz.errors import AutogradvizWarning
@@ -34,14 +34,14 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
     Warns:
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
-    source.forget()
+    source.clear_caches()
     evidence = Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
     found.sort(key=lambda pair: _RANK[pair[1].confidence])
     kept = _drop_superseded(found)
     if analysis.cells:
-        return tuple(in_cells(finding, analysis.cells) for finding in kept)
+        return tuple(with_cell_names(finding, analysis.cells) for finding in kept)
     return tuple(kept)
 
 

@@ -29,6 +29,19 @@ class Finding:
         events: the sequence numbers of the events that show the problem.
         nodes: the ids of the autograd nodes concerned, the victim's first.
         region_id: the checkpointed region concerned, if any.
+
+    Example:
+        >>> x = torch.rand(3, requires_grad=True)
+        >>> try:
+        ...     with autogradviz.record() as failed:
+        ...         y = x.exp()
+        ...         loss = y.sum()
+        ...         _ = y.add_(1)
+        ...         loss.backward()
+        ... except RuntimeError:
+        ...     [finding] = failed.diagnose()
+        >>> finding.confidence, finding.title
+        ('certain', 'ExpBackward0.result was written before backward needed it')
     """
 
     slug: str

@@ -1,4 +1,4 @@
-"""Words that all findings share: locations, excerpts, sizes."""
+"""Text of findings: locations, source excerpts, shapes, lists of names."""
 
 from __future__ import annotations
 
@@ -10,72 +10,77 @@ from autogradviz.analysis.formatting import format_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Op, Region, SavedTensor, SourceLocation, Tensor
 
 MAX_LINES: Final = 30
-NAMED: Final = 5  # names that fit a line
+_NAMES: Final = 5  # in one list
 
 
-def short(location: SourceLocation | None) -> str:
-    """Return "file.py:41", or words for an unknown line."""
+def short_location(location: SourceLocation | None) -> str:
+    """Return "file.py:41", or "an unknown line"."""
     if location is None:
         return "an unknown line"
     return f"{PurePath(location.filename).name}:{location.lineno}"
 
 
-def quoted(location: SourceLocation | None) -> str:
-    """Return one source line, indented, with its place; "" where it is unknown."""
+def quote_source(location: SourceLocation | None) -> str:
+    """Return a source line below its file, line number and function; "" for None."""
     if location is None:
         return ""
     text = location.text or "(source not available)"
-    return (
-        f"    {_near(location.filename)}:{location.lineno}, in {location.function}\n        {text}"
-    )
+    place = f"{_relative(location.filename)}:{location.lineno}, in {location.function}"
+    return f"    {place}\n        {text}"
 
 
-def _near(filename: str) -> str:
-    """Return a path from here where the file lies below, as a terminal can open it."""
+def _relative(filename: str) -> str:
+    """Return a path relative to the current directory if possible; terminals can open it."""
     try:
         return str(Path(filename).relative_to(Path.cwd()))
     except (ValueError, OSError):
         return filename
 
 
-def shape(tensor: Tensor) -> str:
+def describe_tensor(tensor: Tensor) -> str:
     """Return "float32 4×12×256"."""
     return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
-def slot(saved: SavedTensor, node_name: str | None = None) -> str:
-    """Return "BmmBackward0.mat2", as much of it as is known."""
+def slot_name(saved: SavedTensor, node_name: str | None = None) -> str:
+    """Return "BmmBackward0.mat2", or the parts of it that are known."""
     owner = node_name or (saved.op.name if saved.op is not None else "a node")
     return f"{owner}.{saved.slot}" if saved.slot else f"a tensor that {owner} saved"
 
 
-def op_words(op: Op | None) -> str:
+def describe_op(op: Op | None) -> str:
     """Return "cat → float32 2×128, attention.py:49", or "nothing"."""
     if op is None:
         return "nothing"
-    results = ", ".join(shape(tensor) for tensor in op.outputs)
+    results = ", ".join(describe_tensor(tensor) for tensor in op.outputs)
     arrow = f" → {results}" if results else ""
-    return f"{op.name}{arrow}, {short(op.location)}"
+    return f"{op.name}{arrow}, {short_location(op.location)}"
 
 
-def where(module: str) -> str:
+def in_module(module: str) -> str:
     """Return " in h.0.attn", or "" for the model itself."""
     return f" in {module}" if module else ""
 
 
-def fit(parts: Sequence[str]) -> str:
-    """Join the parts that say something, and keep within the line limit."""
+def describe_region(region: Region) -> str:
+    """Return "The checkpointed region Block.forward in h.0 (gpt.py:49)"."""
+    place = short_location(region.location)
+    return f"The checkpointed region {region.function}{in_module(region.module)} ({place})"
+
+
+def paragraphs(parts: Sequence[str]) -> str:
+    """Join paragraphs that are not empty, and cut them off at ``MAX_LINES`` lines."""
     lines = "\n".join(part for part in parts if part).splitlines()
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], "…"]
     return "\n".join(lines)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return "a, b, c and 9 more"."""
-    if len(names) <= NAMED:
+    if len(names) <= _NAMES:
         return ", ".join(names)
-    return f"{', '.join(names[: NAMED - 1])} and {len(names) - NAMED + 1} more"
+    return f"{', '.join(names[: _NAMES - 1])} and {len(names) - _NAMES + 1} more"

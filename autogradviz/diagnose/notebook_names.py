@@ -1,4 +1,4 @@
-"""Findings in a notebook: cells are called as their reader sees them."""
+"""Notebook cells in findings: "In [3], line 2" instead of IPython's file names."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Finding
 
 
-def in_cells(finding: Finding, cells: dict[str, int]) -> Finding:
-    """Return a finding with "In [3], line 2" in the place of names that IPython made up.
+def with_cell_names(finding: Finding, cells: dict[str, int]) -> Finding:
+    """Return a finding with "In [3], line 2" instead of IPython's file names.
 
     Args:
-        finding: what was found.
+        finding: a finding.
         cells: the number of each cell, by file name.
     """
     return replace(
         finding,
-        title=_worded(finding.title, cells),
-        explanation=_worded(finding.explanation, cells),
-        fix=_worded(finding.fix, cells),
-        culprit=_located(finding.culprit, cells),
-        victim=_located(finding.victim, cells),
+        title=_rename(finding.title, cells),
+        explanation=_rename(finding.explanation, cells),
+        fix=_rename(finding.fix, cells),
+        culprit=_relocate(finding.culprit, cells),
+        victim=_relocate(finding.victim, cells),
     )
 
 
-def _located(location: SourceLocation | None, cells: dict[str, int]) -> SourceLocation | None:
+def _relocate(location: SourceLocation | None, cells: dict[str, int]) -> SourceLocation | None:
     if location is None or location.filename not in cells:
         return location
     return replace(location, cell=cells[location.filename])
 
 
-def _worded(text: str, cells: dict[str, int]) -> str:
+def _rename(text: str, cells: dict[str, int]) -> str:
     for filename, cell in cells.items():
         for name in (filename, PurePath(filename).name):
             text = re.sub(re.escape(name) + r":(\d+)", rf"In [{cell}], line \1", text)

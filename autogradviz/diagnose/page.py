@@ -21,6 +21,10 @@ class Page:
         fix: what to change.
         example: a complete program that causes it. The line that the finding names as the
             culprit ends with ``# <-- named``.
+
+    Example:
+        >>> autogradviz.explain("graph-lost").title
+        'The loss has no graph'
     """
 
     slug: str

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import fit, quoted
+from autogradviz.diagnose.formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,16 +77,20 @@ class ErrorMessage:
 
     Attributes:
         fragment: one string, or several of which one has to occur; "" occurs in every message.
+        without: a string that must not occur; "" is none.
         type: the end of the exception's qualified type name, "CheckpointError"; "" is any.
     """
 
     fragment: str | tuple[str, ...] = ""
+    without: str = ""
     type: str = ""
 
     def holds(self, analysis: Analysis) -> bool:
         """Return whether the recorded block raised such an exception."""
         error = analysis.error
         if error is None or not error.type_name.endswith(self.type):
+            return False
+        if self.without and self.without in error.message:
             return False
         fragments = (self.fragment,) if isinstance(self.fragment, str) else self.fragment
         return any(fragment in error.message for fragment in fragments)
@@ -148,7 +152,7 @@ def _location(place: Place) -> SourceLocation | None:
 
 
 def _paragraph(part: str | Place) -> str:
-    return part if isinstance(part, str) else quoted(_location(part))
+    return part if isinstance(part, str) else quote_source(_location(part))
 
 
 def _seq(fact: Fact) -> int | None:
@@ -232,7 +236,7 @@ class Rule:
             title=draft.title,
             culprit=culprit,
             victim=_location(draft.victim),
-            explanation=fit([_paragraph(part) for part in draft.explanation]),
+            explanation=paragraphs([_paragraph(part) for part in draft.explanation]),
             fix=draft.fix,
             confidence=draft.confidence or ("likely" if culprit is None else "certain"),
             events=_unique(map(_seq, draft.evidence)),

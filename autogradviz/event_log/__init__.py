@@ -1,11 +1,11 @@
-"""Keep events: append, read, save and load."""
+"""The log of a recording: append, read, compress, filter, redact, save and load events."""
 
 from autogradviz.event_log.arrow_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.atomic_write import (
     PathLike,
-    beside,
     check_not_exists,
     check_overwrites_own_file,
+    temp_sibling,
     write_over_own,
 )
 from autogradviz.event_log.file import batches, columns_of, load, save, save_new
@@ -22,7 +22,6 @@ __all__ = [
     "Row",
     "Stream",
     "batches",
-    "beside",
     "check_not_exists",
     "check_overwrites_own_file",
     "columns_of",
@@ -31,6 +30,7 @@ __all__ = [
     "redact",
     "save",
     "save_new",
+    "temp_sibling",
     "within",
     "write_options",
     "write_over_own",

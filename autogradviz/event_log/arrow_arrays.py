@@ -1,8 +1,8 @@
-"""Values as Arrow arrays, without waiting for pandas in somebody's training step.
+"""Arrow arrays of Python values, built without importing pandas.
 
-``pyarrow.array`` and ``pyarrow.scalar`` import pandas when first called, wherever it is installed:
-a quarter of a second in the middle of a recording. Until somebody else has done so, arrays are put
-together from buffers, which takes a third longer for an event.
+The first call of ``pyarrow.array`` or ``pyarrow.scalar`` imports pandas where it is installed,
+which takes at least a quarter of a second, in the middle of a training step. Until pandas is
+imported by other code, arrays are built from buffers, which takes a third longer per event.
 """
 
 from __future__ import annotations
@@ -18,63 +18,63 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NUMBERS: Final = {pa.int64(): ("q", 0), pa.float64(): ("d", 0.0)}
-"""For each type how ``struct`` calls it, and what stands where there is none."""
+"""For each type its ``struct`` code, and the filler under a null."""
 
 
 def make_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     r"""Return values as an array; None becomes a null.
 
-    Lone surrogates in text, which UTF-8 cannot hold, are spelled out: ``\udc80``. Python makes them
-    of file names and source lines that are not UTF-8.
+    Lone surrogates in text, which UTF-8 cannot encode, are written as escapes: ``\udc80``. Python
+    creates them from file names and source lines that are not UTF-8.
 
     Args:
-        values: whole numbers of 64 bits, numbers, booleans, text, or tuples of one of those.
-        type_: which of them.
+        values: int64, float64, bool or string values, or tuples of one of these.
+        type_: the type of the array.
     """
     if "pandas" in sys.modules:
         try:
             return pa.array(values, type_)
         except UnicodeEncodeError:
             pass
-    return put_together(values, type_)
+    return build_from_buffers(values, type_)
 
 
-def take_time() -> None:
-    """Let pandas be imported now: many arrays are to be made, and no step waits for them."""
+def import_pandas() -> None:
+    """Import pandas if it is installed: many arrays follow, and no training step waits."""
     pa.array([], pa.int64())
 
 
-def put_together(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return what ``make_array`` does, from buffers."""
+def build_from_buffers(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Return the array of ``make_array``, built from buffers."""
     if type_ == pa.string():
         return _texts(values)
     if type_ == pa.bool_():
-        return _array(type_, values, [_known(values), _bits(values)])
+        return _array(type_, values, [_validity(values), _bits(values)])
     if type_ in _NUMBERS:
         return _numbers(values, type_)
     filled = [() if value is None else value for value in values]
     inner = make_array(list(chain.from_iterable(filled)), type_.value_type)
-    return _array(type_, values, [_known(values), _offsets(filled)], [inner])
+    return _array(type_, values, [_validity(values), _offsets(filled)], [inner])
 
 
 def _numbers(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    code, zero = _NUMBERS[type_]
+    code, filler = _NUMBERS[type_]
     try:
         return _array(type_, values, [None, _packed(code, values)])
     except struct.error:  # there are nulls
-        filled = [zero if value is None else value for value in values]
-    return _array(type_, values, [_known(values), _packed(code, filled)])
+        filled = [filler if value is None else value for value in values]
+    return _array(type_, values, [_validity(values), _packed(code, filled)])
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
-    """Return text; each that comes again and again is encoded once."""
+    """Return an array of text; repeated text is encoded once."""
     places = dict.fromkeys(values)
     places.update(zip(places, range(len(places)), strict=True))
     encoded = [(text or "").encode("utf-8", "backslashreplace") for text in places]
-    each = list(places)
-    buffers = [_known(each), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
-    array_of_each = _array(pa.string(), each, buffers)
-    return array_of_each.take(_numbers([places[text] for text in values], pa.int64()))
+    distinct = list(places)
+    buffers = [_validity(distinct), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
+    distinct_array = _array(pa.string(), distinct, buffers)
+    return distinct_array.take(_numbers([places[text] for text in values], pa.int64()))
 
 
 def _array(
@@ -83,12 +83,12 @@ def _array(
     buffers: list[pa.Buffer | None],
     children: list[pa.Array] | None = None,
 ) -> pa.Array:
-    """Return an array of buffers, the first of which tells where there are no nulls."""
+    """Return an array of buffers, the first of which marks the values that are not null."""
     return pa.Array.from_buffers(type_, len(values), buffers, children=children)
 
 
-def _known(values: Sequence[Any]) -> pa.Buffer | None:
-    """Return where a value is not None; None stands for everywhere."""
+def _validity(values: Sequence[Any]) -> pa.Buffer | None:
+    """Return the validity bitmap, None without nulls."""
     return _bits([value is not None for value in values]) if None in values else None
 
 
@@ -104,5 +104,5 @@ def _offsets(values: Sequence[Any]) -> pa.Buffer:
 
 
 def _packed(code: str, values: Sequence[float]) -> pa.Buffer:
-    """Return numbers as they lie in memory; Python's ``array`` takes twice as long."""
+    """Return numbers as a buffer; Python's ``array`` takes twice as long."""
     return pa.py_buffer(struct.pack(f"{len(values)}{code}", *values))

@@ -1,4 +1,4 @@
-"""Batches of events in the compressed form of the file, made into rows kind by kind when asked."""
+"""Batches of a trace file, decoded to rows per event type on demand."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class Batch:
-    """One message of a file that is known to be whole."""
+    """One record batch message of a file that has been checked."""
 
     def __init__(self, head: bytes, message: bytes | memoryview, runs: Sequence[Run]) -> None:
-        """Take a message.
+        """Keep a message.
 
         Args:
-            head: the message of the file that describes the columns.
-            message: the batch itself.
-            runs: where the kinds of events lie in it.
+            head: the schema message of the file.
+            message: the record batch message.
+            runs: the runs of events of one kind in it.
         """
         self._head = head
         self._message = message
@@ -40,30 +40,30 @@ class Batch:
             self.counts[run.kind] += run.length
 
     def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
-        """Yield the rows of each of some kinds that is here; only their own columns are read."""
+        """Yield the rows of some kinds; only the columns of these kinds are decompressed."""
         for batch, runs in self._open(kinds):
             for run in runs:
                 yield run.kind, to_rows(batch, run)
 
     def tables(self, kind: type[Event]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of a kind, without making objects of them."""
+        """Yield the columns of a kind, without creating Python objects."""
         for batch, runs in self._open([kind]):
             for run in runs:
-                yield batch.slice(run.start, run.length)
+                yield complete(batch.slice(run.start, run.length))
 
-    def whole(self) -> Iterator[pa.RecordBatch]:
-        """Yield all as columns; those that an older file lacks are null."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events as columns; columns that an older file lacks are null."""
         return map(complete, open_stream(self._head, self._message))
 
     def messages(self, encoder: Encoder) -> Iterator[bytes | memoryview]:
-        """Yield all as it stands in a file of today: as it is, unless it is of an older one."""
+        """Yield the message, encoded again if it comes from an older file."""
         if self._head == encoder.head:
             yield self._message
         else:
-            yield from map(encoder.encode, self.whole())
+            yield from map(encoder.encode, self.batches())
 
     def _open(self, kinds: Collection[type[Event]]) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
-        """Yield the columns of some kinds, if any is here, and where their rows are."""
+        """Yield the columns of some kinds, and the runs of their rows."""
         own = [run for run in self._runs if run.kind in kinds]
         if own:
             columns = {name for kind in kinds for name in field_names(kind)}
@@ -74,7 +74,7 @@ class Batch:
 def open_stream(
     head: bytes, message: bytes | memoryview, columns: Collection[str] | None = None
 ) -> pa.RecordBatchStreamReader:
-    """Return a reader of one message behind its head, of some columns only where they are named."""
+    """Return a reader of one message after its schema message, of all or of some columns."""
     options = pa.ipc.IpcReadOptions(use_threads=False)
     if columns is not None:
         names = pa.ipc.read_schema(pa.py_buffer(head)).names

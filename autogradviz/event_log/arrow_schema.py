@@ -1,8 +1,8 @@
-"""Rows of events as Arrow columns, and back.
+"""Conversion of rows of events to Arrow columns, and back.
 
-All kinds share one wide table: a column a field name, its type taken from the annotations in
-``events.py``, null where a kind has no such field. In each batch the rows of one kind stand
-together, in the order of ``EVENT_TYPES``.
+All kinds share one wide table: one column per field name, with the type of the annotations in
+``events.py``, and null for kinds without that field. In each batch the rows of one kind are
+contiguous, in the order of ``EVENT_TYPES``.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _REQUIRED: Final = {
 
 
 class DamagedError(ValueError):
-    """A batch holds what no recording writes."""
+    """A batch has content that no recording writes."""
 
 
 def _arrow_type(hint: Any) -> pa.DataType:
-    """Return the type of the column for one annotation of an event's field."""
+    """Return the column type for the annotation of a field."""
     if _is_optional(hint):
         (hint,) = (part for part in get_args(hint) if part is not type(None))
     origin = get_origin(hint)
@@ -65,7 +65,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 @cache
 def schema() -> pa.Schema:
-    """Return the columns: the kind, then every field name of every event once."""
+    """Return the columns: the kind, then each field name of all events once."""
     columns: dict[str, pa.DataType] = {"kind": pa.string()}
     for kind in EVENT_TYPES:
         hints = get_type_hints(kind)
@@ -78,14 +78,18 @@ def schema() -> pa.Schema:
 
 
 def to_batch(pieces: Iterable[tuple[type[Event], Columns]]) -> pa.RecordBatch:
-    """Return one batch that holds rows of some kinds, one kind after the other."""
+    """Return one batch with the rows of some kinds, one kind after the other."""
     with collector_waiting():
         filled = [(len(each[0]), _arrays(kind, each)) for kind, each in pieces if each[0]]
-        return pa.record_batch([_whole(column, filled) for column in schema()], schema=schema())
+        return pa.record_batch(
+            [_complete_column(column, filled) for column in schema()], schema=schema()
+        )
 
 
-def _whole(column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]) -> pa.Array:
-    """Return one column of all kinds: null where a kind has no such field."""
+def _complete_column(
+    column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]
+) -> pa.Array:
+    """Return one column of all kinds, with nulls for kinds without that field."""
     parts: list[pa.Array] = []
     missing = 0
     for length, columns in filled:
@@ -102,7 +106,7 @@ def _whole(column: pa.Field, filled: Sequence[tuple[int, dict[str, pa.Array]]]) 
 
 
 def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with every column of today, null where an older file lacks it."""
+    """Return a batch with all columns of the schema, null where an older file lacks one."""
     known = set(batch.schema.names)
     return pa.record_batch(
         [
@@ -124,7 +128,7 @@ def _arrays(kind: type[Event], columns: Columns) -> dict[str, pa.Array]:
 
 
 class Run(NamedTuple):
-    """Successive rows of one kind in a batch."""
+    """Contiguous rows of one kind in a batch."""
 
     kind: type[Event]
     start: int
@@ -132,11 +136,11 @@ class Run(NamedTuple):
 
 
 def find_runs(batch: pa.RecordBatch) -> Iterator[Run]:
-    """Check a batch, and yield what kinds of events it holds, and where.
+    """Check a batch, and yield the runs of its kinds of events.
 
     Raises:
-        DamagedError: if the batch holds an unknown kind, or lacks a value that every event
-            of its kind has.
+        DamagedError: if the batch has an unknown kind, or lacks a value that every event of its
+            kind has.
         pyarrow.ArrowInvalid: if its buffers contradict each other.
     """
     batch.validate(full=True)
@@ -163,12 +167,12 @@ def _require_values(batch: pa.RecordBatch, run: Run) -> None:
 
 
 def to_rows(batch: pa.RecordBatch, run: Run) -> list[Row]:
-    """Return the rows of one run; a field that an older file lacks is None."""
+    """Return the rows of one run, with None for fields that an older file lacks."""
     return list(zip(*to_columns(batch, run), strict=True))
 
 
 def to_columns(batch: pa.RecordBatch, run: Run) -> Columns:
-    """Return the values of each field of one run; all None where an older file lacks the field."""
+    """Return the values of each field of one run, with None for fields that an older file lacks."""
     known = set(batch.schema.names)
     return [
         _from_array(batch.column(name).slice(run.start, run.length))
@@ -179,7 +183,7 @@ def to_columns(batch: pa.RecordBatch, run: Run) -> Columns:
 
 
 def _from_array(array: pa.Array) -> list[Any]:
-    """Return an array's values; several times faster than ``Array.to_pylist``."""
+    """Return the values of an array, several times faster than ``Array.to_pylist``."""
     if array.null_count == len(array):
         return [None] * len(array)
     values = _READERS[array.type.id](array)
@@ -190,13 +194,13 @@ def _from_array(array: pa.Array) -> list[Any]:
 
 
 def _integers(array: pa.Array) -> list[Any]:
-    window = memoryview(array.buffers()[1]).cast("q")
-    return window[array.offset : array.offset + len(array)].tolist()
+    numbers = memoryview(array.buffers()[1]).cast("q")
+    return numbers[array.offset : array.offset + len(array)].tolist()
 
 
 def _floats(array: pa.Array) -> list[Any]:
-    window = memoryview(array.buffers()[1]).cast("d")
-    return window[array.offset : array.offset + len(array)].tolist()
+    numbers = memoryview(array.buffers()[1]).cast("d")
+    return numbers[array.offset : array.offset + len(array)].tolist()
 
 
 def _booleans(array: pa.Array) -> list[Any]:
@@ -204,14 +208,14 @@ def _booleans(array: pa.Array) -> list[Any]:
 
 
 def _strings(array: pa.Array) -> list[Any]:
-    """Return text; equal strings are one object."""
+    """Return the values of an array of text; equal strings are one object."""
     encoded = array.fill_null("").dictionary_encode()
     texts = encoded.dictionary.to_pylist()
     return [texts[i] for i in _integers(encoded.indices.cast(pa.int64()))]
 
 
 def _lists(array: pa.Array) -> list[Any]:
-    """Return tuples; a null gives an empty one."""
+    """Return the values of an array of lists as tuples; a null becomes an empty one."""
     filled = array.fill_null([]) if array.null_count else array
     offsets = _integers(pc.subtract(filled.offsets, filled.offsets[0]).cast(pa.int64()))
     values = tuple(_from_array(filled.flatten()))

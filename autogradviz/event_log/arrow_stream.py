@@ -1,7 +1,7 @@
-"""Rows of events as the messages of an Arrow stream: what a file holds, and long recordings too.
+"""Conversion of rows of events to the messages of an Arrow IPC stream, the file format.
 
-Each message is one batch of columns, zstd-compressed, and stands alone: behind any head it reads
-the same. Events are cut into batches in the order of their numbers, so that what can be read of a
+Each message is one zstd-compressed batch of columns, which can be read by itself after the schema
+message. Events are split into batches in the order of their numbers, so the readable part of a
 torn stream is a recording that stops early.
 """
 
@@ -35,11 +35,11 @@ FORMAT_VERSION: Final = 3
 """
 
 CHUNK: Final = 16_384
-"""Events a batch: a batch costs about 10 kB however few it holds, and a torn file loses one."""
+"""Events per batch. A batch takes at least 10 kB, and a torn file loses up to one batch."""
 
 
 def described_schema() -> pa.Schema:
-    """Return the columns of a file, with what tells that it is a trace."""
+    """Return the schema of a file, with the metadata that identifies it as a trace."""
     metadata = {
         b"format": FORMAT,
         b"format_version": str(FORMAT_VERSION).encode(),
@@ -49,23 +49,23 @@ def described_schema() -> pa.Schema:
 
 
 def write_options() -> pa.ipc.IpcWriteOptions:
-    """Return how batches are written."""
+    """Return the options for writing batches."""
     return pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class Encoder:
-    """Turns batches into messages, one after the other."""
+    """Encodes batches as messages of one stream."""
 
     def __init__(self) -> None:
         self._sink = _Sink()
         self._writer = pa.ipc.new_stream(
             pa.PythonFile(self._sink, "w"), described_schema(), options=write_options()
         )
-        # Arrow writes the head when it must: with the first batch, which is thrown away here.
+        # Arrow writes the schema with the first batch, which is discarded here.
         self._writer.write_batch(to_batch([]))
         begun = self._sink.take()
         self.head = begun[: next(read_messages(begun)).end]
-        """The message that describes the columns: a stream begins with it."""
+        """The schema message, with which a stream begins."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """Return the message of one batch."""
@@ -73,13 +73,13 @@ class Encoder:
         return self._sink.take()
 
     def end(self) -> bytes:
-        """Return the mark that ends a stream; nothing can be encoded after it."""
+        """Return the end-of-stream marker; nothing can be encoded after it."""
         self._writer.close()
         return self._sink.take()
 
 
 class _Sink:
-    """A file in memory that is emptied after each message."""
+    """A file in memory that is read and cleared after each message."""
 
     closed = False
 
@@ -91,16 +91,16 @@ class _Sink:
         return len(part)
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing; there is no buffer."""
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         content = b"".join(self._parts)
         self._parts.clear()
         return content
 
 
-def cut(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[Pieces]:
+def split(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[Pieces]:
     """Yield the rows of about ``CHUNK`` successive events at a time, by kind."""
     rows = [rows_by_kind[kind] for kind in EVENT_TYPES]
     seqs = sorted(chain.from_iterable(each.column(0) for each in rows))
@@ -123,4 +123,4 @@ def cut(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[Pieces]:
 
 def to_batches(rows_by_kind: Mapping[type[Event], Rows]) -> Iterator[pa.RecordBatch]:
     """Yield rows as batches of columns, in the order of their numbers."""
-    return map(to_batch, cut(rows_by_kind))
+    return map(to_batch, split(rows_by_kind))

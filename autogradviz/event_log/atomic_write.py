@@ -1,4 +1,4 @@
-"""Where files are put: each appears whole, and none takes another's place by mistake."""
+"""Atomic writes that never replace a file of another kind by mistake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.errors import FileExistsAlreadyError
+from autogradviz.errors import OutputExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,26 +17,26 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 _BEGINNING: Final = 4_096
 _END: Final = 16_384
-"""Bytes in which a file says what it is."""
+"""Bytes at the beginning and the end of a file that are searched for its mark."""
 
 
 def check_not_exists(path: PathLike) -> None:
-    """Check that nothing would be lost if a file were written.
+    """Check that a path is free.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if anything but an empty file exists there.
     """
     target = Path(path)
     if target.exists() and not (target.is_file() and target.stat().st_size == 0):
         message = f"{target} exists already; remove it, or name another file."
-        raise FileExistsAlreadyError(message)
+        raise OutputExistsError(message)
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
-    """Yield a name in a file's folder, to write there what is then given the file's own name.
+def temp_sibling(target: Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of a file, to be renamed to the file when complete.
 
-    What goes wrong is told of the file that was asked for.
+    An ``OSError`` about the temporary path names the file instead.
     """
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
@@ -50,10 +50,10 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 def link_if_absent(partial: Path, target: Path) -> None:
-    """Give a file its name, unless another process has put something there meanwhile.
+    """Rename a temporary file, unless another process has created the target meanwhile.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if anything but an empty file exists there.
     """
     try:
         os.link(partial, target)
@@ -62,18 +62,23 @@ def link_if_absent(partial: Path, target: Path) -> None:
         partial.replace(target)
 
 
-def check_overwrites_own_file(target: Path, mark: bytes, *, at_end: bool = False) -> None:
-    """Check that nothing but a file of ours would be replaced.
+def check_overwrites_own_file(
+    target: Path, mark: bytes, *, at_end: bool = False, overwrite: bool = False
+) -> None:
+    """Check that only an earlier output of the same kind would be replaced.
 
     Args:
-        target: where a file is to be written.
-        mark: what a file of ours of that kind holds near its beginning.
-        at_end: it stands near the end, as in Parquet.
+        target: the file to write.
+        mark: bytes near the beginning of every such output.
+        at_end: the bytes are near the end instead, as in Parquet.
+        overwrite: allow any regular file.
 
     Raises:
-        FileExistsAlreadyError: if something else stands there that is not an empty file.
+        OutputExistsError: if another non-empty file exists.
     """
     if target.is_file():
+        if overwrite:
+            return
         with target.open("rb") as file:
             if at_end:
                 file.seek(max(target.stat().st_size - _END, 0))
@@ -82,16 +87,17 @@ def check_overwrites_own_file(target: Path, mark: bytes, *, at_end: bool = False
     check_not_exists(target)
 
 
-def write_over_own(path: PathLike, text: str, mark: str) -> None:
-    """Write text to a file, which appears whole or not at all.
+def write_over_own(path: PathLike, text: str, mark: str, *, overwrite: bool = False) -> None:
+    """Write text to a file atomically.
 
     Args:
-        path: where to write; a device or a pipe is written to as it is.
-        text: what to write.
-        mark: what a file has in its beginning that may be replaced.
+        path: the file to write; to a device or a pipe the text is written directly.
+        text: the contents.
+        mark: text near the beginning of every output of that kind.
+        overwrite: replace any regular file, not only an earlier output of the same kind.
 
     Raises:
-        FileExistsAlreadyError: if something else stands there.
+        OutputExistsError: if another non-empty file exists.
     """
     target = Path(path)
     if target.is_symlink():  # which stays, and may lead to another file system
@@ -99,7 +105,7 @@ def write_over_own(path: PathLike, text: str, mark: str) -> None:
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
         return
-    check_overwrites_own_file(target, mark.encode())
-    with beside(target) as partial:
+    check_overwrites_own_file(target, mark.encode(), overwrite=overwrite)
+    with temp_sibling(target) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)

@@ -1,7 +1,7 @@
-"""Rows of a long recording at a twentieth of their size: marshalled and compressed, kind by kind.
+"""Compressed rows of a long recording, marshalled kind by kind, at a twentieth of their size.
 
-Only the process that recorded ever sees them: a file holds Arrow columns (``batches.py``), which
-are made of these when somebody saves them. Marshalling takes a fifth of the time of that.
+They exist only in the process that records: saving converts them to the Arrow columns of a file
+(``arrow_batches.py``). Marshalling takes a fifth of the time of Arrow.
 """
 
 from __future__ import annotations
@@ -26,46 +26,51 @@ if TYPE_CHECKING:
 _CODEC: Final = pa.Codec("zstd", 1)
 
 _EACH: Final = 2
-"""The format of ``marshal`` that writes each object where it stands: for numbers, at a third
-of the time of the later ones, which look each up among all before it."""
+"""The ``marshal`` version without references. Numbers take a third of the time of later versions,
+which look up each object among the earlier ones."""
 
 _SHARED: Final = 4
-"""The one that writes an object once: equal text is one object again."""
+"""The ``marshal`` version with references: equal text becomes one object again."""
 
 
-class SealedRows:
-    """Rows of successive events."""
+class CompressedRows:
+    """Compressed rows of successive events."""
 
     def __init__(self, columns_by_kind: Mapping[type[Event], Columns]) -> None:
-        """Seal the rows of some kinds, of which each has one.
+        """Compress the rows of some kinds, each of which has at least one.
 
         Raises:
-            pyarrow.ArrowException: a value is of a type that neither marshalling takes nor a file.
+            pyarrow.ArrowException: a value is of a type that neither ``marshal`` nor a file
+                supports.
         """
         self.counts = {kind: len(columns[0]) for kind, columns in columns_by_kind.items()}
-        self._sealed = {kind: _seal(kind, columns) for kind, columns in columns_by_kind.items()}
+        self._compressed = {
+            kind: _compress(kind, columns) for kind, columns in columns_by_kind.items()
+        }
 
     def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
-        """Yield the rows of each of some kinds that is here."""
+        """Yield the rows of some kinds."""
         for kind in self.counts.keys() & set(kinds):
-            yield kind, list(zip(*_unseal(*self._sealed[kind]), strict=True))
+            yield kind, list(zip(*_decompress(*self._compressed[kind]), strict=True))
 
-    def whole(self) -> Iterator[pa.RecordBatch]:
-        """Yield all as columns."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events as columns."""
         with collector_waiting():
-            batch = to_batch((kind, _unseal(*sealed)) for kind, sealed in self._sealed.items())
+            batch = to_batch(
+                (kind, _decompress(*content)) for kind, content in self._compressed.items()
+            )
         yield batch
 
     def messages(self, encoder: Encoder) -> Iterator[bytes]:
-        """Yield all as it stands in a file."""
-        return map(encoder.encode, self.whole())
+        """Yield all events as messages of a file."""
+        return map(encoder.encode, self.batches())
 
 
-def _seal(kind: type[Event], columns: Columns) -> tuple[bytes, int]:
-    """Return rows, and how many bytes they are uncompressed.
+def _compress(kind: type[Event], columns: Columns) -> tuple[bytes, int]:
+    """Return compressed rows, and their size before compression.
 
-    Numbers are Python's own: PyTorch gave them, or we counted. Text may be somebody's, and of a
-    type that is refused, or taken for bytes, as NumPy's is: such rows go through columns of Arrow.
+    Numbers are plain Python numbers. Text may be of a user's type that ``marshal`` rejects, or
+    takes for bytes, as that of NumPy: such rows are converted through Arrow columns.
     """
     try:
         _require_plain(kind, columns)
@@ -84,13 +89,13 @@ def _marshal(kind: type[Event], columns: Columns) -> bytes:
     )
 
 
-def _unseal(content: bytes, nbytes: int) -> Columns:
+def _decompress(content: bytes, nbytes: int) -> Columns:
     columns = marshal.loads(_CODEC.decompress(content, nbytes, asbytes=True))  # noqa: S302 - it never leaves this process
     return list(map(marshal.loads, columns))
 
 
 def _require_plain(kind: type[Event], columns: Columns) -> None:
-    """Check that all text is of Python's own type."""
+    """Check that all text is of type ``str``."""
     for column, format_ in zip(columns, _formats()[kind], strict=True):
         if format_ == _SHARED and not set(map(type, column)) <= {str, type(None)}:
             message = f"a {kind.__name__} with text of another type"
@@ -99,7 +104,7 @@ def _require_plain(kind: type[Event], columns: Columns) -> None:
 
 @cache
 def _formats() -> dict[type[Event], list[int]]:
-    """Return the format of each field of each kind."""
+    """Return the ``marshal`` version for each field of each kind."""
     texts = {column.name for column in schema() if column.type == pa.string()}
     return {
         kind: [_SHARED if name in texts else _EACH for name in field_names(kind)]
@@ -108,5 +113,5 @@ def _formats() -> dict[type[Event], list[int]]:
 
 
 def _through_arrow(kind: type[Event], columns: Columns) -> Columns:
-    """Return columns as a file would give them back."""
+    """Return columns as they would be read from a file."""
     return to_columns(to_batch([(kind, columns)]), Run(kind, 0, len(columns[0])))

@@ -1,6 +1,6 @@
-"""Traces on disk: an Arrow IPC stream, zstd-compressed, that pandas and polars read as it is.
+"""Trace files: zstd-compressed Arrow IPC streams, which pandas and Polars can read directly.
 
-What was read of a file is written as it is. Nothing in a file is ever run.
+Reading a file never executes anything from it. Batches read from a file are saved unchanged.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from autogradviz._version import __version__
-from autogradviz.errors import FileExistsAlreadyError, NotATraceError
+from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import format_2
-from autogradviz.event_log.arrow_arrays import take_time
+from autogradviz.event_log.arrow_arrays import import_pandas
 from autogradviz.event_log.arrow_batches import Batch, open_stream
 from autogradviz.event_log.arrow_schema import find_runs, schema
 from autogradviz.event_log.arrow_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
-from autogradviz.event_log.atomic_write import PathLike, beside, check_not_exists, link_if_absent
+from autogradviz.event_log.atomic_write import (
+    PathLike,
+    check_not_exists,
+    link_if_absent,
+    temp_sibling,
+)
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
-from autogradviz.event_log.segments import Parts
+from autogradviz.event_log.segments import Segments
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 if TYPE_CHECKING:
@@ -34,39 +39,45 @@ UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 """The exceptions that reading a damaged file raises."""
 
 COMMON: Final = ("kind", *field_names(Event))
-"""What every event has, and so every file."""
+"""Columns of every event, and so of every file."""
 
 _MARK: Final = b"\xff\xff\xff\xff"
-"""What each message of an Arrow stream begins with."""
+"""The first bytes of each message of an Arrow stream."""
 
 MANY: Final = 500_000
-"""Events that take longer to save without pandas than pandas takes to be imported."""
+"""Number of events from which importing pandas makes saving faster."""
 
 
-def save(log: Log, path: PathLike) -> None:
-    """Write a log to a file, which appears whole or not at all.
+def save(log: Log, path: PathLike, *, overwrite: bool = False) -> None:
+    """Write a log to a file atomically.
 
-    Lone surrogates in text, which no file format for text can hold, are spelled out.
+    Lone surrogates in text are escaped, because UTF-8 cannot encode them.
+
+    Args:
+        log: the events.
+        path: the file to write.
+        overwrite: replace any regular file, not only a trace.
 
     Raises:
-        FileExistsAlreadyError: if something other than a trace stands there.
+        OutputExistsError: if another non-empty file exists.
     """
     target = Path(path)
-    _require_replaceable(target)
-    with beside(target) as partial:
+    if not (overwrite and target.is_file()):
+        _check_replaces_trace(target)
+    with temp_sibling(target) as partial:
         _write(log, partial)
         partial.replace(target)
 
 
 def save_new(log: Log, path: PathLike) -> None:
-    """Write a log to a file where nothing stands, not even a trace of another process.
+    """Write a log to a new file.
 
     Raises:
-        FileExistsAlreadyError: if something stands there that is not an empty file.
+        OutputExistsError: if anything but an empty file exists there.
     """
     target = Path(path)
     check_not_exists(target)
-    with beside(target) as partial:
+    with temp_sibling(target) as partial:
         _write(log, partial)
         link_if_absent(partial, target)
 
@@ -77,35 +88,35 @@ def _write(log: Log, path: Path) -> None:
 
 
 def _stream(log: Log) -> Iterator[bytes | memoryview]:
-    """Yield the parts of a file."""
+    """Yield the messages of a file."""
     encoder = Encoder()
     yield encoder.head
     if len(log) > MANY:
-        take_time()
-    for part in log.sealed:
-        yield from part.messages(encoder)
+        import_pandas()
+    for segment in log.sealed:
+        yield from segment.messages(encoder)
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
     """Yield all events as batches of columns, in the order of their numbers."""
-    sealed = chain.from_iterable(part.whole() for part in log.sealed)
-    return chain(sealed, to_batches(_recent(log)))
+    older = chain.from_iterable(segment.batches() for segment in log.sealed)
+    return chain(older, to_batches(_recent(log)))
 
 
 def _recent(log: Log) -> dict[type[Event], Rows]:
     return {kind: log.recent(kind) for kind in EVENT_TYPES}
 
 
-def _require_replaceable(target: Path) -> None:
-    """Check that a trace or nothing stands there: only those may be replaced by a trace."""
+def _check_replaces_trace(target: Path) -> None:
+    """Check that the file is a trace, is empty or does not exist."""
     try:
         check_not_exists(target)
-    except FileExistsAlreadyError as error:
+    except OutputExistsError as error:
         if target.is_dir() or not (target.is_file() and _is_trace(target)):
             message = f"{target} exists and is not a trace; name another file."
-            raise FileExistsAlreadyError(message) from error
+            raise OutputExistsError(message) from error
 
 
 def _is_trace(path: Path) -> bool:
@@ -119,30 +130,30 @@ def load(path: PathLike) -> Log:
     """Read a log from a file.
 
     Returns:
-        The log. Of a torn or damaged file it holds what could be read, and ``log.problem``
-        says what is missing. Everything is checked now; each kind of event is made into rows
-        when it is first asked for.
+        The log. For a torn or damaged file it has the readable part, and ``log.problem`` says
+        what is missing. The whole file is checked; each kind of event is decoded to rows on
+        first access.
 
     Raises:
-        NotATraceError: if the file is no trace, or one from a newer autogradviz.
-        FileNotFoundError: if there is no file.
+        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        FileNotFoundError: if the file does not exist.
     """
     path = Path(path)
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
     stored, problem = _check(*_read(path))
-    log = Log(Parts(stored))
+    log = Log(Segments(stored))
     log.problem = problem or _find_missing(log)
     return log
 
 
 def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
-    """Return the columns of one kind of event as an Arrow table, without a Python object an event.
+    """Return the columns of one kind of event as an Arrow table, without creating Python objects.
 
     Raises:
-        NotATraceError: if the file is no trace, or one from a newer autogradviz.
-        FileNotFoundError: if there is no file.
+        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        FileNotFoundError: if the file does not exist.
     """
     stored, _ = _check(*_read(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
@@ -213,17 +224,17 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 def _content(path: Path) -> bytes:
-    """Return what a file holds; of one that cannot be a trace, however large, the beginning.
+    """Return the content of a file, or only its first bytes if it cannot be a trace.
 
-    A pipe or a device, which may never end, is not read at all.
+    A pipe or a device, which may be endless, is not read at all.
     """
     if path.exists() and not path.is_file():
         message = f"{path} is not a file."
         raise NotATraceError(message)
     with path.open("rb") as file:
-        begun = file.read(len(_MARK))
-        if begun != _MARK:
-            return begun
+        beginning = file.read(len(_MARK))
+        if beginning != _MARK:
+            return beginning
         file.seek(0)  # one read, so that the content is in memory once
         return file.read()
 
@@ -239,7 +250,7 @@ def _is_readable(found: pa.Schema, version: int) -> bool:
 
 
 def _find_missing(log: Log) -> str | None:
-    """Return what a file that reads well still lacks, in one line."""
+    """Return a line about the events that an intact file lacks, None if it is complete."""
     ends = log.rows(RecordingEnded)
     if not ends:
         return f"the recording has no end: it stops after {len(log):,} events"

@@ -1,8 +1,12 @@
-"""Where the batches of a file lie, and how large each would become: read before Arrow reads them.
+"""Message boundaries and decompressed sizes of a file, read before Arrow decompresses it.
 
-An Arrow stream is a row of messages: a mark, the size of a description (a flatbuffer), the
-description, a body. A batch's body is a row of compressed buffers, each of which begins with its
-size before compression. A hostile file may promise, or really hold, terabytes in a few bytes.
+Arrow has no limit: it allocates and decompresses 800 MB for a batch of zeros that takes 25 kB in
+the file. So the sizes are read from the file first, and a batch that would become too large is
+reported as damage.
+
+An Arrow stream is a sequence of messages: a marker, the size of the metadata (a flatbuffer), the
+metadata, a body. The body of a record batch is a sequence of compressed buffers, each of which
+begins with its decompressed size.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_BATCH_NBYTES: Final = 2**28
-"""Of one batch, before compression: a hundred times what a recording writes."""
+"""Limit of one decompressed batch, a hundred times the largest that a recording writes."""
 
 MAX_RATIO: Final = 500
-"""Of all batches' sizes before compression to the file's: ten times what recordings reach."""
+"""Limit of the compression ratio of a file, ten times that of recordings."""
 
 _FREE_NBYTES: Final = 2**26  # small files may be denser than that
 _MARK: Final = 0xFFFFFFFF
@@ -28,19 +32,19 @@ _EMPTY: Final = 8  # a buffer without even a size
 
 
 class OversizedError(ValueError):
-    """A batch would become larger than any that a recording writes."""
+    """A batch would be larger than any that a recording writes."""
 
 
 class Message(NamedTuple):
-    """One message: where it lies in the file."""
+    """The position of one message in the file."""
 
     start: int
     end: int
-    rows: int | None  # None where it is no batch
+    rows: int | None  # None for a message that is not a record batch
 
 
 def read_messages(content: bytes) -> Iterator[Message]:
-    """Yield the messages of a stream, up to its end mark or the end of the file.
+    """Yield the messages of a stream, up to its end-of-stream marker or the end of the file.
 
     Raises:
         ValueError: if the next one is cut off or damaged.
@@ -66,10 +70,10 @@ def read_messages(content: bytes) -> Iterator[Message]:
 
 
 def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Message, int]:
-    """Return a message and how many bytes its batch would take."""
-    described = place + 8
-    body = described + size
-    table = _Table(content, described + _number("<I", content, described))
+    """Return a message, and the size of its batch after decompression."""
+    metadata = place + 8
+    body = metadata + size
+    table = _Table(content, metadata + _number("<I", content, metadata))
     body_nbytes = table.scalar(_BODY_LENGTH, "<q")
     end = body + body_nbytes
     if mark != _MARK or size < 0 or body_nbytes < 0 or end > len(content):
@@ -81,20 +85,20 @@ def _read_message(content: bytes, place: int, mark: int, size: int) -> tuple[Mes
     rows = batch.scalar(_LENGTH, "<q")
     compressed = batch.has(_COMPRESSION)
     nbytes = sum(
-        _size_before_compression(content, body + offset, length, end) if compressed else length
+        _decompressed_size(content, body + offset, length, end) if compressed else length
         for offset, length in batch.pairs(_BUFFERS)
     )
     return Message(place, end, rows), max(nbytes, rows)
 
 
-def _size_before_compression(content: bytes, start: int, length: int, end: int) -> int:
+def _decompressed_size(content: bytes, start: int, length: int, end: int) -> int:
     if length < _EMPTY:
         return 0
     if start + length > end:
         reason = "a buffer lies outside its batch"
         raise ValueError(reason)
     size = _number("<q", content, start)
-    return length if size == -1 else abs(size)  # -1: it was not worth compressing
+    return length if size == -1 else abs(size)  # -1: not compressed
 
 
 def _number(kind: str, content: bytes, place: int) -> int:
@@ -105,7 +109,7 @@ def _number(kind: str, content: bytes, place: int) -> int:
 
 
 class _Table:
-    """One table of a flatbuffer: fields at places that its own index tells."""
+    """A table of a flatbuffer, whose fields are found through its vtable."""
 
     def __init__(self, content: bytes, place: int) -> None:
         self._content = content
@@ -121,23 +125,23 @@ class _Table:
         return self._place + offset if offset else None
 
     def has(self, number: int) -> bool:
-        """Return whether a field is there."""
+        """Return whether a field is present."""
         return self._field(number) is not None
 
     def scalar(self, number: int, kind: str) -> int:
-        """Return a number, 0 where it is left out."""
+        """Return a scalar field, 0 if it is absent."""
         place = self._field(number)
         return 0 if place is None else _number(kind, self._content, place)
 
     def offset(self, number: int) -> int:
-        """Return where another table or a vector lies."""
+        """Return the position of a table or a vector."""
         place = self._field(number)
         if place is None:
             raise IndexError
         return place + _number("<I", self._content, place)
 
     def pairs(self, number: int) -> Iterator[tuple[int, int]]:
-        """Yield a vector of pairs of numbers."""
+        """Yield the pairs of a vector of structs of two int64."""
         place = self._field(number)
         if place is None:
             return

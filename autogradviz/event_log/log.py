@@ -1,11 +1,11 @@
 """The log: rows of events by kind, appended while recording, read back as events.
 
-A row is given as a plain tuple in the order of ``field_names(kind)``, at about a tenth of the cost
-of a frozen dataclass, and lies in one list with all others of its kind (``rows.py``). Rows turn
-into columns without a detour; tuples and events are made of them when somebody reads them.
+A row is appended as a plain tuple in the order of ``field_names(kind)``, at about a tenth of the
+cost of a frozen dataclass, to one flat list for each kind (``rows.py``). Flat lists are converted
+to columns directly; tuples and events are created when a kind is read.
 
-The oldest rows of a long recording are sealed: they are compressed to a twentieth of their size,
-and rows again when somebody reads their kind.
+The oldest rows of a long recording are compressed to a twentieth of their size
+(``compressed.py``), and decompressed when their kind is read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from autogradviz.event_log.compressed import SealedRows
+from autogradviz.event_log.compressed import CompressedRows
 from autogradviz.event_log.rows import Rows
-from autogradviz.event_log.segments import Parts
+from autogradviz.event_log.segments import Segments
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.fast_dataclass import maker
 from autogradviz.gc_control import collector_waiting
@@ -33,29 +33,33 @@ E = TypeVar("E", bound=Event)
 class Log:
     """All events of one recording.
 
-    Appending is safe from several threads, also while one of them seals, drops or copies; reading
-    while somebody appends is not.
+    Appending is safe from several threads, also while one of them compresses, drops or copies
+    rows. Reading while another thread appends is not.
+
+    Example:
+        >>> len(trace.log.of(autogradviz.events.BackwardStarted))
+        1
     """
 
-    __slots__ = ("_events", "_moving", "_recent", "_sealed", "_whole", "problem")
+    __slots__ = ("_events", "_moving", "_read_rows", "_recent", "_segments", "problem")
 
-    def __init__(self, sealed: Parts | None = None) -> None:
-        """Begin a log.
+    def __init__(self, segments: Segments | None = None) -> None:
+        """Create a log.
 
         Args:
-            sealed: what it holds already, in a file's batches for example.
+            segments: its oldest events, for example the batches of a file.
         """
         self._recent: dict[type[Event], Rows] = {kind: Rows(kind) for kind in EVENT_TYPES}
-        self._sealed = Parts() if sealed is None else sealed
+        self._segments = Segments() if segments is None else segments
         self._moving = threading.Lock()  # held while rows move
-        self._whole: dict[type[Event], list[Row]] = {}  # sealed and other rows, as read last
+        self._read_rows: dict[type[Event], list[Row]] = {}  # of kinds that were read
         self._events: dict[type[Event], tuple[Event, ...]] = {}
         self.problem: str | None = None
-        """What is missing from a torn file, in one line; ``None`` for a whole recording."""
+        """One line about what is missing from a torn file, None for a complete recording."""
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> Log:
-        """Return a log of the events given, in any order."""
+        """Return a log of events, which may be in any order."""
         log = cls()
         for event in events:
             names = field_names(type(event))
@@ -64,58 +68,59 @@ class Log:
         return log
 
     def appender(self, kind: type[Event]) -> Callable[[Row], None]:
-        """Return the function that appends one row of a kind, whole in every thread's eyes."""
+        """Return the function that atomically appends one row of a kind."""
         return self._recent[kind].append
 
     def rows(self, kind: type[Event]) -> list[Row]:
         """Return the rows of a kind, oldest first, as tuples in the order of its fields."""
-        self.unseal(kind)
-        return self._whole.get(kind, [])
+        self.decode(kind)
+        return self._read_rows.get(kind, [])
 
-    def unseal(self, *kinds: type[Event]) -> None:
-        """Make tuples of the rows of some kinds, sealed or not; of all where none is named.
+    def decode(self, *kinds: type[Event]) -> None:
+        """Read the rows of some kinds, or of all kinds if none is named.
 
-        Asking for each kind by itself takes twice as long.
+        One call for all kinds takes half as long as one call for each kind.
         """
-        folded = [kind for kind in kinds or EVENT_TYPES if not self._is_read(kind)]
-        if not folded:
+        unread = [kind for kind in kinds or EVENT_TYPES if not self._is_read(kind)]
+        if not unread:
             return
-        stored = [kind for kind in folded if self._sealed.count(kind)]
-        sealed = self._sealed.rows(stored) if stored else {}
+        stored = [kind for kind in unread if self._segments.count(kind)]
+        older = self._segments.rows(stored) if stored else {}
         with collector_waiting():
-            for kind in folded:
-                rows = sealed.get(kind, []) + self._recent[kind].rows()
-                rows.sort(key=itemgetter(0))  # several threads may have written out of turn
-                self._whole[kind] = rows
+            for kind in unread:
+                rows = older.get(kind, []) + self._recent[kind].rows()
+                rows.sort(key=itemgetter(0))  # threads may have appended out of order
+                self._read_rows[kind] = rows
 
     def _is_read(self, kind: type[Event]) -> bool:
-        return len(self._whole.get(kind, ())) == self._sealed.count(kind) + len(self._recent[kind])
+        count = self._segments.count(kind) + len(self._recent[kind])
+        return len(self._read_rows.get(kind, ())) == count
 
     def recent(self, kind: type[Event]) -> Rows:
-        """Return the rows of a kind that are not sealed."""
+        """Return the rows of a kind that are not compressed."""
         return self._recent[kind]
 
     @property
     def recent_count(self) -> int:
-        """How many events are not sealed."""
+        """Number of events that are not compressed."""
         return sum(map(len, self._recent.values()))
 
     @property
-    def sealed(self) -> Parts:
-        """What is sealed."""
-        return self._sealed
+    def sealed(self) -> Segments:
+        """Compressed events, or the batches of a file."""
+        return self._segments
 
     def seal(self, seq: int) -> None:
-        """Seal the rows of events older than one."""
+        """Compress the rows of events older than an event."""
         stops = {kind: stop for kind, rows in self._recent.items() if (stop := rows.find(seq))}
         if not stops:
             return
-        with collector_waiting():  # it would look at every value of the columns
-            sealed = SealedRows(
+        with collector_waiting():  # it would visit every value of the columns
+            compressed = CompressedRows(
                 {kind: self._recent[kind].columns(0, stop) for kind, stop in stops.items()}
             )
         with self._moving:
-            self._sealed.add(sealed)
+            self._segments.add(compressed)
             for kind, stop in stops.items():
                 self._recent[kind].replace(stop)
 
@@ -126,17 +131,17 @@ class Log:
             append(row)
 
     def drop_before(self, kind: type[Event], among: int, seq: int) -> int:
-        """Of the oldest ``among`` rows of a kind let go of those older than an event.
+        """Drop the rows older than an event, among the oldest ``among`` rows of a kind.
 
         Returns:
-            How many.
+            The number of dropped rows.
         """
         stop = self._recent[kind].find(seq, stop=among)
         self._replace(kind, stop)
         return stop
 
     def keep_only(self, kind: type[Event], among: int, keep: Callable[[Row], bool]) -> int:
-        """Of the oldest ``among`` rows of a kind keep some; return how many were let go."""
+        """Keep some of the oldest ``among`` rows of a kind; return the number of dropped rows."""
         kept = list(filter(keep, self._recent[kind].rows(among)))
         self._replace(kind, among, kept)
         return among - len(kept)
@@ -144,25 +149,25 @@ class Log:
     def _replace(self, kind: type[Event], among: int, kept: Sequence[Row] = ()) -> None:
         with self._moving:
             self._recent[kind].replace(among, kept)
-        self._forget_read(kind)
+        self._discard_read(kind)
 
-    def _forget_read(self, kind: type[Event]) -> None:
-        self._whole.pop(kind, None)
+    def _discard_read(self, kind: type[Event]) -> None:
+        self._read_rows.pop(kind, None)
         self._events.pop(kind, None)
 
     def copy(self) -> Log:
-        """Return a log of the same rows, which grows by itself."""
+        """Return an independent log with the same rows."""
         with self._moving:
-            log = Log(Parts(self._sealed))
+            log = Log(Segments(self._segments))
             for kind in EVENT_TYPES:
                 log._recent[kind] = Rows(kind, self._recent[kind].values())
         return log
 
     def sort(self) -> None:
-        """Put every kind's rows in order; threads may have appended them out of turn."""
+        """Sort the rows of every kind; threads may have appended them out of order."""
         for kind, rows in self._recent.items():
             rows.sort()
-            self._forget_read(kind)
+            self._discard_read(kind)
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """Return the events of a kind, oldest first."""
@@ -173,8 +178,8 @@ class Log:
         return events  # type: ignore[return-value]
 
     def merged(self, *kinds: type[Event]) -> Iterator[Event]:
-        """Yield the events of several kinds (all when none is named), oldest first."""
-        self.unseal(*kinds)
+        """Yield the events of some kinds, or of all kinds if none is named, oldest first."""
+        self.decode(*kinds)
         events = chain.from_iterable(map(self.of, kinds or EVENT_TYPES))
         return iter(sorted(events, key=attrgetter("seq")))
 
@@ -182,7 +187,7 @@ class Log:
         return self.merged()
 
     def __len__(self) -> int:
-        return len(self._sealed) + self.recent_count
+        return len(self._segments) + self.recent_count
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):

@@ -1,4 +1,4 @@
-"""What of a log is not rows: parts, made into rows kind by kind when somebody asks."""
+"""Immutable segments of a log, decoded to rows per event type on demand."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
 
 
-class Part(Protocol):
-    """A batch of a file, or sealed rows of a recording."""
+class Segment(Protocol):
+    """A batch of a file, or compressed rows of a recording."""
 
     @property
     def counts(self) -> Mapping[type[Event], int]:
-        """How many events of each kind it holds."""
+        """Number of events of each kind."""
 
     def rows(self, kinds: Collection[type[Event]]) -> Iterable[tuple[type[Event], list[Row]]]:
-        """Return the rows of each of some kinds that is here."""
+        """Return the rows of some kinds."""
 
-    def whole(self) -> Iterable[pa.RecordBatch]:
-        """Return all as columns."""
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """Return all events as columns."""
 
     def messages(self, encoder: Encoder) -> Iterable[bytes | memoryview]:
-        """Return all as it stands in a file."""
+        """Return all events as messages of a file."""
 
 
-class Parts:
-    """All parts of a log, oldest first."""
+class Segments:
+    """All segments of a log, oldest first."""
 
-    def __init__(self, parts: Iterable[Part] = ()) -> None:
-        self._parts: list[Part] = []
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments: list[Segment] = []
         self._counts: Counter[type[Event]] = Counter()
-        for part in parts:
-            self.add(part)
+        for segment in segments:
+            self.add(segment)
 
-    def add(self, part: Part) -> None:
-        """Append a part."""
-        self._parts.append(part)
-        self._counts.update(part.counts)
+    def add(self, segment: Segment) -> None:
+        """Append a segment."""
+        self._segments.append(segment)
+        self._counts.update(segment.counts)
 
     def count(self, kind: type[Event]) -> int:
-        """Return how many events of a kind there are."""
+        """Return the number of events of a kind."""
         return self._counts[kind]
 
     def __len__(self) -> int:
         return self._counts.total()
 
-    def __iter__(self) -> Iterator[Part]:
-        return iter(self._parts)
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
 
     def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
-        """Return the rows of some kinds, part by part."""
+        """Return the rows of some kinds, oldest first."""
         found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
         with collector_paused():
-            for part in self._parts:
-                for kind, rows in part.rows(kinds):
+            for segment in self._segments:
+                for kind, rows in segment.rows(kinds):
                     found[kind] += rows
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import suppress
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from autogradviz.events import ChangeKind, ValueKind
@@ -31,6 +33,21 @@ class StateValue(NamedTuple):
         identity = "" if self.object_id is None else f" #{self.object_id}"
         version = "" if self.version is None else f" v{self.version}"
         return f"{self.form}{identity}{version}{', requires grad' if self.requires_grad else ''}"
+
+
+Reading: TypeAlias = StateValue | str
+"""A reading; of a plain value, which most are, only the text."""
+
+
+def to_value(reading: Reading) -> StateValue:
+    """Return a reading with its fields; the number of a plain value is read from its text."""
+    if isinstance(reading, StateValue):
+        return reading
+    number = None
+    if reading[:1].isdecimal() or reading[:1] == "-":
+        with suppress(ValueError):  # "2j", a complex number
+            number = float(reading)
+    return StateValue("plain", reading, number if number is None or isfinite(number) else None)
 
 
 def find_change_kind(before: StateValue | None, after: StateValue | None) -> ChangeKind:
@@ -63,12 +80,14 @@ def _same_form(before: StateValue, after: StateValue) -> ChangeKind:
     return "version" if before.version != after.version else "value"
 
 
-def change_fields(before: StateValue | None, after: StateValue | None) -> tuple[Any, ...]:
+def change_fields(before: Reading | None, after: Reading | None) -> tuple[Any, ...]:
     """Return the fields ``value_kind`` to ``before_names`` of a ``StateChange``."""
-    first, second = before or _NOTHING, after or _NOTHING
+    first, second = (None if each is None else to_value(each) for each in (before, after))
+    kind = find_change_kind(first, second)
+    first, second = first or _NOTHING, second or _NOTHING
     return (
         second.kind if before is None else first.kind,
-        find_change_kind(before, after),
+        kind,
         first.text,
         second.text,
         first.number,

@@ -1,7 +1,7 @@
-"""A trace that is written while it is recorded: what is on disk is always a trace.
+"""A trace file that grows during the recording and is readable at any time.
 
-Each batch goes to the file in one write, behind the last good one, so that a process that is
-killed leaves a file that reads well up to its last batch.
+Each batch is written after the last complete one, so a process that is killed leaves a file that
+is readable up to its last batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from autogradviz.event_log.arrow_schema import to_batch
 from autogradviz.event_log.arrow_stream import Encoder
-from autogradviz.event_log.atomic_write import beside, check_not_exists
+from autogradviz.event_log.atomic_write import check_not_exists, temp_sibling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """One file that grows batch by batch."""
+    """A trace file that is written batch by batch."""
 
     def __init__(self, path: PathLike) -> None:
-        """Begin a file.
+        """Create the file.
 
         Raises:
-            FileExistsAlreadyError: something stands there that is not an empty file.
-            OSError: the file cannot be made.
+            OutputExistsError: anything but an empty file exists there.
+            OSError: the file cannot be created.
         """
         check_not_exists(path)
         self.path = Path(path).absolute()
         self._encoder = Encoder()
         self.file = _open_new(self.path, self._encoder.head)
-        self._good = 0  # bytes that are whole batches
+        self._good = 0  # bytes up to the end of the last complete batch
         self._put(self._encoder.head)
 
     def write(self, pieces: Iterable[tuple[type[Event], Columns]]) -> None:
         """Append one batch.
 
         Raises:
-            OSError: it could not be written, or somebody took the file away.
+            OSError: it could not be written, or the file was removed or replaced.
         """
         self._put(self._encoder.encode(to_batch(pieces)))
 
     def close(self) -> None:
-        """End the file."""
+        """Write the end-of-stream marker and close the file."""
         try:
             self._put(self._encoder.end())
         finally:
             self.file.close()
 
     def _put(self, content: bytes) -> None:
-        """Write behind what is good; where only a part of it fits, that is taken back."""
+        """Write after the last complete batch; remove a partial write if it fails."""
         self._require_in_place()
         try:
             self.file.seek(self._good)
@@ -70,23 +70,23 @@ class Stream:
         self._good += len(content)
 
     def _require_in_place(self) -> None:
-        """Check that the path still leads to our file: what is written elsewhere is lost."""
+        """Check that the path still refers to the open file and has not been truncated."""
         known, there = os.fstat(self.file.fileno()), self.path.stat()
         if (known.st_ino, known.st_dev) != (there.st_ino, there.st_dev):
             raise FileNotFoundError(errno.ENOENT, "another file took its place", str(self.path))
         if known.st_size < self._good:
-            raise OSError(errno.EIO, "somebody else cut it off", str(self.path))
+            raise OSError(errno.EIO, "another program truncated it", str(self.path))
 
 
 def _open_new(path: Path, head: bytes) -> BinaryIO:
-    """Open a file that nobody else has: of several processes that begin one at once only one does.
+    """Create a file exclusively; of several processes that try at once, only one succeeds.
 
-    It has its head when it appears, so that it is never seen empty.
+    The file appears with its schema message, so it is never seen empty.
 
     Raises:
-        FileExistsAlreadyError: another process was faster.
+        OutputExistsError: another process was faster.
     """
-    with suppress(OSError), beside(path) as partial, ExitStack() as pending:
+    with suppress(OSError), temp_sibling(path) as partial, ExitStack() as pending:
         file = pending.enter_context(partial.open("xb", buffering=0))
         file.write(head)
         os.link(partial, path)

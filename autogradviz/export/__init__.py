@@ -1,5 +1,5 @@
-"""Traces in other programs' formats: tables, timelines, graphs. One module a format."""
+"""Export to the formats of other programs: tables, timelines and graphs."""
 
-from autogradviz.export.formats import FORMATS, export
+from autogradviz.export.formats import FORMATS, Format, describe_formats, export
 
-__all__ = ["FORMATS", "export"]
+__all__ = ["FORMATS", "Format", "describe_formats", "export"]

@@ -1,8 +1,8 @@
-"""Text that any file can hold."""
+"""Text that UTF-8 can encode."""
 
 from __future__ import annotations
 
 
-def encodable(text: str) -> str:
-    """Return text without lone surrogates, which UTF-8 cannot hold: they are spelled out."""
+def escape_surrogates(text: str) -> str:
+    """Return text with lone surrogates escaped, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,31 +1,104 @@
-"""Which formats there are, and which one a file's name asks for."""
+"""The export formats, and the choice of one by file name."""
 
 from __future__ import annotations
 
+import pkgutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import UnknownFormatError
-from autogradviz.event_log import beside, check_overwrites_own_file
-from autogradviz.export.graph_formats import write_dot, write_graphml, write_model_explorer
-from autogradviz.export.perfetto import write_perfetto
-from autogradviz.export.tables import SQLITE_ID, write_parquet, write_sqlite
+from autogradviz.event_log import check_overwrites_own_file, temp_sibling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from autogradviz.analysis import Analysis
     from autogradviz.event_log import PathLike
 
-FORMATS: Final[dict[str, tuple[Callable[[Analysis, Path], None], tuple[str, ...], bytes]]] = {
-    "parquet": (write_parquet, (".parquet",), b"autogradviz-trace"),
-    "sqlite": (write_sqlite, (".sqlite", ".sqlite3", ".db"), SQLITE_ID),
-    "perfetto": (write_perfetto, (".pftrace", ".perfetto-trace"), b"autogradviz"),
-    "model-explorer": (write_model_explorer, (".json",), b'", "graphs": [{"id": "'),
-    "graphml": (write_graphml, (".graphml",), b"<graphml"),
-    "dot": (write_dot, (".dot", ".gv"), b"digraph autograd {"),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One export format.
+
+    Attributes:
+        name: the ``format`` argument of ``Trace.export``.
+        description: the contents, for documentation.
+        suffixes: file name suffixes that select the format; the first is the default.
+        signature: bytes near the beginning of every such file, by which an earlier export is
+            recognized.
+        signature_at_end: whether the signature is near the end of the file instead.
+        writer: the function that writes a file, as "module:function". It is called with an
+            ``Analysis`` and a ``Path``, and imported only then.
+    """
+
+    name: str
+    description: str
+    suffixes: tuple[str, ...]
+    signature: bytes
+    signature_at_end: bool = False
+    writer: str
+
+    def write(self, analysis: Analysis, path: Path) -> None:
+        """Write a recording to a new file."""
+        pkgutil.resolve_name(self.writer)(analysis, path)
+
+
+FORMATS: Final = {
+    each.name: each
+    for each in (
+        Format(
+            name="parquet",
+            description="all events in one wide table",
+            suffixes=(".parquet",),
+            signature=b"autogradviz-trace",
+            signature_at_end=True,
+            writer="autogradviz.export.tables:write_parquet",
+        ),
+        Format(
+            name="sqlite",
+            description="all events, one table for each type",
+            suffixes=(".sqlite", ".sqlite3", ".db"),
+            signature=b"AGvz",
+            writer="autogradviz.export.tables:write_sqlite",
+        ),
+        Format(
+            name="perfetto",
+            description='timeline for ui.perfetto.dev; needs pip install "autogradviz[perfetto]"',
+            suffixes=(".pftrace", ".perfetto-trace"),
+            signature=b"autogradviz",
+            writer="autogradviz.export.perfetto:write_perfetto",
+        ),
+        Format(
+            name="model-explorer",
+            description="the graph for Model Explorer",
+            suffixes=(".json",),
+            signature=b'", "graphs": [{"id": "',
+            writer="autogradviz.export.graph_formats:write_model_explorer",
+        ),
+        Format(
+            name="graphml",
+            description="the graph for networkx, yEd and Gephi",
+            suffixes=(".graphml",),
+            signature=b"<graphml",
+            writer="autogradviz.export.graph_formats:write_graphml",
+        ),
+        Format(
+            name="dot",
+            description="the graph for Graphviz",
+            suffixes=(".dot", ".gv"),
+            signature=b"digraph autograd {",
+            writer="autogradviz.export.graph_formats:write_dot",
+        ),
+    )
 }
-"""What writes each format, the ends of files' names that ask for it, and what such a file holds."""
+"""The formats by name."""
+
+
+def describe_formats() -> list[str]:
+    """Return one line for each format: name, suffixes and contents."""
+    return [
+        f'"{each.name}" ({", ".join(each.suffixes)}): {each.description}'
+        for each in FORMATS.values()
+    ]
 
 
 def export(
@@ -33,37 +106,38 @@ def export(
     path: PathLike,
     format: str | None = None,  # noqa: A002
     *,
-    force: bool = False,
+    overwrite: bool = False,
 ) -> None:
-    """Write a recording in another program's format; the file appears whole or not at all.
+    """Write a recording in the format of another program, atomically.
 
     Args:
-        analysis: what was recorded.
-        path: where to write.
-        format: one of ``FORMATS``; by default the one that the end of the name asks for.
-        force: replace whatever stands there, not only an older export of that format.
+        analysis: the recording.
+        path: the file to write.
+        format: a name in ``FORMATS``; by default the suffix of the file name selects it.
+        overwrite: replace any regular file, not only an earlier export in that format.
 
     Raises:
-        FileExistsAlreadyError: something else stands there.
-        UnknownFormatError: there is no such format, or the name asks for none.
-        MissingExtraError: a package that the format needs is not installed.
+        OutputExistsError: if another non-empty file exists.
+        UnknownFormatError: if no format has that name or suffix.
+        MissingExtraError: if a package that the format needs is not installed.
     """
     target = Path(path)
-    if format not in {None, *FORMATS}:
+    chosen = _format_of(target) if format is None else FORMATS.get(format)
+    if chosen is None:
         message = f"{format!r} is none of the formats {', '.join(FORMATS)}."
         raise UnknownFormatError(message)
-    write, _, mark = FORMATS[format or _format_of(target)]
-    if not force:
-        check_overwrites_own_file(target, mark, at_end=write is write_parquet)
-    with beside(target) as partial:
-        write(analysis, partial)
+    check_overwrites_own_file(
+        target, chosen.signature, at_end=chosen.signature_at_end, overwrite=overwrite
+    )
+    with temp_sibling(target) as partial:
+        chosen.write(analysis, partial)
         partial.replace(target)
 
 
-def _format_of(path: Path) -> str:
-    for name, (_, ends, _) in FORMATS.items():
-        if path.name.lower().endswith(ends):
-            return name
-    known = ", ".join(end for _, ends, _ in FORMATS.values() for end in ends)
-    message = f"{path.name} does not say its format: end the name with one of {known}, or name one."
+def _format_of(path: Path) -> Format:
+    for each in FORMATS.values():
+        if path.name.lower().endswith(each.suffixes):
+            return each
+    known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
+    message = f"{path.name} has none of the suffixes {known}; rename it, or pass a format."
     raise UnknownFormatError(message)

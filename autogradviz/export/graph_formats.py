@@ -1,4 +1,4 @@
-"""The autograd graph for other viewers: Graphviz, GraphML, Model Explorer."""
+"""The autograd graph as Graphviz, GraphML and Model Explorer files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
-from autogradviz.export.encoding import encodable
+from autogradviz.export.encoding import escape_surrogates
 from autogradviz.render.dot import to_dot
 from autogradviz.scene import build_scene
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import Node
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML cannot hold, however it is written."""
+"""Characters that XML cannot contain, not even escaped."""
 
 _GRAPHML: Final = "http://graphml.graphdrawing.org/xmlns"
 
 
 def write_dot(analysis: Analysis, path: Path) -> None:
-    """Write the picture that opens, in Graphviz's language."""
-    path.write_text(encodable(to_dot(build_scene(analysis, ()))), encoding="utf-8")
+    """Write the graph, with the groups open that the viewer opens first, as Graphviz source."""
+    path.write_text(escape_surrogates(to_dot(build_scene(analysis, ()))), encoding="utf-8")
 
 
-def _facts(node: Node) -> dict[str, str | int]:
-    """Return what is told of a node; what is not known is left out."""
+def _attributes(node: Node) -> dict[str, str | int]:
+    """Return the known attributes of a node."""
     known: dict[str, str | int | None] = {
         "name": node.name,
         "op": node.op.overload if node.op else None,
@@ -51,24 +51,24 @@ def _facts(node: Node) -> dict[str, str | int]:
 
 
 def write_graphml(analysis: Analysis, path: Path) -> None:
-    """Write every node and edge; gradients flow from an edge's source to its target."""
+    """Write all nodes and edges; gradients flow from the source of an edge to its target."""
     graph = analysis.graph
-    facts = {node_id: _facts(node) for node_id, node in graph.nodes.items()}
+    attributes = {node_id: _attributes(node) for node_id, node in graph.nodes.items()}
     root = ET.Element("graphml", xmlns=_GRAPHML)
-    kinds = {name: type(value) for each in facts.values() for name, value in each.items()}
+    kinds = {name: type(value) for each in attributes.values() for name, value in each.items()}
     for name, kind in kinds.items():
         _declare(root, "node", name, kind)
     for name in ("output", "input"):
         _declare(root, "edge", name, int)
     drawn = ET.SubElement(root, "graph", id="autograd", edgedefault="directed")
-    for node_id, each in facts.items():
+    for node_id, each in attributes.items():
         element = ET.SubElement(drawn, "node", id=f"n{node_id}")
         for name, value in each.items():
-            _emit(element, "node", name, value)
+            _add_value(element, "node", name, value)
     for edge in graph.edges:
         element = ET.SubElement(drawn, "edge", source=f"n{edge.source}", target=f"n{edge.target}")
-        _emit(element, "edge", "output", edge.output)
-        _emit(element, "edge", "input", edge.input)
+        _add_value(element, "edge", "output", edge.output)
+        _add_value(element, "edge", "input", edge.input)
     ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
 
@@ -77,7 +77,7 @@ def _declare(root: ET.Element, of: str, name: str, kind: type) -> None:
     ET.SubElement(root, "key", {"id": f"{of}_{name}", **options})
 
 
-def _emit(element: ET.Element, of: str, name: str, value: object) -> None:
+def _add_value(element: ET.Element, of: str, name: str, value: object) -> None:
     data = ET.SubElement(element, "data", key=f"{of}_{name}")
     data.text = _NOT_XML.sub("\ufffd", str(value))
 
@@ -86,9 +86,9 @@ def _emit(element: ET.Element, of: str, name: str, value: object) -> None:
 
 
 def write_model_explorer(analysis: Analysis, path: Path) -> None:
-    """Write a graph collection for Model Explorer; modules are its namespaces.
+    """Write a graph collection for Model Explorer, with modules as namespaces.
 
-    Its arrows follow the forward pass, from inputs to the loss: gradients flow against them.
+    Edges follow the forward pass, from the inputs to the loss, opposite to the gradients.
     """
     incoming: dict[int, list[dict[str, str]]] = {}
     for edge in analysis.graph.edges:
@@ -106,7 +106,9 @@ def write_model_explorer(analysis: Analysis, path: Path) -> None:
             "id": str(node.node_id),
             "label": node.op.name if node.op else node.name,
             "namespace": node.module.replace(".", "/"),
-            "attrs": [{"key": key, "value": str(value)} for key, value in _facts(node).items()],
+            "attrs": [
+                {"key": key, "value": str(value)} for key, value in _attributes(node).items()
+            ],
             "incomingEdges": incoming.get(node.node_id, []),
             "outputsMetadata": _outputs(node),
         }

@@ -1,4 +1,4 @@
-"""Listen to PyTorch: the only package that imports torch."""
+"""Records PyTorch; the only package besides ``demo`` that imports torch at module level."""
 
 from autogradviz.recorder.engine.graph_walk import graph_roots
 from autogradviz.recorder.recorder import Recorder

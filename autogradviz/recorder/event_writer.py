@@ -1,7 +1,7 @@
-"""Telling events: each gets its number and time, and becomes a row of the log.
+"""Event emission: assign a sequence number and a timestamp, append a row to the log.
 
-One function a kind of event does all of it in one call: what it runs is written out from the
-kind's own fields, since a row that is put together of parts costs half as much again.
+One function for each kind of event does all of it in one call. It is generated from the fields of
+the kind, since building a row out of parts costs half as much again.
 """
 
 from __future__ import annotations
@@ -21,48 +21,52 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
 
 _TEMPLATE = """
-def make(append, number, tally, now_ns, began_ns):
-    def tell({fields}):
-        tally.newest = seq = number()
-        if seq >= tally.due:
-            tally.filled(seq)
+def make(append, number, sequence, now_ns, began_ns):
+    def emit({fields}):
+        sequence.newest = seq = number()
+        if seq >= sequence.due:
+            sequence.on_due(seq)
         append((seq, now_ns() - began_ns, {fields}))
         return seq
-    return tell
+    return emit
 """
 
 
 class EventSequence:
-    """Numbers the events of a recording, and calls its keeper when there are many."""
+    """Numbers the events of a recording, and calls its retention policy when many were added."""
 
-    __slots__ = ("began_ns", "due", "filled", "newest", "number")
+    __slots__ = ("began_ns", "due", "newest", "number", "on_due")
 
-    def __init__(self, filled: Callable[[int], None]) -> None:
+    def __init__(self, on_due: Callable[[int], None] | None = None) -> None:
         """Begin at 0.
 
         Args:
-            filled: called with the number of the event that is ``due``, before it is told.
+            on_due: called with a number from ``due`` on, before the event is appended.
         """
         self.began_ns = perf_counter_ns()
         self.number = itertools.count().__next__
         self.newest = -1
         self.due = sys.maxsize
-        self.filled = filled
+        self.on_due: Callable[[int], None] = on_due or _ignore
 
     def next(self) -> int:
         """Return the number of the event that is about to be appended."""
         self.newest = seq = self.number()
         if seq >= self.due:
-            self.filled(seq)
+            self.on_due(seq)
         return seq
 
     def emitter(self, log: Log, kind: type[Event]) -> Callable[..., int]:
-        """Return the function that appends one event of a kind to a log, and returns its number.
+        """Return the function that appends one event of a kind to a log and returns its number.
 
         It takes the thread, the stack and the event's own fields, in their order.
         """
         make = _maker(field_names(kind)[2:])
         return make(log.appender(kind), self.number, self, perf_counter_ns, self.began_ns)
+
+
+def _ignore(_seq: int) -> None:
+    """Do nothing: no retention policy was set."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the recorder itself got wrong: told in the trace and in one warning, never raised."""
+"""Failures of the recorder itself: listed in the trace and in one warning, never raised."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Final
 
 from autogradviz.errors import AutogradvizWarning
 
-MAX_FAILURES: Final = 20  # events a seam; later failures are only counted
+MAX_FAILURES: Final = 20  # events for each hook point; later failures are only counted
 
 
 class Failures:
-    """The failures of one recording, by seam."""
+    """The failures of one recording by hook point."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
 
-    def add(self, seam: str, message: str) -> bool:
-        """Note a failure; return whether it deserves an event of its own."""
-        self._first.setdefault(seam, message)
-        self._counts[seam] += 1
-        return self._counts[seam] <= MAX_FAILURES
+    def add(self, hook_point: str, message: str) -> bool:
+        """Count a failure; return whether an event is to be emitted for it."""
+        self._first.setdefault(hook_point, message)
+        self._counts[hook_point] += 1
+        return self._counts[hook_point] <= MAX_FAILURES
 
     @property
     def summary(self) -> str | None:
-        """What is missing from the recording, in one line; None where nothing failed."""
+        """A one-line summary of what could not be recorded; None if nothing failed."""
         if not self._first:
             return None
-        missed = "; ".join(f"{seam}: {message}" for seam, message in self._first.items())
+        missed = "; ".join(f"{name}: {message}" for name, message in self._first.items())
         return f"autogradviz could not record everything ({missed}); your step was not touched"
 
     def warn(self, *, quiet: bool) -> None:
-        """Say once what was missed; ``quiet`` keeps a strict filter from raising."""
+        """Warn once if anything failed; ``quiet`` keeps a filter of "error" from raising."""
         message = self.summary
         if message is None:
             return

@@ -1,75 +1,42 @@
-"""One recording: installs every seam, hears from them all, and removes them.
+"""One recording: a session, the observer that fills it, and the policy for what stays in memory.
 
-Laws: observing changes nothing, holds nothing, and never breaks the user's step. Whatever goes
-wrong in here becomes a ``RecorderFailed`` event and one warning when the recording ends.
+Laws: recording changes nothing, keeps no tensor alive, and never breaks the user's step. Whatever
+fails in here becomes a ``RecorderFailed`` event, and one warning when the recording ends.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from autogradviz._version import __version__
-from autogradviz.errors import RecordingStateError
-from autogradviz.event_log import Log
-from autogradviz.events import (
-    NO_ID,
-    Event,
-    RecorderFailed,
-    RecorderLimited,
-    RecordingEnded,
-    RecordingStarted,
-)
-from autogradviz.recorder.checkpoint.saved_arguments import ArgumentTable
-from autogradviz.recorder.checkpoint.state_diff import StateTable
-from autogradviz.recorder.ending import record_error, walk_live_outputs
-from autogradviz.recorder.engine.backward import BackwardTable
-from autogradviz.recorder.engine.graph_walk import NodeTable
-from autogradviz.recorder.engine.hooks import HookTable
-from autogradviz.recorder.engine.leaf_grads import LeafTable
-from autogradviz.recorder.engine.recent_outputs import RecentOutputs
-from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.failures import Failures
-from autogradviz.recorder.ids.stacks import StackTable
-from autogradviz.recorder.ids.tensors import TensorTable
-from autogradviz.recorder.ids.versions import VersionTable
-from autogradviz.recorder.install import claim, install_seams, release
-from autogradviz.recorder.modules import ModuleTable
-from autogradviz.recorder.ops.dispatch_mode import OpMode
-from autogradviz.recorder.ops.fingerprints import fingerprint
-from autogradviz.recorder.retention.flight_recorder import open_keeper
-from autogradviz.recorder.retention.steps import StepTable
-from autogradviz.recorder.saved_tensors.hook_pairs import RegionTable
-from autogradviz.recorder.saved_tensors.node_slots import SlotTable
-from autogradviz.recorder.saved_tensors.registry import SaveTable
-from autogradviz.recorder.threads import ThreadTable
-from autogradviz.recorder.torch_internals.dynamo import hidden
+from autogradviz.errors import AlreadyRecordingError, RecordingStateError
+from autogradviz.events import RecorderLimited, RecordingEnded, RecordingStarted
+from autogradviz.recorder.python_observer import PythonObserver
+from autogradviz.recorder.retention.flight_recorder import open_retention
+from autogradviz.recorder.session import Session
 from autogradviz.recorder.torch_internals.lazy_backend import NO_OPS_WITH_LAZY, has_lazy_backend
-from autogradviz.recorder.torch_internals.private_api import require_seams
-from autogradviz.signals import signal_behind
+from autogradviz.recorder.torch_internals.private_api import get_sequence_nr, require_private_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from autogradviz.event_log import PathLike
+    from autogradviz.event_log import Log, PathLike
+    from autogradviz.events import Event
+    from autogradviz.recorder.failures import Failures
+    from autogradviz.recorder.observer import Observer
     from autogradviz.recorder.retention.compaction import RetentionPolicy
 
-T = TypeVar("T")
-
-
-class RecorderRef:
-    """What outlives a recording holds this: ``recorder`` is None once it has ended."""
-
-    __slots__ = ("recorder",)
-
-    def __init__(self, recorder: Recorder | None) -> None:
-        self.recorder = recorder
+_lock = threading.Lock()
+_active: Recorder | None = None
 
 
 class Recorder:
@@ -84,208 +51,190 @@ class Recorder:
         keep_steps: int | None = None,
         path: PathLike | None = None,
     ) -> None:
-        self.log = Log()
-        self.gate = RecorderRef(None)
-        self._refuses_ops = ops and has_lazy_backend()
-        self.with_ops = ops = ops and not self._refuses_ops
-        self.with_stacks = stacks
-        self.with_marks = stacks and ops  # without ops stacks are too few to walk towards them
-        self.with_fingerprints = fingerprints
-        self.tally = EventSequence(self._filled)
-        self.contents: set[int] = set()  # fingerprints that were looked at for NaN
-        self.limited = False
-        self._emit: dict[type[Event], Callable[..., int]] = {}
-        self.failures = Failures()
-        self._installed = ExitStack()
-        self.newest = RecentOutputs()
-        self.threads = ThreadTable()
-        self.stacks = StackTable(self)
-        self.tensors = TensorTable(self)
-        self.versions = VersionTable(self)
-        self.saves = SaveTable(self)
-        self.nodes = NodeTable(self)
-        self.slots = SlotTable(self)
-        self.hooks = HookTable(self)
-        self.backwards = BackwardTable(self)
-        self.leaves = LeafTable(self)
-        self.regions = RegionTable(self)
-        self.modules = ModuleTable(self)
-        self.state = StateTable(self)
-        self.arguments = ArgumentTable(self)
-        self.mode = OpMode(self) if ops else None
-        self.steps = StepTable(self)
-        self._keep_steps = keep_steps
-        self._path = path
-        self.keeper: RetentionPolicy | None = None
-
-    def start(self, model: torch.nn.Module | None, outermost: int) -> None:
-        """Install every seam.
+        """Prepare a recording.
 
         Args:
-            model: gives names to modules and parameters, or None.
-            outermost: ``id`` of the frame that opened the recording; stacks end there.
+            ops: record operators.
+            stacks: record Python stacks.
+            fingerprints: record hashes of tensor contents.
+            keep_steps: how many of the last steps stay in memory; None for all.
+            path: of the file to write, or None.
+
+        Raises:
+            UnsupportedTorchError: this PyTorch lacks a private name that recording needs.
         """
-        require_seams()
-        claim(self)
+        require_private_api()
+        self._refuses_ops = ops and has_lazy_backend()
+        ops = ops and not self._refuses_ops
+        self.session = Session(ops=ops, stacks=stacks, fingerprints=fingerprints)
+        self.observer: Observer = PythonObserver(self.session)
+        self.retention: RetentionPolicy | None = None
+        self._installed = ExitStack()
+        self._keep_steps = keep_steps
+        self._path = path
+
+    def start(self, model: torch.nn.Module | None, outermost: int) -> None:
+        """Install every hook.
+
+        Args:
+            model: provides names of modules and parameters, or None.
+            outermost: ``id`` of the frame that opened the recording; stacks end there.
+
+        Raises:
+            AlreadyRecordingError: another recording is open.
+        """
+        _set_active(self)
         try:
             self._begin(model, outermost)
             if self._refuses_ops:
-                self.emit(RecorderLimited, "ops", NO_OPS_WITH_LAZY)
-            self._installed = install_seams(self)
+                self.session.emit(RecorderLimited, "ops", NO_OPS_WITH_LAZY)
+            self._installed = self.observer.install()
         except BaseException:
-            if self.keeper is not None:
-                self.keeper.abandon()
+            if self.retention is not None:
+                self.retention.abandon()
             self._close()
             raise
 
     def _begin(self, model: torch.nn.Module | None, outermost: int) -> None:
-        self.gate.recorder = self
-        self.stacks.outermost = outermost
-        self.threads.state().sequence_nr = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
-        options = [
-            name for name in ("ops", "stacks", "fingerprints") if getattr(self, f"with_{name}")
-        ]
-        self.emit(
+        session = self.session
+        session.open(outermost)
+        session.threads.local.state.sequence_nr = get_sequence_nr()
+        session.emit(
             RecordingStarted,
             time.time_ns(),
             __version__,
             str(torch.__version__),
             platform.python_version(),
             None if model is None else type(model).__name__,
-            tuple(options),
+            session.options,
         )
-        self.keeper = open_keeper(self, self._keep_steps, self._path)
+        self.retention = open_retention(
+            session, self.observer, self.snapshot_log, self._keep_steps, self._path
+        )
         if model is not None:
-            self.guarded("modules", self.modules.add_root, model, "")
+            self.observer.name_modules(model)
 
     def stop(self, error: BaseException | None) -> Log:
-        """Remove every seam and return the log.
+        """Remove every hook and return the log.
 
         Args:
             error: the exception that is leaving the recorded block, or None.
         """
+        retention, log = self.retention, self.session.log
         try:
             self._installed.close()
-            self.guarded("nodes", walk_live_outputs, self)
-            self.guarded("leaves", self.leaves.read)
-            if error is not None:
-                self.guarded("error", record_error, self, error)
-            if self.keeper is not None:
-                self.keeper.write()
-            self._end(self.log)
-            if self.keeper is not None:
-                self.keeper.finish()
+            self.observer.finish(error)
+            if retention is not None:
+                retention.write()
+            self._end(log)
+            if retention is not None:
+                retention.finish()
         finally:
             self._close()
-        self.log.sort()
-        return self.log
+        log.sort()
+        return log
 
     def _end(self, log: Log) -> None:
-        """Say what a log lacks, and that it ends."""
-        keeper = self.keeper
-        lost = None if keeper is None else keeper.lost(log)
-        if lost is not None:
-            self._append_to(log, RecorderLimited, "keep_steps", lost)
-        on_disk = keeper.dropped if keeper is not None and lost is None else 0
-        self._append_to(log, RecordingEnded, on_disk + len(log))
+        """Append the events that a log lacks, and its end."""
+        retention = self.retention
+        missing = None if retention is None else retention.missing(log)
+        if missing is not None:
+            self._append(log, RecorderLimited, "keep_steps", missing)
+        on_disk = retention.dropped if retention is not None and missing is None else 0
+        self._append(log, RecordingEnded, on_disk + len(log))
 
-    def _append_to(self, log: Log, kind: type[Event], *values: Any) -> None:
-        now, thread = perf_counter_ns() - self.tally.began_ns, self.threads.state().number
-        log.extend_rows(kind, [(self.tally.next(), now, thread, None, *values)])
+    def _append(self, log: Log, kind: type[Event], *values: Any) -> None:
+        sequence = self.session.sequence
+        now, thread = perf_counter_ns() - sequence.began_ns, self.session.threads.local.state.number
+        log.extend_rows(kind, [(sequence.next(), now, thread, None, *values)])
 
-    def held(self) -> Log:
-        """Return a log of what is kept now; the recording goes on, unless in a forked child."""
-        if self.gate.recorder is None:
+    def snapshot_log(self) -> Log:
+        """Return a log of the events in memory; the recording continues.
+
+        Raises:
+            RecordingStateError: in a forked child, where nothing is recorded.
+        """
+        if not self.session.is_open:
             message = "this process was forked while recording; the trace is its parent's"
             raise RecordingStateError(message)
-        log = self.log.copy()
+        log = self.session.log.copy()
         log.sort()
         self._end(log)
         return log
 
     def _close(self) -> None:
-        self.gate.recorder = None
-        self.tensors.close()
-        release(self)
+        self.session.close()
+        self.observer.close()
+        _clear_active(self)
 
     def detach_after_fork(self) -> None:
         """Record nothing more: this process was forked from the one that records."""
-        self.gate.recorder = None
-        if self.keeper is not None:
-            self.keeper.abandon()
+        self.session.close()
+        if self.retention is not None:
+            self.retention.abandon()
         self._installed.close()
 
-    def snapshot(self, model: torch.nn.Module | None, roots: list[Any]) -> Log:
-        """Return a log of the graphs behind some nodes, without recording anything.
+    def record_graph(self, model: torch.nn.Module | None, roots: list[Any]) -> Log:
+        """Return a log of the graphs of some nodes, without installing any hook.
 
         Args:
-            model: gives names to parameters, or None.
+            model: provides names of parameters, or None.
             roots: autograd nodes.
         """
-        self.with_ops = self.with_stacks = False
+        session, observer = self.session, self.observer
         try:
             self._begin(model, 0)
-            self.tally.due = sys.maxsize  # nothing grows on: what is sealed would be opened at once
-            with torch._C.DisableTorchFunction():  # noqa: SLF001
-                self.nodes.walk(roots)
-            self.emit(RecordingEnded, self.event_count)
-            self.gate.recorder = None
-            self.nodes.untag(roots)
+            session.sequence.due = sys.maxsize  # a short log is not worth compressing
+            observer.walk(roots)
+            session.emit(RecordingEnded, session.event_count)
+            session.close()
+            observer.untag(roots)
         finally:
-            self.gate.recorder = None
-            self.tensors.close()
-        self.log.sort()
-        return self.log
+            session.close()
+            observer.close()
+        session.log.sort()
+        return session.log
+
+    def add_step_listener(self, listener: Callable[[int], None]) -> None:
+        """Call a function after each step with the number of events so far."""
+        self.observer.steps.listeners.append(listener)
+
+    def can_stop(self) -> bool:
+        """Return whether the recording can end now: no dispatch mode was entered later."""
+        return self.observer.can_remove()
 
     @property
-    def event_count(self) -> int:
-        """How many events there were."""
-        return self.tally.newest + 1
+    def failures(self) -> Failures:
+        """The failures of the recorder itself."""
+        return self.session.failures
 
-    def _filled(self, seq: int) -> None:
-        if self.keeper is not None:
-            self.keeper.filled(seq)
 
-    def emit(
-        self,
-        kind: type[Event],
-        *values: Any,
-        stack_id: int | None = None,
-        thread: int | None = None,
-    ) -> None:
-        """Append one event; ``values`` are its own fields, in their order."""
-        if thread is None:
-            thread = self.threads.state().number
-        tell = self._emit.get(kind) or self._emit.setdefault(kind, self.emitter(kind))
-        tell(thread, stack_id, *values)
+def _set_active(recorder: Recorder) -> None:
+    """Make a recorder the active one of this process."""
+    global _active  # noqa: PLW0603 - one recording a process: PyTorch's state is global too
+    with _lock:
+        if _active is not None:
+            message = "a recording is open already; close it before opening another"
+            raise AlreadyRecordingError(message)
+        _active = recorder
 
-    def emitter(self, kind: type[Event]) -> Callable[..., int]:
-        """Return the function that appends one event of a kind, and returns its number.
 
-        It takes the thread, the stack and the event's own fields, in their order.
-        """
-        return self.tally.emitter(self.log, kind)
+def _clear_active(recorder: Recorder) -> None:
+    """Allow another recording to be opened."""
+    global _active  # noqa: PLW0603
+    with _lock:
+        if _active is recorder:
+            _active = None
 
-    @hidden
-    def guarded(self, seam: str, work: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-        """Do some recording; what fails is told and never reaches the user's step."""
-        if self.gate.recorder is None:  # hooks may outlive the recording, in a forked child too
-            return None
-        try:
-            return work(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001
-            self.fail(seam, error)
-            return None
 
-    def fail(self, seam: str, error: Exception) -> None:
-        """Record that a seam failed; what a signal's handler raised is the program's own."""
-        if signal_behind(error) is not None:
-            raise error
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        if self.failures.add(seam, message):
-            self.emit(RecorderFailed, seam, message)
+def _detach_child() -> None:
+    """Stop recording in a forked child: the recording and its file are the parent's."""
+    global _active, _lock  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread may have held it
+    recorder, _active = _active, None
+    if recorder is not None:
+        recorder.detach_after_fork()
 
-    def hash_of(self, tensor: torch.Tensor) -> int | None:
-        """Return a fingerprint of a tensor's content, None unless fingerprints are recorded."""
-        found = fingerprint(self, tensor) if self.with_fingerprints else NO_ID
-        return None if found == NO_ID else found
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_detach_child)

@@ -1,34 +1,32 @@
-"""What the recorder knows about each thread while it records."""
+"""Per-thread state of a recording: open module calls, checkpoint regions and running nodes."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
-import torch
+from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from autogradviz.recorder.engine.node_tag import NodeTag
 
-
-Running: TypeAlias = tuple[int, int, "NodeTag", bool]
-"""A node that runs: backward, node, its tag, whether it was given a gradient."""
+Running: TypeAlias = tuple[int, int, Any, bool]
+"""A running node: backward id, node id, its ``NodeTag``, whether it received a gradient."""
 
 
 class ThreadState:
-    """Where one thread stands: which module, region, recomputation and node it is in."""
+    """The module calls, regions, recomputations and nodes that are open on one thread."""
 
     __slots__ = (
         "__weakref__",
         "calls",
-        "follows",
         "marks",
         "modules",
         "number",
+        "reentrant_grad_enabled",
         "regions",
         "running",
         "sequence_nr",
@@ -36,13 +34,13 @@ class ThreadState:
 
     def __init__(self, number: int, sequence_nr: int) -> None:
         self.number = number
-        self.sequence_nr = sequence_nr  # autograd's counter when it was last looked at
+        self.sequence_nr = sequence_nr  # autograd's counter when it was last read
         self.calls: list[int] = []  # open module calls
         self.modules: list[int] = []  # their modules
-        self.marks: list[tuple[FrameType, int]] = []  # frames that stay, and what called them
+        self.marks: list[tuple[FrameType, int]] = []  # marked frames, and the id of their callers
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[Running] = []
-        self.follows = False  # gradients were on where the innermost reentrant region was called
+        self.reentrant_grad_enabled = False  # where the innermost reentrant region was called
 
     @property
     def region(self) -> tuple[int | None, int | None]:
@@ -51,29 +49,26 @@ class ThreadState:
 
 
 class _Local(threading.local):
-    """What each thread has to itself: made when the thread first asks."""
+    """The state of the current thread, created at its first use."""
 
     def __init__(self, table: ThreadTable) -> None:
         self.state = table.new()
 
 
 class ThreadTable:
-    """One state a thread, numbered in the order of appearance."""
+    """The states of all threads, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        self._states: WeakSet[ThreadState] = WeakSet()  # a thread's own dies with it
+        self._states: WeakSet[ThreadState] = WeakSet()  # a state dies with its thread
         self.local = _Local(self)
-
-    def state(self) -> ThreadState:
-        """Return the calling thread's state; where it counts, ``local.state`` is a call less."""
-        return self.local.state
+        """``local.state`` is the state of the current thread."""
 
     def new(self) -> ThreadState:
         """Return a state for a thread that has none."""
         with self._lock:
-            state = ThreadState(self._count, torch._C._autograd._get_sequence_nr())  # noqa: SLF001
+            state = ThreadState(self._count, get_sequence_nr())
             self._count += 1
             self._states.add(state)
         return state

@@ -52,7 +52,7 @@ noscript { display: block; padding: 24px; font: 14px/1.5 system-ui, sans-serif; 
 _MOUNT: Final = """
 {
   const traits = {
-    payload: JSON.parse(document.getElementById("payload").textContent),
+    _payload: JSON.parse(document.getElementById("payload").textContent),
     height: innerHeight,
   };
   const model = {

@@ -1,4 +1,4 @@
-"""Notebook widget: the viewer for Jupyter, marimo and compatible hosts."""
+"""``TraceWidget``: the interactive viewer in a notebook."""
 
 from __future__ import annotations
 
@@ -22,51 +22,50 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
 COLORS: Final = ("kind", "module", "bytes", "time", "gradient")
-"""Properties for the color of nodes. The first is the default."""
+"""Values of ``TraceWidget.color_by``; the first is the default."""
 
 _NO_ERROR: Final = (
     ".jp-OutputArea-child:not(:has(.agv))"
     ":has(+ .jp-OutputArea-child [data-agv-still]) { display: none }"
 )
-"""Hides JupyterLab's "model not found" error if a picture follows it."""
+"""Hides JupyterLab's "model not found" message if the static picture follows it."""
 
 HEIGHT: Final = 620
-"""Pixels. Fits a laptop screen below JupyterLab's bars."""
+"""In pixels; fits below the toolbars of JupyterLab on a laptop screen."""
 
 
 class TraceWidget(anywidget.AnyWidget):
-    """The interactive view of one recording.
+    """The interactive viewer; ``Trace.widget`` returns it.
+
+    Attributes:
+        selected: the selected node or group as a dict with ``kind``, ``id``, ``name``, ``module``
+            and ``location``; empty without a selection. Can be set and observed.
+        color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
+            "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
+        focused: the group that ``focus`` displayed last.
+        height: height in pixels, at least 200. Can be set.
 
     Example:
-        >>> widget = TraceWidget(scene)
-        >>> widget.observe(lambda change: print(change["new"]), names="selected")
-        >>> widget.select("Linear")  # doctest: +SKIP
+        >>> widget = trace.widget()
+        >>> widget.observe(lambda change: print(change["new"]["name"]), names="selected")
+        >>> widget.select("TanhBackward0")
+        TanhBackward0
         >>> widget.color_by = "bytes"
     """
 
     _esm = read_script()
     _css = read_style()
 
-    payload = traitlets.Bytes().tag(sync=True)
-    """The scene's columns as JSON, compressed with zlib."""
+    _payload = traitlets.Bytes().tag(sync=True)
+    """The scene as deflated JSON."""
 
     selected = traitlets.Dict().tag(sync=True)
-    """The selection: ``kind``, ``id``, ``name``, ``module``, ``location``; empty without one.
-
-    Setting it changes the selection in every view of the widget. ``select`` looks up the id.
-    """
-
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
-    """Property that colors the nodes: ``kind``, ``module``, ``bytes``, ``time``, ``gradient``."""
-
     focused = traitlets.Dict().tag(sync=True)
-    """The group that ``focus`` showed last."""
-
-    still = traitlets.Unicode().tag(sync=True)
-    """Id of the static picture for hosts without a kernel. The widget hides it while it runs."""
+    _still = traitlets.Unicode().tag(sync=True)
+    """Id of the static picture that follows the widget; the widget hides it."""
 
     height = traitlets.Int(HEIGHT, min=200).tag(sync=True)
-    """Height in pixels."""
 
     def __init__(
         self,
@@ -79,48 +78,56 @@ class TraceWidget(anywidget.AnyWidget):
         """Create a widget.
 
         Args:
-            scene: the scene to show.
-            picture: returns the scene as SVG, for hosts without a kernel.
-            words: returns the scene as text, for terminals and hosts without pictures.
-            traits: values of the widget's traits.
+            scene: the view model.
+            picture: returns the graph as SVG, for notebooks without a kernel.
+            words: returns a summary as text, for terminals.
+            traits: initial values of traits, for example ``height``.
         """
-        # A box divides its width by the widths that its children request.
+        # In an ipywidgets box, each child takes the share of the width that it requests.
         traits.setdefault("layout", {"width": "100%"})
         still = uuid.uuid4().hex if picture else ""
-        super().__init__(payload=pack(scene), still=still, **traits)
+        super().__init__(_payload=pack(scene), _still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:
-        """Select a node or a module and scroll it into view.
+        """Select a node or a module, and bring it into view.
 
         Args:
-            what: a node number, or the name of a module, a parameter, a node or an op, or a
-                source line as "train.py:12". The first match is selected. None clears the
-                selection.
+            what: the id of a node; or the name of a module, a parameter, a node or an op; or a
+                line, "train.py:12". The first match is selected. None clears the selection.
 
         Raises:
-            ValueError: if there is no match.
+            ValueError: if nothing matches.
+
+        Example:
+            >>> widget = trace.widget()
+            >>> widget.select("down.weight")
+            >>> widget.selected["module"]
+            'down'
         """
         self.selected = {} if what is None else find_item(self._scene, what)
 
     def focus(self, module: str) -> None:
-        """Open a module and show only this module.
+        """Open a module and display it alone.
 
         Args:
-            module: qualified name, "h.3.attn"; "" shows the entire graph.
+            module: its qualified name, "h.3.attn"; "" displays the whole graph.
 
         Raises:
-            ValueError: if the module has no group.
+            ValueError: if the graph has no group for that module.
+
+        Example:
+            >>> trace.widget().focus("up")
         """
-        looks = self.focused.get("looks", 0) + 1
+        looks = self.focused.get("looks", 0) + 1  # to focus the same module again is a change
         self.focused = {"group": find_group(self._scene, module), "module": module, "looks": looks}
 
     def _ipython_display_(self) -> None:
-        """Display the widget, and after it a static picture for hosts without a kernel.
+        """Display the widget, then a static picture for notebooks opened without a kernel.
 
-        A notebook that is opened without its kernel has no widget state, and shows an error
-        instead of the other representations of the same output. The picture is therefore a
-        separate output. While the widget runs, the picture is hidden; otherwise the error is.
+        Such a notebook displays an error in place of the widget, even if the same output has
+        other MIME types. The picture is therefore a second output. The widget hides the picture,
+        and the picture hides the error.
         """
         from IPython.display import display
 
@@ -128,40 +135,47 @@ class TraceWidget(anywidget.AnyWidget):
         display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
         if self._picture is not None:
             svg = self._picture()
-            picture = {"text/html": _still_html(self.still, svg), "image/svg+xml": svg}
+            picture = {"text/html": _still_html(self._still, svg), "image/svg+xml": svg}
             display(picture, raw=True)  # type: ignore[no-untyped-call]
 
-    def display_for_cell(self) -> None:
-        """Display the widget until its cell runs again."""
-        close_widgets_of_previous_run(self)
-        self._ipython_display_()
-
-    def bundle_for_cell(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return widget and picture as one MIME bundle, and its metadata.
-
-        For hosts that call ``_repr_mimebundle_``. IPython gets two outputs instead.
-        """
-        close_widgets_of_previous_run(self)
+    def _bundle_with_picture(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return widget and picture as one output, and its metadata."""
         bundle, metadata = self._bundle()
         return {**bundle, **({"image/svg+xml": self._picture()} if self._picture else {})}, metadata
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        mimebundle = self._repr_mimebundle_()
-        assert mimebundle is not None, "the widget has no view"
-        bundle, metadata = mimebundle
+        result = self._repr_mimebundle_()
+        assert result is not None, "the widget has no view"
+        bundle, metadata = result
         return {**bundle, "text/plain": self._words()} if self._words else bundle, metadata
 
 
+def display_for_cell(widget: TraceWidget) -> None:
+    """Display a widget until its cell is run again."""
+    close_widgets_of_previous_run(widget)
+    widget._ipython_display_()
+
+
+def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return widget and picture as one output in several MIME types, and its metadata.
+
+    For hosts that call ``_repr_mimebundle_``; IPython gets two outputs instead. The widget is
+    closed when its cell is run again.
+    """
+    close_widgets_of_previous_run(widget)
+    return widget._bundle_with_picture()  # noqa: SLF001
+
+
 def pack(scene: Scene) -> bytes:
-    """Return a scene in the viewer's format: JSON, compressed with zlib."""
+    """Return a scene as JSON in zlib format."""
     text = json.dumps(to_payload(scene), separators=(",", ":"))
     return zlib.compress(text.encode(), level=6)
 
 
-def _still_html(still: str, svg: str) -> str:
+def _still_html(name: str, svg: str) -> str:
     data = base64.b64encode(svg.encode()).decode()
     return (
-        f'<div data-agv-still="{still}"><style>{_NO_ERROR}</style>'
+        f'<div data-agv-still="{name}"><style>{_NO_ERROR}</style>'
         f'<img src="data:image/svg+xml;base64,{data}" alt="The autograd graph as a picture"'
         ' style="max-width: 100%"></div>'
     )

@@ -54,17 +54,17 @@ def record(events, path):
     """Record a training; return its log, and memory and CPU time per event."""
     plain_s = plain(1_000)
     with autogradviz.record(path=path) as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         training = train()
         for _ in range(WARM):
             next(training)
-        before, first, steps = resident(), recorder.event_count, 0
+        before, first, steps = resident(), recorder.session.event_count, 0
         began = time.process_time()
-        while recorder.event_count < events:
+        while recorder.session.event_count < events:
             next(training)
             steps += 1
         seconds = time.process_time() - began - steps * plain_s
-        recorded = recorder.event_count - first
+        recorded = recorder.session.event_count - first
         nbytes = resident() - before
     return trace, nbytes / recorded, seconds / recorded
 
@@ -94,7 +94,7 @@ def record_step(events):
 def measure(what, events):
     """Return the figures of one run."""
     if what == "rows":
-        compaction.SEAL = compaction.SEAL_AFTER_STEP = sys.maxsize
+        compaction.COMPRESS = compaction.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
         if what == "step":

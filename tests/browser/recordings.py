@@ -70,7 +70,7 @@ def record(model, step, error=()):
             step()
     except error:
         pass
-    return trace.scene
+    return trace._scene
 
 
 @cache

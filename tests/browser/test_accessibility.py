@@ -121,7 +121,7 @@ def test_a_torn_trace_says_so_and_shows_the_rest(open_page, picture):
 
 def test_a_scene_of_another_version_is_one_clear_line(open_page):
     stage = Stage(open_page(), recordings.plain())
-    stage.page.evaluate("""change("payload", { schema: 99 })""")
+    stage.page.evaluate("""change("_payload", { schema: 99 })""")
     stage.page.wait_for_selector(".agv-empty")
     words = stage.page.text_content(".agv-empty")
     assert "schema 99, this viewer reads 1" in words

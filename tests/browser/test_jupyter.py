@@ -25,7 +25,7 @@ import sys
 sys.path.insert(0, {here!r})
 import recordings
 from autogradviz.render.svg import render_svg
-from autogradviz.render.widget import TraceWidget
+from autogradviz.render.widget import TraceWidget, display_for_cell
 def make_widget():
     scene = recordings.plain()
     return TraceWidget(scene, picture=lambda: render_svg(scene), words=lambda: "in words")
@@ -44,7 +44,7 @@ held
 SHOW_TRACE = """
 class Shown:
     def _ipython_display_(self):
-        make_widget().display_for_cell()
+        display_for_cell(make_widget())
 Shown()
 """
 

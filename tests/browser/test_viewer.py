@@ -268,7 +268,7 @@ def test_a_new_payload_replaces_the_old_and_unmounting_leaves_nothing(open_page)
     stage = Stage(open_page(), recordings.plain())
     packed = base64.b64encode(pack(recordings.failing())).decode()
     stage.page.evaluate(
-        """(packed) => change("payload", new DataView(
+        """(packed) => change("_payload", new DataView(
              Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer))""",
         packed,
     )

@@ -20,7 +20,7 @@ MOUNT = """
 (packed) => {
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
   const listeners = {};
-  const traits = { payload: new DataView(bytes.buffer), height: innerHeight - 20 };
+  const traits = { _payload: new DataView(bytes.buffer), height: innerHeight - 20 };
   window.traits = traits;
   window.saves = 0;
   window.model = {

@@ -23,15 +23,15 @@ def same(tensor):
 
 
 def boxes(trace):
-    return [(node.name, node.state, node.runs) for node in trace.scene.nodes]
+    return [(node.name, node.state, node.runs) for node in trace._scene.nodes]
 
 
 def chips(trace):
-    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace.scene.chips]
+    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace._scene.chips]
 
 
 def moments(trace):
-    return [(m.kind, m.op, m.ok, m.lineno) for m in trace.scene.moments]
+    return [(m.kind, m.op, m.ok, m.lineno) for m in trace._scene.moments]
 
 
 def bumps(trace):
@@ -39,8 +39,8 @@ def bumps(trace):
 
 
 def bars(trace, kind):
-    return [(span.label, span.lineno) for span in trace.scene.spans if span.kind == kind]
+    return [(span.label, span.lineno) for span in trace._scene.spans if span.kind == kind]
 
 
 def notes(trace, name):
-    return [node.notes for node in trace.scene.nodes if node.name == name]
+    return [node.notes for node in trace._scene.nodes if node.name == name]

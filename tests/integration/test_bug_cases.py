@@ -1,15 +1,14 @@
-"""Real bugs, each in a fresh interpreter: which line is named, and that nothing changes."""
+"""Real bugs, each in an interpreter of its own: the first finding, and that nothing changes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from interpreters import run_forked, run_new
 
 CASES = Path(__file__).parent.parent / "cases"
 
-# What the first finding must be called.
+# The slug of the first finding.
 SLUGS = {
     "ck_01_kv_cache_grows": "checkpoint-different-metadata",
     "ck_04_batchnorm_twice": "checkpoint-effect-repeated",
@@ -68,7 +67,7 @@ with autogradviz.record(fingerprints=True) as clean:
 place = lambda location: location and [location.filename, location.lineno]
 print(json.dumps({
     "plain": [type(plain).__name__, str(plain)[:150]],
-    "seen": [type(seen).__name__, str(seen)[:150]],
+    "recorded": [type(seen).__name__, str(seen)[:150]],
     "findings": [
         [f.slug, place(f.culprit), place(f.victim), len(f.explanation.splitlines()), f.confidence]
         for f in trace.diagnose()
@@ -80,17 +79,28 @@ print(json.dumps({
 """
 
 
-def examine(name):
-    path = CASES / f"{name}.py"
-    run = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return path, json.loads(run.stdout.splitlines()[-1])
+@pytest.fixture(
+    params=[
+        pytest.param(run_forked, id="forked"),
+        pytest.param(
+            run_new,
+            id="new",
+            marks=pytest.mark.slow(
+                reason="a new interpreter for each bug; a forked one runs the same program"
+            ),
+        ),
+    ]
+)
+def examine(request):
+    """Run a case without and with recording; return its path and what ``CHILD`` prints."""
+
+    def run(name):
+        path = CASES / f"{name}.py"
+        done = request.param("-c", CHILD, path, timeout=120)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return path, json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 def marked(path, mark):
@@ -99,20 +109,20 @@ def marked(path, mark):
 
 
 @pytest.mark.parametrize("name", SLUGS)
-def test_a_real_bug_is_explained_by_its_line(name):
-    path, told = examine(name)
-    assert told["seen"] == told["plain"]
-    assert told["alarms"] == []
-    slug, culprit, victim, length, confidence = told["findings"][0]
+def test_a_real_bug_is_explained_by_its_line(examine, name):
+    path, seen = examine(name)
+    assert seen["recorded"] == seen["plain"]
+    assert seen["alarms"] == []
+    slug, culprit, victim, length, confidence = seen["findings"][0]
     assert slug == SLUGS[name]
     assert [culprit] == marked(path, "CULPRIT")
     assert victim in marked(path, "VICTIM")
     assert confidence in {"certain", "likely"}
     assert length <= 30
-    assert told["notes"] == (told["plain"][0] != "NoneType")
+    assert seen["notes"] == (seen["plain"][0] != "NoneType")
 
 
-def test_an_optimizers_step_gets_a_fix_of_its_own():
-    _, told = examine("ip_03_vae_step_before_discriminator")
-    assert told["findings"][0][4] == "certain"
-    assert "call step() only after every backward()" in told["fixes"][0]
+def test_an_optimizers_step_gets_a_fix_of_its_own(examine):
+    _, seen = examine("ip_03_vae_step_before_discriminator")
+    assert seen["findings"][0][4] == "certain"
+    assert "call step() only after every backward()" in seen["fixes"][0]

@@ -1,9 +1,6 @@
 """Nothing is left installed, nothing is kept alive, and misuse is one clear error."""
 
 import gc
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
@@ -12,9 +9,10 @@ import programs
 import pytest
 import torch
 import torch.utils.checkpoint
+from interpreters import run_forked
+from patch_points import patch_points
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 import autogradviz
 from autogradviz.errors import AlreadyRecordingError, RecordingStateError, UnsupportedTorchError
@@ -29,56 +27,25 @@ from autogradviz.events import (
 )
 
 
-def seams():
-    """Return everything that a recording replaces in PyTorch."""
-    checkpoint = torch.utils.checkpoint
-    return (
-        torch.autograd._engine_run_backward,
-        torch.autograd.graph._engine_run_backward,
-        saved_tensors_hooks.__enter__,
-        saved_tensors_hooks.__exit__,
-        checkpoint._checkpoint_hook.__init__,
-        checkpoint._recomputation_hook.__init__,
-        checkpoint.CheckpointFunction.forward,
-        checkpoint.CheckpointFunction.backward,
-        nn.Module.__call__,
-        nn.Module.register_full_backward_hook,
-        nn.Module.register_full_backward_pre_hook,
-        torch.utils.hooks.BackwardHook.__init__,
-        torch.Tensor.register_hook,
-        torch.Tensor.register_post_accumulate_grad_hook,
-        torch.Tensor.__dict__.get("retain_grad"),
-        torch.Tensor.__dict__.get("requires_grad_"),
-        torch.set_grad_enabled.__init__,
-        torch.set_grad_enabled.__call__,
-        torch.enable_grad.__enter__,
-        torch.inference_mode.__exit__,
-        torch.autocast.__enter__,
-        torch.autograd.Function.__dict__.get("_register_hook"),
-        torch.autograd.graph.register_multi_grad_hook,
-        programs.register_multi_grad_hook,
-        torch._C._increment_version,
-        torch._C._autograd._saved_tensors_hooks_disable,
-        checkpoint._CachingTorchDispatchMode.__init__,
-        checkpoint._CachedTorchDispatchMode.__torch_dispatch__,
-        torch.autograd.function.FunctionCtx.save_for_backward,
-        torch.autograd.function.FunctionCtx.mark_dirty,
-        torch.autograd.function.FunctionCtx.mark_non_differentiable,
-        _len_torch_dispatch_stack(),
-        torch._C._autograd._top_saved_tensors_default_hooks(True),
-    )
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays_installed():
-    before = seams()
+    before = patch_points()
     yield
-    assert seams() == before
+    assert patch_points() == before
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    """Hide the objects of the test session from ``gc.collect``, which would visit them all."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_nothing_stays_installed_or_alive(name):
-    before = seams()
+def test_nothing_stays_installed_or_alive(name, frozen):
+    before = patch_points()
     watched = []
     _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills PyTorch's own caches
     gc.collect()
@@ -88,7 +55,7 @@ def test_nothing_stays_installed_or_alive(name):
         recorded = _survivors(programs.PROGRAMS[name], watched, recorded=True)
     finally:
         gc.enable()
-    assert seams() == before
+    assert patch_points() == before
     assert recorded == plain
 
 
@@ -124,7 +91,7 @@ def _tensors(value):
             yield from _tensors(part)
 
 
-def test_the_graph_dies_when_its_tensors_do():
+def test_the_graph_dies_when_its_tensors_do(frozen):
     class Witness(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, witness):
@@ -201,11 +168,11 @@ def test_a_failed_start_leaves_nothing(monkeypatch):
     def refuse(self):
         raise MemoryError
 
-    before = seams()
+    before = patch_points()
     monkeypatch.setattr("autogradviz.recorder.ops.dispatch_mode.OpMode.__enter__", refuse)
     with pytest.raises(MemoryError):
         autogradviz.record().__enter__()
-    assert seams() == before
+    assert patch_points() == before
     monkeypatch.undo()
     with autogradviz.record():
         pass
@@ -238,14 +205,7 @@ def test_a_second_threads_backward_is_recorded_whole():
 
 
 def run_python(code):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    return run_forked("-c", textwrap.dedent(code))
 
 
 @pytest.mark.parametrize("chain", ["loop", "stacked"])

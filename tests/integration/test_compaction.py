@@ -21,7 +21,7 @@ from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded,
 @pytest.fixture
 def early(monkeypatch):
     """Seal early and often."""
-    for name, value in (("SEAL_AFTER_STEP", 200), ("SEAL", 400), ("STAY", 60)):
+    for name, value in (("COMPRESS_AFTER_STEP", 200), ("COMPRESS", 400), ("UNCOMPRESSED", 60)):
         monkeypatch.setattr(f"autogradviz.recorder.retention.compaction.{name}", value)
 
 
@@ -42,9 +42,9 @@ def train(steps, *, fail_at=None):
 
 def record(work, *args, **kwargs):
     with autogradviz.record() as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         result = work(*args, **kwargs)
-        rows = recorder.log.recent_count
+        rows = recorder.session.log.recent_count
     return trace, result, rows
 
 
@@ -73,8 +73,8 @@ def test_a_sealed_recording_says_what_one_that_is_not_sealed_says(early, tmp_pat
     trace.save(tmp_path / "run.agv")
     assert autogradviz.load(tmp_path / "run.agv") == trace
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autogradviz.recorder.retention.compaction.SEAL", 10**9)
-        patch.setattr("autogradviz.recorder.retention.compaction.SEAL_AFTER_STEP", 10**9)
+        patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS", 10**9)
+        patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS_AFTER_STEP", 10**9)
         expected, _, _ = record(train, 40)
     assert len(expected.log.sealed) == 0
     assert facts(trace) == facts(expected)
@@ -138,10 +138,10 @@ def test_one_endless_step_is_sealed_while_it_goes_on(early):
         return most, weight.grad
 
     with autogradviz.record() as trace:
-        log, heights = trace._held.__self__.log, []
+        log, heights = trace._source.copy.__self__.session.log, []
         most, gradient = step(300)
     assert len(trace.log) > 5_000
-    assert max(most, *heights) < 500  # SEAL, and what one op tells
+    assert max(most, *heights) < 500  # COMPRESS, and what one op tells
     assert len(trace.log.of(StepEnded)) == 0
     assert torch.allclose(gradient, torch.full((3,), 600 * torch.e))
     assert {node.state for node in trace.analysis.graph.nodes.values()} == {"ran"}
@@ -169,15 +169,15 @@ def test_backwards_of_several_threads_are_sealed_whole(early):
 def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {
-            "ops": len(recorder.saves.ops),
-            "packed": len(recorder.saves._packed),
-            "regions": len(recorder.state._before),
-            "writes": sum(map(len, recorder.versions._reached.values())),
-            "rows": recorder.log.recent_count,
+            "ops": len(recorder.observer.creators.ops),
+            "packed": len(recorder.observer.saves._packed),
+            "regions": len(recorder.observer.state._before),
+            "writes": sum(map(len, recorder.observer.versions._reached.values())),
+            "rows": recorder.session.log.recent_count,
         }
 
     with autogradviz.record() as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         train(40)
         before = sizes(recorder)
         train(160)
@@ -194,8 +194,8 @@ def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
             sent.append(os.kill(os.getpid(), signal.SIGINT))
         return seal(kind, rows)
 
-    seal = compressed._seal
-    monkeypatch.setattr(compressed, "_seal", seal_and_interrupt)
+    seal = compressed._compress
+    monkeypatch.setattr(compressed, "_compress", seal_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         with autogradviz.record() as trace:
             train(20)

@@ -7,12 +7,8 @@ from autogradviz.events import NodeFinished, NodeStarted
 from autogradviz.recorder.event_writer import EventSequence
 
 
-def nothing(_):
-    """Look after nothing."""
-
-
 def test_events_of_all_kinds_share_one_numbering_and_are_told_in_the_order_of_their_fields():
-    tally, log = EventSequence(nothing), Log()
+    tally, log = EventSequence(), Log()
     started, finished = tally.emitter(log, NodeStarted), tally.emitter(log, NodeFinished)
     assert [started(1, None, 2, 3, (4,)), finished(1, 9, 2, 3), started(1, None, 2, 5, ())] == [
         0,
@@ -42,7 +38,7 @@ def test_the_keeper_is_called_before_the_the_event_that_is_due_and_each_after_it
 
 
 def test_an_event_with_a_field_too_few_is_refused_and_takes_no_number():
-    tally, log = EventSequence(nothing), Log()
+    tally, log = EventSequence(), Log()
     with pytest.raises(TypeError):
         tally.emitter(log, NodeFinished)(0, None, 0)
     assert (len(log), tally.newest) == (0, -1)

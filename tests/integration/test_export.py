@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.cli import main
-from autogradviz.errors import FileExistsAlreadyError, MissingExtraError, UnknownFormatError
+from autogradviz.errors import MissingExtraError, OutputExistsError, UnknownFormatError
 from autogradviz.events import OpCalled
 
 
@@ -206,7 +206,7 @@ def test_an_export_replaces_an_older_one_and_nothing_else(trace, tmp_path, end):
     path.unlink()
     somebodys(path)
     before = path.read_bytes()
-    with pytest.raises(FileExistsAlreadyError):
+    with pytest.raises(OutputExistsError):
         trace.export(path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -1,6 +1,6 @@
 """Law 5: the recorder's own failure never breaks a user's step, and never passes silently.
 
-Every piece of recording that reaches into PyTorch runs through ``Recorder.guarded``, or guards
+Every piece of recording that reaches into PyTorch runs through ``Session.guarded``, or guards
 itself where it stands on the path of an operator. Each is made to fail at its first, second and
 hundredth event, and always.
 """
@@ -12,7 +12,7 @@ import warnings
 import programs
 import pytest
 import torch
-from test_cleanup import seams
+from patch_points import patch_points
 from test_results_unchanged import flat, same
 
 import autogradviz
@@ -20,7 +20,7 @@ from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops import dispatch_mode
-from autogradviz.recorder.recorder import Recorder
+from autogradviz.recorder.session import Session
 
 WORK = (
     "checkpoint_in_autocast",
@@ -97,7 +97,7 @@ class Injector:
             return self.guarded(recorder, seam, self.fail)
         return self.guarded(recorder, seam, work, *args, **kwargs)
 
-    guarded = staticmethod(Recorder.guarded)
+    guarded = staticmethod(Session.guarded)
 
     def fail(self):
         raise ZeroDivisionError("injected")
@@ -109,7 +109,7 @@ def inject(monkeypatch, seam, nth):
     def guarded(self, *args, **kwargs):
         return injector(self, *args, **kwargs)
 
-    monkeypatch.setattr(Recorder, "guarded", guarded)
+    monkeypatch.setattr(Session, "guarded", guarded)
     return injector
 
 
@@ -123,12 +123,12 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
     names = [name for name in WORK if seam in reach[name]]
     names = sorted(names, key=lambda name: sum(reach[name].values()))[:2]
     plain = run(names)
-    before = seams()
+    before = patch_points()
     injector = inject(monkeypatch, seam, nth)
     for _ in range(110):  # some work is done once a recording
         results, trace = recorded(names)
         assert same(results, [plain])
-        assert seams() == before
+        assert patch_points() == before
         if injector.failed:
             break
     told = trace.log.of(RecorderFailed)
@@ -144,7 +144,7 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
     [
         ("ops", dispatch_mode, "_sequence_nr"),
         ("ops", dispatch_mode, "_graph_task"),
-        ("modules", ModuleTable, "number"),
+        ("modules", ModuleTable, "intern"),
     ],
 )
 def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
@@ -158,12 +158,12 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
 
     names = ["checkpoint_nested", "checkpoint_reentrant", "accumulate_over_steps"]
     plain = run(names)
-    before = seams()
+    before = patch_points()
     monkeypatch.setattr(owner, name, sometimes)
     results, trace = recorded(names, 4)
     assert len(calls) >= nth
     assert same(results, [plain] * 4)
-    assert seams() == before
+    assert patch_points() == before
     told = trace.log.of(RecorderFailed)
     assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
 

@@ -44,6 +44,26 @@ def test_a_silently_wrong_program_is_told(name):
     assert surest(trace)[0] == (WRONG[name], "certain")
 
 
+DRAWS = {
+    "cauchy_": lambda t: torch.empty_like(t).cauchy_(),
+    "geometric_": lambda t: torch.empty_like(t).geometric_(0.5),
+    "_standard_gamma": lambda t: torch._standard_gamma(t.detach().abs() + 1),
+    "bernoulli_": lambda t: torch.nn.functional.dropout(t, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_every_operator_that_draws_is_known_without_its_name(name):
+    x = torch.rand(8, requires_grad=True)
+    with autogradviz.record(fingerprints=True) as trace:
+        y = checkpoint(
+            lambda t: (t * DRAWS[name](t)).sin(), x, use_reentrant=False, preserve_rng_state=False
+        )
+        y.sum().backward()
+    assert surest(trace)[0] == ("checkpoint-random-not-restored", "certain")
+    assert f"{name} at" in trace.diagnose()[0].explanation
+
+
 def test_a_write_of_the_same_values_is_harmless():
     w = nn.Parameter(torch.rand(3))
     with autogradviz.record(fingerprints=True) as trace:

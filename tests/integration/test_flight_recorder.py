@@ -6,45 +6,34 @@ import linecache
 import math
 import os
 import random
-import signal
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
-from small_net import Net
+from interpreters import Forked
+from small_net import Net, train
 
 import autogradviz
-from autogradviz.errors import AutogradvizWarning, FileExistsAlreadyError, RecordingStateError
+from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
 from autogradviz.event_log import streaming_writer
+from autogradviz.event_schema import traits
 from autogradviz.events import (
+    NO_ID,
     BackwardStarted,
+    FrameSeen,
+    FunctionMarked,
+    HookRegistered,
+    ModuleSeen,
     NodeSeen,
     OpCalled,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
+    StackSeen,
     StepEnded,
     TensorSeen,
 )
-
-
-def train(steps, *, fail_at=None):
-    torch.manual_seed(0)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(steps):
-        loss = model(torch.randn(3, 4, requires_grad=True)).square().mean()
-        if step == fail_at:
-            hidden = loss.exp()
-            loss = hidden + 0
-            hidden.add_(1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield model
 
 
 def run(steps, **options):
@@ -206,14 +195,14 @@ def test_a_snapshot_is_what_is_held_now(tmp_path):
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "3"])
 def test_keep_steps_is_a_whole_number_from_1(steps):
-    with pytest.raises(ValueError, match="keep_steps is a whole number from 1"):
+    with pytest.raises(ValueError, match="keep_steps must be a positive integer"):
         autogradviz.record(keep_steps=steps)
 
 
 def table_sizes(recorder):
     """Return how much every table of a recorder holds, by its name."""
     sizes = {}
-    tables = {**vars(recorder), "log": None, "gate": None}
+    tables = {**vars(recorder.session), **vars(recorder.observer), "retention": recorder.retention}
     for name, table in tables.items():
         if hasattr(table, "__dict__") and type(table).__module__.startswith("autogradviz.recorder"):
             for field, value in vars(table).items():
@@ -221,7 +210,7 @@ def table_sizes(recorder):
                     # some stand in for long arrays, and say that they are as long
                     held = dict.__len__(value) if isinstance(value, dict) else len(value)
                     sizes[f"{name}.{field}"] = held
-    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.log._recent.items()})
+    sizes.update({kind.__name__: len(rows) for kind, rows in recorder.session.log._recent.items()})
     return sizes
 
 
@@ -242,17 +231,17 @@ def restless(step, kept):
 
 def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     for name, limit in (
-        ("ids.stacks.MAX_STACKS", 400),
+        ("stacks.MAX_STACKS", 400),
         ("ids.tensors.MAX_WINDOWS", 60),
         ("engine.hooks.MAX_HOOKS", 50),
-        ("saved_tensors.registry.MAX_CUSTOM", 50),
+        ("ops.creators.MAX_CUSTOM", 50),
         ("retention.flight_recorder._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
     kept = torch.randn(1000, 4)
     sizes = []
     with autogradviz.record(keep_steps=2) as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         for step in range(600):
             restless(step, kept)
             if step in {99, 599}:
@@ -308,11 +297,11 @@ def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monke
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_BESIDE_FILE", 2_000)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         x = torch.ones(2)
         for _ in range(5_000):
             x = x + 1
-        held = len(recorder.log)
+        held = len(recorder.session.log)
     assert held < 2_600
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.add.Tensor"]) == 5_000
     assert trace.log.problem is None
@@ -330,9 +319,9 @@ def small_batches(monkeypatch):
 def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
     plain = run(8)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
-        recorder = trace._held.__self__
+        recorder = trace._source.copy.__self__
         seen = run(8)
-        in_memory = len(recorder.log)
+        in_memory = len(recorder.session.log)
     assert all(map(torch.equal, plain, seen))
     assert steps_in(trace) == list(range(8))
     assert trace.log.problem is None
@@ -366,13 +355,13 @@ def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
 def test_another_file_is_never_written_over(tmp_path):
     path = tmp_path / "run.agv"
     path.write_text("precious")
-    with pytest.raises(FileExistsAlreadyError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         with autogradviz.record(path=path):
             raise AssertionError
     assert path.read_text() == "precious"
     with autogradviz.record() as trace:  # nothing was left open
         pass
-    with pytest.raises(FileExistsAlreadyError, match="is not a trace"):
+    with pytest.raises(OutputExistsError, match="is not a trace"):
         trace.save(path)
     assert path.read_text() == "precious"
 
@@ -406,7 +395,7 @@ def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch
         os.link(*names)
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(FileExistsAlreadyError):
+    with pytest.raises(OutputExistsError):
         streaming_writer.Stream(path)
     first[0].close()
     assert autogradviz.load(path).log.problem.startswith("the recording has no end")
@@ -604,12 +593,12 @@ torch.set_num_threads(1)
 import autogradviz
 from autogradviz.recorder.retention import flight_recorder
 flight_recorder.SMALL_BATCH = 200
-from test_flight_recorder import train
+from small_net import train
 with autogradviz.record(path=sys.argv[2]) as trace:
-    recorder = trace._held.__self__
+    recorder = trace._source.copy.__self__
     for _ in train(100_000):
-        keeper = recorder.keeper
-        print(keeper.dropped + keeper._written.total(), flush=True)
+        retention = recorder.retention
+        print(retention.dropped + retention._written.total(), flush=True)
 """
 
 
@@ -617,17 +606,14 @@ def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
     rng = random.Random(0)
     for attempt in range(20):
         path = tmp_path / f"{attempt}.agv"
-        child = subprocess.Popen(
-            [sys.executable, "-c", KILLED, os.path.dirname(__file__), str(path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        said = [child.stdout.readline() for _ in range(rng.randrange(1, 60))]
-        for _ in range(rng.randrange(5_000)):
-            pass
-        child.send_signal(signal.SIGKILL)
-        said += child.communicate()[0].splitlines(keepends=True)
-        last = next(line for line in reversed(said) if line.endswith("\n"))
+        child = Forked("-c", KILLED, Path(__file__).parent, path)
+        with child.stdout:
+            lines = [child.stdout.readline() for _ in range(rng.randrange(1, 60))]
+            for _ in range(rng.randrange(5_000)):
+                pass
+            child.kill()
+            lines += child.stdout.readlines()
+        last = next(line for line in reversed(lines) if line.endswith("\n"))
         written = int(last)
         trace = autogradviz.load(path)
         assert len(trace.log) >= written > 0
@@ -636,3 +622,67 @@ def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
         assert {node.node_id for node in trace.log.of(NodeSeen)} <= set(trace.analysis.graph.nodes)
         known = {event.tensor_id for event in trace.log.of(TensorSeen)}
         assert {i for op in trace.log.of(OpCalled) for i in op.inputs} <= known
+
+
+class Marks(torch.autograd.Function):
+    """A Function whose second output is marked as not differentiable."""
+
+    @staticmethod
+    def forward(ctx, x):
+        indices = x.argsort()
+        ctx.mark_non_differentiable(indices)
+        return x * 2, indices
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        return grad * 2
+
+
+def test_what_held_events_refer_to_stays_defined(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
+    with autogradviz.record(keep_steps=30, ops=False) as trace:
+        for step in range(150):
+            x = torch.randn(step + 1, requires_grad=True)
+            inner, _ = Marks.apply(x)
+            torch.autograd.grad(inner.sum(), inner)
+    defined = {event.tensor_id for event in trace.log.of(TensorSeen)}
+    inputs = {i for event in trace.log.of(BackwardStarted) for i in event.input_tensor_ids}
+    marked = {i for event in trace.log.of(FunctionMarked) for i in event.tensor_ids}
+    assert inputs
+    assert marked
+    assert (inputs - defined, marked - defined) == (set(), set())
+    assert undefined(trace.log) == []
+    assert len(defined) < 600
+
+
+def undefined(log):
+    """Return the ids that events of a log refer to and none defines."""
+    definitions = {
+        "tensor": TensorSeen,
+        "stack": StackSeen,
+        "frame": FrameSeen,
+        "module": ModuleSeen,
+        "hook": HookRegistered,
+    }
+    defined = {
+        target: {getattr(event, f"{target}_id") for event in log.of(kind)}
+        for target, kind in definitions.items()
+    }
+    return [
+        (type(event).__name__, each.name, number)
+        for event in log
+        for each in traits(type(event)).references
+        if each.target in definitions
+        for value in [getattr(event, each.name)]
+        for number in (value if each.many else (value,))
+        if number not in {None, NO_ID} and number not in defined[each.target]
+    ]
+
+
+def test_a_training_loop_leaves_nothing_undefined(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
+    kept = torch.randn(1000, 4)
+    with autogradviz.record(keep_steps=3) as trace:
+        for step in range(60):
+            restless(step, kept)
+    assert undefined(trace.log) == []

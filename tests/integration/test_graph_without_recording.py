@@ -12,14 +12,14 @@ from autogradviz.errors import GraphTooLargeError, MissingProgramError, NotAGrap
 
 
 def names(view):
-    return sorted(node.name for node in view.scene.nodes)
+    return sorted(node.name for node in view._scene.nodes)
 
 
 def test_a_graph_is_drawn_with_the_models_names():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     view = autogradviz.graph(net(torch.rand(2, 3)).sum(), net)
     assert names(view) == ["AddmmBackward0", "SumBackward0", "TanhBackward0"]
-    assert {p.name for p in view.scene.pennants} == {"0.weight", "0.bias"}
+    assert {p.name for p in view._scene.pennants} == {"0.weight", "0.bias"}
     svg = view.svg()
     assert svg.startswith("<svg")
     assert "TanhBackward0" in svg
@@ -83,8 +83,8 @@ def test_everything_opens_and_everything_closes():
     with autogradviz.record(net) as trace:
         net(torch.rand(2, 8)).sum().backward()
     closed, opened = trace.graph(depth=1), trace.graph(depth=99)
-    assert not any(g.open for g in closed.scene.groups if g.kind == "module")
-    assert all(g.open for g in opened.scene.groups)
+    assert not any(g.open for g in closed._scene.groups if g.kind == "module")
+    assert all(g.open for g in opened._scene.groups)
     assert len(opened.svg()) > 3 * len(closed.svg())
 
 

@@ -3,81 +3,34 @@
 import functools
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 import torch
-from test_cleanup import seams
-from torch.optim import optimizer as torch_optimizer
-from torch.utils.checkpoint import checkpoint
+from interpreters import run_forked
+from interrupted_step import step
+from patch_points import all_patch_points
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
 from autogradviz.recorder.engine.backward import BackwardTable
-from autogradviz.recorder.ids.stacks import StackTable
+from autogradviz.recorder.engine.node_runs import NodeRuns
 from autogradviz.recorder.ids.tensors import TensorTable
 from autogradviz.recorder.modules import ModuleTable
 from autogradviz.recorder.ops.dispatch_mode import OpMode
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
 from autogradviz.recorder.saved_tensors.node_slots import SlotTable
 from autogradviz.recorder.saved_tensors.registry import SaveTable
-
-
-def all_seams():
-    return (
-        *seams(),
-        torch.nn.Module.__setattr__,
-        len(torch_optimizer._global_optimizer_post_hooks),
-    )
+from autogradviz.recorder.stacks import StackTable
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_installed():
-    before = all_seams()
+    before = all_patch_points()
     yield
-    assert all_seams() == before
-
-
-class Interrupting(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, where):
-        ctx.where = where
-        if where == "forward":
-            raise KeyboardInterrupt
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        if ctx.where == "backward":
-            raise KeyboardInterrupt
-        return gradient, None
-
-
-def step(where):
-    weight = torch.nn.Parameter(torch.ones(3))
-
-    def part(x):
-        return Interrupting.apply(x * weight, where).exp()
-
-    def hook(gradient):
-        if where == "hook":
-            raise KeyboardInterrupt
-        return gradient
-
-    def pack(tensor):
-        if where == "pack":
-            raise KeyboardInterrupt
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        start = torch.ones(3, requires_grad=True).sin()
-    out = checkpoint(part, start, use_reentrant=False)
-    out.register_hook(hook)
-    out.sum().backward()
+    assert all_patch_points() == before
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "hook", "pack"])
@@ -95,15 +48,17 @@ def test_an_interrupt_leaves_nothing_and_a_readable_trace(where, options, tmp_pa
 
 
 HAMMERED = """
-import random, signal, sys, threading, time
+import random, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
 import autogradviz
-from test_interrupts_and_forks import all_seams, step
+from interrupted_step import step
+from patch_points import all_patch_points
 step(None)
 with autogradviz.record(): step(None)
-before = all_seams()
+before = all_patch_points()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = random.Random(int(sys.argv[2]))
 interrupted = 0
@@ -119,7 +74,8 @@ for attempt in range(25):
     except KeyboardInterrupt:
         interrupted += 1
     timer.join()
-    assert all_seams() == before, (attempt, [a for a, b in zip(all_seams(), before) if a is not b])
+    after = all_patch_points()
+    assert after == before, (attempt, [a for a, b in zip(after, before) if a is not b])
     assert trace.log.problem is None, trace.log.problem
     trace.analysis.graph
 print(interrupted)
@@ -128,13 +84,7 @@ print(interrupted)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_interrupts_at_any_moment_leave_nothing(seed):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HAMMERED, os.path.dirname(__file__), str(seed)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    done = run_forked("-c", HAMMERED, os.path.dirname(__file__), seed, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) >= 20  # Python drops one that comes in somebody's __del__
 
@@ -159,10 +109,10 @@ def child_says(work):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_not_recorded_and_says_so(tmp_path):
-    plain = all_seams()
+    plain = all_patch_points()
     with autogradviz.record(path=tmp_path / "x.agv") as trace:
         torch.ones(2, requires_grad=True).exp().sum().backward()
-        assert child_says(lambda: all_seams() == plain) == "True"
+        assert child_says(lambda: all_patch_points() == plain) == "True"
         assert "this process was forked while recording" in child_says(trace.snapshot)
         gradient = torch.ones(2, requires_grad=True)
 
@@ -265,12 +215,12 @@ def raise_signal():
 @pytest.mark.parametrize(
     "part",
     [
-        (TensorTable, "number"),
+        (TensorTable, "intern"),
         (StackTable, "capture"),
-        (OpMode, "_tell_writes"),
+        (OpMode, "_emit_writes"),
         (BackwardTable, "begin"),
-        (BackwardTable, "_finish"),
-        (ModuleTable, "number"),
+        (NodeRuns, "_finish"),
+        (ModuleTable, "intern"),
         (SaveTable, "packing"),
         (SlotTable, "release"),  # mostly where a node dies, and Python drops exceptions
         (FlightRecorder, "write"),

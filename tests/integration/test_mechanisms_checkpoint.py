@@ -42,7 +42,7 @@ def test_keyword_arguments_reach_both_runs():
     assert outcomes(trace) == [["early_stop"]]
     ops = [[op.name for op in run.ops] for run in trace.checkpoints()[0].recomputations]
     assert ops == [["exp", "mul"]]
-    assert [row.status for row in trace.scene.diffs] == ["same", "same", "not_rerun"]
+    assert [row.status for row in trace._scene.diffs] == ["same", "same", "not_rerun"]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -50,7 +50,7 @@ def test_debugging_that_was_switched_on_for_all_regions_is_told():
     with set_checkpoint_debug_enabled(True), autogradviz.record() as trace:
         y = checkpoint(work, leaf(), use_reentrant=False)
     assert [event.debug for event in trace.log.of(RegionEntered)] == [True]
-    assert [region.options for region in trace.scene.regions] == ["debug=True"]
+    assert [region.options for region in trace._scene.regions] == ["debug=True"]
     del y
 
 
@@ -67,12 +67,12 @@ def test_a_backward_inside_a_region_runs_again_with_it():
     first, outer, again = trace.log.of(BackwardStarted)
     assert [event.accumulate for event in (first, outer, again)] == [False, True, False]
     assert again.parent_backward_id == outer.backward_id
-    calls = [span for span in trace.scene.spans if span.kind == "backward"]
+    calls = [span for span in trace._scene.spans if span.kind == "backward"]
     assert [(span.lineno, span.depth) for span in calls if span.label.startswith("autograd")] == [
         (line_of("inside"), 0),
         (line_of("inside"), 1),
     ]
-    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
+    assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
 
 
 def test_a_region_is_computed_again_for_each_backward_over_it():
@@ -81,9 +81,9 @@ def test_a_region_is_computed_again_for_each_backward_over_it():
         loss.backward(retain_graph=True)
         loss.backward()
     assert outcomes(trace) == [["early_stop", "early_stop"]]
-    assert [region.recomputes for region in trace.scene.regions] == [2]
+    assert [region.recomputes for region in trace._scene.regions] == [2]
     assert ("SinBackward0", "ran", 2) in boxes(trace)
-    assert len([span for span in trace.scene.spans if span.kind == "recompute"]) == 2
+    assert len([span for span in trace._scene.spans if span.kind == "recompute"]) == 2
 
 
 def test_regions_of_any_depth_stand_in_each_other():
@@ -95,11 +95,11 @@ def test_regions_of_any_depth_stand_in_each_other():
     with autogradviz.record() as trace:
         checkpoint(deep, leaf(), 3, use_reentrant=False).sum().backward()
     # Each run of an outer region enters the inner ones anew: those come after the forward's own.
-    assert [region.parent for region in trace.scene.regions][:4] == [-1, 0, 1, 2]
+    assert [region.parent for region in trace._scene.regions][:4] == [-1, 0, 1, 2]
     assert outcomes(trace)[0] == ["early_stop"]
-    again = [span for span in trace.scene.spans if span.kind == "recompute"]
+    again = [span for span in trace._scene.spans if span.kind == "recompute"]
     assert len(again) == len(trace.log.of(RecomputeStarted)) == 4
-    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
+    assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
 
 
 def test_a_group_of_backwards_shares_what_was_computed_again():
@@ -113,7 +113,7 @@ def test_a_group_of_backwards_shares_what_was_computed_again():
             b.sum().backward()
     assert outcomes(trace) == [["early_stop"]]
     assert [event.exec_group for event in trace.log.of(RecomputeStarted)] == [0]
-    assert [region.options for region in trace.scene.regions] == ["GraphExecGroup 0"]
+    assert [region.options for region in trace._scene.regions] == ["GraphExecGroup 0"]
 
 
 def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
@@ -132,7 +132,7 @@ def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
         checkpoint(selected, leaf(), use_reentrant=False, context_fn=context).sum().backward()
     first = trace.diagnose()[0]
     assert (first.slug, first.culprit.lineno) == ("selective-cache-mutated", line_of("writes"))
-    assert next(row.policy for row in trace.scene.diffs) == "must save"
+    assert next(row.policy for row in trace._scene.diffs) == "must save"
 
 
 def test_what_a_recomputation_saved_is_held_until_the_forwards_save_is_let_go():

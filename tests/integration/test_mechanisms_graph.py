@@ -38,7 +38,7 @@ def test_gradient_edges_begin_and_end_a_backward():
         torch.autograd.grad(b.sin().sum(), [edge, a], retain_graph=True)
         torch.autograd.backward([edge], [torch.ones(3)])
     first, second = trace.log.of(BackwardStarted)
-    name = {node.node_id: node.name for node in trace.scene.nodes}
+    name = {node.node_id: node.name for node in trace._scene.nodes}
     assert [name[i] for i in (*first.input_ids, *second.root_ids)] == ["ExpBackward0"] * 2
     assert (len(first.input_tensor_ids), second.root_tensor_ids) == (1, ())
     assert (first.accumulate, first.retain_graph, second.accumulate) == (False, True, True)
@@ -57,7 +57,7 @@ def test_named_inputs_alone_get_gradients():
     assert len(started.input_tensor_ids) == 1
     (accumulated,) = trace.log.of(GradAccumulated)
     assert accumulated.tensor_id == started.input_tensor_ids[0]
-    assert [s.label for s in trace.scene.spans if s.kind == "node"][-1] == "AccumulateGrad"
+    assert [s.label for s in trace._scene.spans if s.kind == "node"][-1] == "AccumulateGrad"
 
 
 def test_a_double_backward_has_nodes_of_its_own():
@@ -66,11 +66,11 @@ def test_a_double_backward_has_nodes_of_its_own():
         (g,) = torch.autograd.grad(a.exp().sin().sum(), a, create_graph=True)
         g.sum().backward()
     assert [b.create_graph for b in trace.log.of(BackwardStarted)] == [True, False]
-    made = [node for node in trace.scene.nodes if node.name in {"CosBackward0", "MulBackward0"}]
+    made = [node for node in trace._scene.nodes if node.name in {"CosBackward0", "MulBackward0"}]
     assert [node.op for node in made] == ["cos", "mul", "mul"]  # ops of the first backward
-    exp = trace.scene.nodes[0]
+    exp = trace._scene.nodes[0]
     assert (exp.name, exp.runs) == ("ExpBackward0", 2)
-    assert {e.target for e in trace.scene.edges if e.source == made[-1].index} == {0, 4}
+    assert {e.target for e in trace._scene.edges if e.source == made[-1].index} == {0, 4}
 
 
 def test_several_roots_and_several_backwards_over_one_graph_are_drawn():
@@ -81,8 +81,8 @@ def test_several_roots_and_several_backwards_over_one_graph_are_drawn():
         torch.autograd.backward(both)
     assert [len(b.root_ids) for b in trace.log.of(BackwardStarted)] == [2, 2]
     assert {(state, runs) for _, state, runs in boxes(trace)} == {("ran", 2)}
-    assert [len(node.runs_ns) for node in trace.scene.nodes] == [4] * 4
-    assert len([s for s in trace.scene.spans if s.kind == "backward"]) == 2
+    assert [len(node.runs_ns) for node in trace._scene.nodes] == [4] * 4
+    assert len([s for s in trace._scene.spans if s.kind == "backward"]) == 2
 
 
 def test_a_freed_graph_used_again_is_told_and_drawn():
@@ -91,7 +91,7 @@ def test_a_freed_graph_used_again_is_told_and_drawn():
         loss.backward()
         loss.backward()
     assert boxes(trace) == [("ExpBackward0", "failed", 1), ("SumBackward0", "ran", 2)]
-    assert [f.slug for f in trace.scene.findings] == ["graph-freed"]
+    assert [f.slug for f in trace._scene.findings] == ["graph-freed"]
 
 
 # --- custom functions ---------------------------------------------------------------------------
@@ -143,9 +143,9 @@ def test_a_custom_function_keeps_saves_and_stashed_tensors():
         Styled.apply(leaf()).sum().backward()
     (kept,) = trace.log.of(ContextTensorKept)
     assert (kept.slot, kept.own_output) == ("ctx.mask", False)
-    assert trace.scene.nodes[0].name == "StyledBackward"
+    assert trace._scene.nodes[0].name == "StyledBackward"
     assert chips(trace)[0] == ("saved_tensors[0]", 0, "released", "pytorch", 12)
-    inner = [s for s in trace.scene.spans if s.kind == "backward"]
+    inner = [s for s in trace._scene.spans if s.kind == "backward"]
     assert [span.depth for span in inner] == [0, 1]  # a backward inside a backward
     assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
 
@@ -156,14 +156,14 @@ def test_a_once_differentiable_function_ends_the_second_generation():
         (g,) = torch.autograd.grad(Styled.apply(a).sum(), a, create_graph=True)
         g.sum().backward()
     last = trace.log.of(BackwardStarted)[-1]
-    assert (last.root_ids, trace.scene.summary.error_type) == ((), "RuntimeError")
+    assert (last.root_ids, trace._scene.summary.error_type) == ((), "RuntimeError")
     assert "StyledBackward" in trace.graph().svg()
 
 
 def test_split_and_dirty_functions_are_drawn():
     with autogradviz.record() as trace:
         Split.apply(Dirty.apply(leaf() * 2)).sum().backward()
-    names = [node.name for node in trace.scene.nodes]
+    names = [node.name for node in trace._scene.nodes]
     assert names == ["MulBackward0", "DirtyBackward", "SplitBackward", "SumBackward0"]
     assert bumps(trace)[0] == ("aten.mul_.Tensor", 0, 1)
     assert ("saved_tensors[0]", 0, "released", "pytorch", 12) in chips(trace)
@@ -182,7 +182,7 @@ def test_switches_are_drawn_where_they_lost_the_graph():
         ("grad", "off"),
         ("grad", "on"),
     ]
-    (finding,) = trace.scene.findings
+    (finding,) = trace._scene.findings
     assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("switch"))
 
 
@@ -192,7 +192,7 @@ def test_a_freeze_is_drawn_where_it_lost_the_graph():
         net.requires_grad_(False)  # <freeze>
         net(torch.rand(2, 3)).sum().backward()
     assert [e.requires_grad for e in trace.log.of(RequiresGradChanged)] == [False, False]
-    (finding,) = trace.scene.findings
+    (finding,) = trace._scene.findings
     assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("freeze"))
 
 
@@ -204,7 +204,7 @@ def test_each_threads_backward_has_bars_of_its_own():
             thread.start()
             thread.join()
     assert [b.thread for b in trace.log.of(BackwardStarted)] == [1, 2]
-    spans = [s for s in trace.scene.spans if s.kind in {"backward", "node"}]
+    spans = [s for s in trace._scene.spans if s.kind in {"backward", "node"}]
     assert sorted((s.thread, s.kind, s.label) for s in spans) == [
         (thread, kind, label)
         for thread, name in ((1, "ExpBackward0"), (2, "SinBackward0"))
@@ -260,9 +260,9 @@ def test_tensors_of_all_kinds_are_recorded_and_drawn(work, fingerprints):
         work().sum().backward()
     assert trace.log.of(RecorderFailed) == ()
     name, chip = KINDS[work]
-    (index,) = [node.index for node in trace.scene.nodes if node.name == name]
-    assert trace.scene.nodes[index].state == "ran"
-    drawn = [(c.slot, c.dtype, c.nbytes) for c in trace.scene.chips if c.node == index]
+    (index,) = [node.index for node in trace._scene.nodes if node.name == name]
+    assert trace._scene.nodes[index].state == "ran"
+    drawn = [(c.slot, c.dtype, c.nbytes) for c in trace._scene.chips if c.node == index]
     assert chip in drawn
     assert len(trace.log.of(TensorSaved)) >= len(drawn)
 
@@ -296,9 +296,9 @@ def test_switches_have_bars_as_long_as_they_were_thrown():
         ("autocast bfloat16 (cpu)", line_of("autocast")),
         ("gradients off", line_of("off")),
     ]
-    off, half, again, *_, last = [span for span in trace.scene.spans if span.kind == "mode"]
+    off, half, again, *_, last = [span for span in trace._scene.spans if span.kind == "mode"]
     assert off.end_ns < half.start_ns < half.end_ns < again.start_ns < again.end_ns
-    assert last.end_ns == trace.scene.summary.end_ns
+    assert last.end_ns == trace._scene.summary.end_ns
 
 
 def test_a_toggle_has_a_moment_on_the_timeline():

@@ -63,7 +63,7 @@ def test_reentrant_regions_are_recorded_like_others(reentrant):
 
 
 def test_reentrant_regions_are_drawn(reentrant):
-    scene = reentrant.scene
+    scene = reentrant._scene
     boxes = [node for node in scene.nodes if node.name == "CheckpointFunctionBackward"]
     assert [(box.op, box.recomputes) for box in boxes] == [("checkpoint", 1)] * 2
     assert [(r.reentrant, r.outcome) for r in scene.regions] == [(True, "completed")] * 2
@@ -118,7 +118,7 @@ def test_a_reentrant_recomputation_that_fails_says_so():
         checkpoint(work, torch.rand(3, requires_grad=True), use_reentrant=True).sum().backward()
     (region,) = trace.checkpoints()
     assert [again.outcome for again in region.recomputations] == ["error"]
-    assert trace.scene.regions[0].outcome == "error"
+    assert trace._scene.regions[0].outcome == "error"
 
 
 def test_a_reentrant_region_that_runs_otherwise_shows_where():
@@ -160,7 +160,7 @@ def hooks_of(trace):
 
 def hooked(trace):
     """Return the drawn boxes with hooks, by name."""
-    return {node.name: node.hooks for node in trace.scene.nodes if node.hooks}
+    return {node.name: node.hooks for node in trace._scene.nodes if node.hooks}
 
 
 def here(mark):
@@ -187,7 +187,7 @@ def test_tensor_hooks_are_recorded_and_drawn():
             f"retain_grad() · {here('retain')}",
         )
     }
-    runs = [span for span in trace.scene.spans if span.kind == "hook"]
+    runs = [span for span in trace._scene.spans if span.kind == "hook"]
     assert [(span.label, span.lineno) for span in runs] == [
         ("double, changed the gradient", line_of("tensor hook")),
         ("look", line_of("second hook")),
@@ -255,7 +255,7 @@ def test_module_hooks_are_recorded_and_drawn():
         net(torch.rand(2, 3, requires_grad=True)).sum().backward()
     found = [(h.kind, h.module, h.early, h.runs) for h in trace.analysis.hooks]
     assert found == [("module_backward_pre", "1", False, 1), ("module_backward", "0", True, 1)]
-    words = sorted(line for node in trace.scene.nodes for line in node.hooks)
+    words = sorted(line for node in trace._scene.nodes for line in node.hooks)
     assert [line.split(" · ")[0] for line in words] == [
         "module full backward hook look",
         "module full backward pre-hook look",
@@ -363,7 +363,7 @@ def test_what_the_policy_kept_is_drawn_as_kept(selective):
     (region,) = selective.checkpoints()
     (again,) = region.recomputations
     assert again.first_difference is None
-    rows = [r for r in selective.scene.diffs if r.forward_op != "detach"]
+    rows = [r for r in selective._scene.diffs if r.forward_op != "detach"]
     assert [(r.forward_op, r.recompute_op, r.status, r.policy) for r in rows] == [
         ("sin", "sin", "same", "prefer recompute"),
         ("exp", "exp", "cached", "must save"),
@@ -384,7 +384,7 @@ def test_a_regions_options_are_recorded_and_drawn():
     assert told == [(False, "default", False), (False, "none", True)]
     groups = [again.exec_group for r in trace.checkpoints() for again in r.recomputations]
     assert groups == [0, 0]
-    assert [region.options for region in trace.scene.regions] == [
+    assert [region.options for region in trace._scene.regions] == [
         "preserve_rng_state=False, GraphExecGroup 0",
         'determinism_check="none", GraphExecGroup 0',
     ]
@@ -399,4 +399,4 @@ def test_who_switched_saved_tensor_hooks_off_is_recorded_and_drawn():
     (event,) = trace.log.of(HooksDisabled)
     assert event.message == "not here"
     assert trace.analysis.location(event.stack_id).lineno == line_of("disable")
-    assert any("saved-tensor hooks" in notice for notice in trace.scene.summary.notices)
+    assert any("saved-tensor hooks" in notice for notice in trace._scene.summary.notices)

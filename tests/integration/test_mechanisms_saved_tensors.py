@@ -46,7 +46,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         loss.backward()  # <reads>
     (clone,) = trace.log.of(MutationCloned)
     assert trace.analysis.tensors[clone.clone_id].nbytes == 12
-    assert [m.nbytes for m in trace.scene.moments if m.kind == "cloned"] == [12]
+    assert [m.nbytes for m in trace._scene.moments if m.kind == "cloned"] == [12]
     assert bumps(trace) == [("aten.add_.Tensor", 0, 1)]
     assert moments(trace) == [
         ("saved", "exp", True, line_of("saves")),
@@ -58,7 +58,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         ("unpacked", "ExpBackward0", True, line_of("reads")),
         ("released", "", True, 0),
     ]
-    (storage,) = trace.scene.storages
+    (storage,) = trace._scene.storages
     assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # whom the clone served
     assert chips(trace) == [  # backward got what was saved: nothing is broken
         ("result", 0, "released", "allow_mutation", 12),
@@ -86,7 +86,7 @@ def test_backward_outside_the_mutation_context_is_told_and_drawn():
     (unpacked,) = trace.log.of(TensorUnpacked)
     assert unpacked.failed
     assert boxes(trace) == [("ExpBackward0", "failed", 0), ("SumBackward0", "ran", 1)]
-    assert [f.slug for f in trace.scene.findings] == ["mutation-context-left"]
+    assert [f.slug for f in trace._scene.findings] == ["mutation-context-left"]
 
 
 def test_what_is_moved_to_the_cpu_is_drawn_with_its_bytes():
@@ -106,7 +106,7 @@ def test_what_is_copied_to_the_cpu_is_told_with_its_way():
         b.sum().backward()
     (moved,) = trace.log.of(TensorMoved)
     assert (moved.device, moved.nbytes, moved.pinned) == ("cpu", 1000, torch.cuda.is_available())
-    assert "result moved to cpu: 1.0 kB" in trace.scene.nodes[0].notes[0]
+    assert "result moved to cpu: 1.0 kB" in trace._scene.nodes[0].notes[0]
 
 
 class Compressed(save_on_cpu):
@@ -178,9 +178,9 @@ def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
         ("user", "squeeze"),
     ]
     inner = f"integration/{Path(__file__).name}:{line_of('inner')}"
-    assert trace.scene.nodes[0].notes == (f"result packed by squeeze · {inner}",)
-    assert trace.scene.nodes[1].notes[0].startswith("self packed by same · ")
-    outer, within = [span for span in trace.scene.spans if span.kind == "mode"]
+    assert trace._scene.nodes[0].notes == (f"result kept by squeeze · {inner}",)
+    assert trace._scene.nodes[1].notes[0].startswith("self kept by same · ")
+    outer, within = [span for span in trace._scene.spans if span.kind == "mode"]
     assert (outer.label, within.label, within.depth) == ("saved by same", "saved by squeeze", 1)
     assert outer.start_ns < within.start_ns < within.end_ns < outer.end_ns
 
@@ -191,7 +191,7 @@ def test_a_pack_hook_that_raises_is_told():
             leaf().exp()  # <packs>
     (error,) = trace.log.of(ErrorRaised)
     assert (error.type_name, error.message, error.node_id) == ("ValueError", "refuse", None)
-    assert trace.scene.summary.error_message == "refuse"
+    assert trace._scene.summary.error_message == "refuse"
     assert moments(trace) == [("saved", "exp", True, line_of("packs"))]
 
 
@@ -232,7 +232,7 @@ def test_data_counts_for_itself_and_detach_with_its_tensor():
         b.detach().mul_(1)  # <detach>
     assert bumps(trace) == [("aten.mul_.Tensor", 0, 1)] * 2
     (counted,) = {b.storage_id for b in trace.log.of(VersionBumped)}
-    assert counted == trace.scene.storages[0].storage_id
+    assert counted == trace._scene.storages[0].storage_id
     written = [m for m in moments(trace) if m[0] == "written"]
     assert [m[3] for m in written] == [line_of("data"), line_of("detach")]
     assert b._version == 1
@@ -248,7 +248,7 @@ def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
     (step,) = [e for e in trace.log.of(OpCalled) if f"_{kind}_" in e.op]
     assert len(set(step.written)) == (2 if counted else 4)  # fused writes its gradients too
     assert len(bumps(trace)) == 2 * counted
-    assert [s.label for s in trace.scene.spans if s.kind == "optimizer"] == ["optimizer"]
+    assert [s.label for s in trace._scene.spans if s.kind == "optimizer"] == ["optimizer"]
     op = "_foreach_add_" if counted else "_fused_sgd_"
     assert [m[1] for m in moments(trace) if m[0] == "written"] == [op] * 2
 
@@ -288,7 +288,7 @@ def test_a_buffers_writes_are_recorded_with_its_name():
         net(torch.rand(4, 3)).sum().backward()
     names = [trace.analysis.parameters[b.tensor_id] for b in trace.log.of(VersionBumped)]
     assert names == [("num_batches_tracked",)]  # PyTorch writes the statistics without counting
-    assert trace.scene.nodes[0].name == "NativeBatchNormBackward0"
+    assert trace._scene.nodes[0].name == "NativeBatchNormBackward0"
 
 
 # --- checkpoint's options -------------------------------------------------------------------------
@@ -305,9 +305,9 @@ def test_debug_and_early_stop_are_recorded_and_drawn():
             z = checkpoint(work, y, use_reentrant=False)
         z.sum().backward()
     assert [(r.debug, r.early_stop) for r in trace.checkpoints()] == [(True, True), (False, False)]
-    drawn = [(r.options, r.early_stop, r.outcome) for r in trace.scene.regions]
+    drawn = [(r.options, r.early_stop, r.outcome) for r in trace._scene.regions]
     assert drawn == [("debug=True", True, "early_stop"), ("", False, "completed")]
-    rows = [[d.status for d in trace.scene.diffs if d.region == i] for i in (0, 1)]
+    rows = [[d.status for d in trace._scene.diffs if d.region == i] for i in (0, 1)]
     assert (rows[0][-1], set(rows[1])) == ("not_rerun", {"same"})
 
 
@@ -323,7 +323,7 @@ def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
     told = [e for e in trace.log.of(ModeChanged) if (e.mode, e.device_type) == ("autocast", "cpu")]
     assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
     assert {trace.analysis.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
-    assert {row.status for row in trace.scene.diffs} <= {"same", "not_rerun"}
-    assert {(c.slot, c.dtype, c.state) for c in trace.scene.chips if c.slot == "mat1"} == {
+    assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
+    assert {(c.slot, c.dtype, c.state) for c in trace._scene.chips if c.slot == "mat1"} == {
         ("mat1", "bfloat16", "recomputed")
     }

@@ -12,7 +12,7 @@ from autogradviz.scene.payload import to_payload
 
 def marks(trace, name):
     """Return what each drawn node has of one mark, by its op, where it has any."""
-    nodes = trace.scene.nodes
+    nodes = trace._scene.nodes
     return {node.op: getattr(node, name) for node in nodes if getattr(node, name)}
 
 
@@ -71,5 +71,5 @@ def test_small_gradient_norms_reach_the_viewer():
     a = leaf()
     with autogradviz.record() as trace:
         (a * 1e-6).sum().backward()
-    (norm,) = to_payload(trace.scene)["pennants"]["norm"]
+    (norm,) = to_payload(trace._scene)["pennants"]["norm"]
     assert 1e-6 < norm < 2e-6

@@ -1,4 +1,4 @@
-"""Law 1 over PyTorch's own operator database: samples of every differentiable operator."""
+"""Recording changes nothing: samples of every differentiable operator in PyTorch's database."""
 
 import itertools
 import random
@@ -7,14 +7,25 @@ import warnings
 import pytest
 import torch
 from test_results_unchanged import flat, same
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
 import autogradviz
 from autogradviz.events import RecorderFailed
 
 DIFFERENTIABLE = [op for op in op_db if op.supports_autograd and torch.float64 in op.dtypes]
 TRIES = 20
+SAMPLES = 20
+DRAWN = 3
 COMPLEX = [op for op in DIFFERENTIABLE if torch.complex128 in op.dtypes]
+
+
+@pytest.fixture(autouse=True)
+def no_search_for_a_test_case(monkeypatch):
+    """Leave out PyTorch's search of the whole stack for a ``unittest.TestCase``: there is none."""
+    for module in (common_utils, core):
+        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def name_of(op):
@@ -22,7 +33,7 @@ def name_of(op):
 
 
 def run(op, sample, *, recorded):
-    """Return outputs, gradients and versions of one call, or what it raised."""
+    """Return outputs, gradients and versions of one call, or its exception."""
     torch.manual_seed(0)
     tensors = [sample.input, *sample.args, *sample.kwargs.values()]
     leaves = [t for t in _leaves(tensors) if t.requires_grad]
@@ -60,13 +71,13 @@ def _leaves(value):
 
 
 def samples_of(op, dtype, count):
-    """Return the first samples of an operator; SciPy is needed for a few."""
+    """Return the first samples of an operator; a few operators need SciPy."""
     torch.manual_seed(1)
     return list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), count))
 
 
 def recorded_like_plain(op, sample):
-    """Return whether one sample is the same when recorded, None where it never is the same."""
+    """Return whether a recorded call gives the plain result; ``None`` if plain calls differ."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -76,7 +87,7 @@ def recorded_like_plain(op, sample):
             pytest.skip(str(missing))
         if not same(plain, again):
             return None
-        # A few of LAPACK's last bits depend on where in memory the numbers are.
+        # The last bits of a few LAPACK routines depend on the alignment of their operands.
         return any(same(run(op, sample, recorded=True), plain) for _ in range(TRIES))
 
 
@@ -92,6 +103,6 @@ def test_an_operator_is_the_same_when_recorded(op):
 
 @pytest.mark.parametrize("op", COMPLEX, ids=name_of)
 def test_an_operator_is_the_same_with_complex_numbers(op):
-    samples = samples_of(op, torch.complex128, 20)
-    drawn = random.Random(name_of(op)).sample(samples, min(len(samples), 3))
+    samples = samples_of(op, torch.complex128, SAMPLES)
+    drawn = random.Random(name_of(op)).sample(samples, min(len(samples), DRAWN))
     assert [sample for sample in drawn if recorded_like_plain(op, sample) is False] == []

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 
 import pytest
+from interpreters import run_forked, run_new
 
 import autogradviz
 from autogradviz import event_log
@@ -134,34 +136,67 @@ loss(torch.ones(3, requires_grad=True)).backward()
 """
 
 
+NEW_ONLY = {
+    "ends",
+    "goes on where nothing can be recorded",
+    "looks at its annotations",
+    "sets the environment before torch",
+}
+"""Scripts about the start of an interpreter and about the import of PyTorch."""
+
+
 def environment():
     paths = os.pathsep.join([os.path.dirname(os.path.dirname(autogradviz.__file__))])
     return {**os.environ, "PYTHONPATH": paths}
 
 
-def start(*arguments, cwd, **options):
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        **options,
-    )
+def start_new(*arguments, cwd):
+    """Run ``python`` in a new interpreter."""
+    return run_new(*arguments, cwd=cwd, env=environment(), timeout=100)
 
 
-def run(*arguments, cwd):
-    return start("-m", "autogradviz", "run", *arguments, cwd=cwd)
+def start_forked(*arguments, cwd):
+    """Run ``python`` in an interpreter that has imported PyTorch."""
+    return run_forked(*arguments, cwd=cwd, env=environment(), timeout=100)
+
+
+run_in_new = partial(start_new, "-m", "autogradviz", "run")
+
+REASON = "imports PyTorch in new interpreters; forked interpreters run the same programs"
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(start_forked, id="forked"),
+        pytest.param(start_new, id="new", marks=pytest.mark.slow(reason=REASON)),
+    ]
+)
+def start(request):
+    """Run ``python`` with some arguments in a directory."""
+    return request.param
+
+
+@pytest.fixture
+def run(start):
+    """Run ``autogradviz run`` with some arguments in a directory."""
+    return partial(start, "-m", "autogradviz", "run")
 
 
 def own_lines(text):
     return [line for line in text.splitlines() if not line.startswith("autogradviz: ")]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_does_what_it_does_without(tmp_path, name):
+@pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - NEW_ONLY))
+def test_a_script_does_what_it_does_without(tmp_path, name, start, run):
+    check_script(tmp_path, name, start, run)
+
+
+@pytest.mark.parametrize("name", sorted(NEW_ONLY))
+def test_a_script_does_in_a_new_interpreter_what_it_does_without(tmp_path, name):
+    check_script(tmp_path, name, start_new, run_in_new)
+
+
+def check_script(tmp_path, name, start, run):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPTS[name]))
     plain = start("script.py", "--a", "-o", "b c", cwd=tmp_path)
     seen = run("-q", "script.py", "--a", "-o", "b c", cwd=tmp_path)
@@ -170,7 +205,7 @@ def test_a_script_does_what_it_does_without(tmp_path, name):
 
 
 @pytest.mark.parametrize("module", ["package", "package.part"])
-def test_a_module_does_what_it_does_without(tmp_path, module):
+def test_a_module_does_what_it_does_without(tmp_path, module, start, run):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import sys; print('package', sys.argv)")
     code = (
@@ -191,20 +226,23 @@ def test_a_folder_with_a_main_is_run(tmp_path):
     (tmp_path / "app" / "__main__.py").write_text(
         "import sys; print(__name__, sys.argv, sys.path[0])"
     )
-    assert run("-q", "app", "1", cwd=tmp_path).stdout == start("app", "1", cwd=tmp_path).stdout
+    assert (
+        run_in_new("-q", "app", "1", cwd=tmp_path).stdout
+        == start_new("app", "1", cwd=tmp_path).stdout
+    )
 
 
 def test_the_program_may_stand_behind_two_dashes(tmp_path):
     (tmp_path / "says.py").write_text("import sys; print(sys.argv)")
-    seen = run("-q", "--", "says.py", "--", "-q", cwd=tmp_path)
-    assert seen.stdout == start("says.py", "--", "-q", cwd=tmp_path).stdout
+    seen = run_in_new("-q", "--", "says.py", "--", "-q", cwd=tmp_path)
+    assert seen.stdout == start_new("says.py", "--", "-q", cwd=tmp_path).stdout
 
 
 def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
     (tmp_path / "fails.py").write_text(FAILING)
-    plain = start("fails.py", cwd=tmp_path)
+    plain = start_new("fails.py", cwd=tmp_path)
     (tmp_path / "fails.agv").write_text("somebody's own")
-    seen = run("fails.py", cwd=tmp_path)
+    seen = run_in_new("fails.py", cwd=tmp_path)
     assert seen.returncode == plain.returncode == 1
     assert seen.stderr.startswith(plain.stderr)
     assert "autogradviz: ExpBackward0.result was written before backward needed it" in seen.stderr
@@ -226,14 +264,14 @@ def test_who_asks_whether_torch_is_there_before_importing_it_is_recorded_too(tmp
     look = "import importlib.util, sys; print(importlib.util.find_spec('torch').name)\n"
     told = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
     (tmp_path / "looks.py").write_text(2 * look + FAILING.replace("def loss", told + "def loss"))
-    plain, ran = start("looks.py", cwd=tmp_path), run("looks.py", cwd=tmp_path)
+    plain, ran = start_new("looks.py", cwd=tmp_path), run_in_new("looks.py", cwd=tmp_path)
     assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode)
     assert "autogradviz: ExpBackward0.result was written" in ran.stderr
     assert autogradviz.load(tmp_path / "looks.agv").log.of(OpCalled)
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "fails.agv"], ["--within", "*"], ["--all"]])
-def test_a_script_may_change_its_folder(tmp_path, options):
+def test_a_script_may_change_its_folder(tmp_path, options, start, run):
     (tmp_path / "sub").mkdir()
     (tmp_path / "fails.py").write_text("import os; os.chdir('sub')" + FAILING)
     plain, seen = start("fails.py", cwd=tmp_path), run("-q", *options, "fails.py", cwd=tmp_path)
@@ -248,19 +286,19 @@ def test_of_programs_side_by_side_each_leaves_its_trace(tmp_path):
     """As the ranks of a distributed training, which fail one after the other."""
     taken = "__import__('pathlib').Path('fails.agv').write_text('of another process')\n"
     (tmp_path / "fails.py").write_text(FAILING.replace("loss(torch", taken + "loss(torch"))
-    seen = run("-q", "fails.py", cwd=tmp_path)
+    seen = run_in_new("-q", "fails.py", cwd=tmp_path)
     assert (tmp_path / "fails.agv").read_text() == "of another process"
     assert "autogradviz: fails-2.agv (" in seen.stderr
     assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
     (tmp_path / "fails-2.agv").unlink()
     (tmp_path / "fails.agv").unlink()
     (tmp_path / "fails.py").write_text(taken + FAILING)
-    run("-q", "--all", "fails.py", cwd=tmp_path)
+    run_in_new("-q", "--all", "fails.py", cwd=tmp_path)
     assert (tmp_path / "fails.agv").read_text() == "of another process"
     assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
 
 
-def test_what_goes_well_leaves_nothing_unless_asked(tmp_path):
+def test_what_goes_well_leaves_nothing_unless_asked(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     assert run("-q", "trains.py", cwd=tmp_path).stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["trains.py"]
@@ -293,7 +331,7 @@ print(model[0].weight.tolist())
         (["-q", "-o", "x.agv", "--steps", "11:"], [0], False),
     ],
 )
-def test_which_steps_are_recorded(tmp_path, options, steps, events_told):
+def test_which_steps_are_recorded(tmp_path, options, steps, events_told, start, run):
     (tmp_path / "train.py").write_text(TRAINING)
     done = run(*options, "train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, start("train.py", cwd=tmp_path).stdout)
@@ -304,13 +342,13 @@ def test_which_steps_are_recorded(tmp_path, options, steps, events_told):
     assert ("autogradviz: 1 step, " in done.stderr) == events_told
 
 
-def test_steps_that_never_came_are_told_of(tmp_path):
+def test_steps_that_never_came_are_told_of(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING)
     done = run("-q", "--steps", "40:50", "train.py", cwd=tmp_path)
     assert done.stderr == "autogradviz: nothing was recorded: only 12 steps were made\n"
 
 
-def test_only_some_modules_are_written(tmp_path):
+def test_only_some_modules_are_written(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING)
     run("-q", "-o", "x.agv", "--within", "Sequential.1", "train.py", cwd=tmp_path)
     trace = autogradviz.load(tmp_path / "x.agv")
@@ -356,18 +394,18 @@ else:
 """
 
 
-def test_a_script_that_records_itself_gets_its_own_recording(tmp_path):
+def test_a_script_that_records_itself_gets_its_own_recording(tmp_path, start, run):
     (tmp_path / "own.py").write_text(OWN)
     plain = start("own.py", cwd=tmp_path)
     done = run("-q", "-o", "x.agv", "own.py", cwd=tmp_path)
     assert done.stdout == plain.stdout == "0 1\n"
-    assert "autogradviz: stepped aside for recordings of the program's own (1)\n" in done.stderr
+    assert "autogradviz: suspended during the program's own recordings (1)\n" in done.stderr
     names = {op.op for op in autogradviz.load(tmp_path / "x.agv").log.of(OpCalled)}
     assert "aten.log.default" in names
     assert "aten.exp.default" not in names
 
 
-def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path):
+def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path, run):
     (tmp_path / "own.py").write_text(OWN)
     done = run("-q", "own.py", "fails", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("was written before backward")) == (1, 1)
@@ -375,14 +413,14 @@ def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path):
     assert finding.slug == "saved-tensor-mutated"
 
 
-def test_inside_a_mode_of_the_scripts_a_second_recording_is_refused_as_ever(tmp_path):
+def test_inside_a_mode_of_the_scripts_a_second_recording_is_refused_as_ever(tmp_path, run):
     (tmp_path / "own.py").write_text(OWN)
     done = run("-q", "-o", "x.agv", "own.py", "in a mode", cwd=tmp_path)
     assert done.stdout == "refused 0\n0\n24\n"
     assert autogradviz.load(tmp_path / "x.agv").log.problem is None
 
 
-def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_path):
+def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING.replace(".sum()", ".log().sum()"))
     done = run("-q", "train.py", cwd=tmp_path)
     assert done.returncode == 0
@@ -395,11 +433,19 @@ def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_pat
 
 def test_the_output_is_never_another_file(tmp_path):
     (tmp_path / "trains.py").write_text("print('ran')")
-    done = run("-o", "trains.py", "trains.py", cwd=tmp_path)
+    done = run_in_new("-o", "trains.py", "trains.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "autogradviz: trains.py exists already; remove it, or name another file. [file-exists]\n"
     )
+
+
+def test_the_output_replaces_another_file_with_overwrite(tmp_path):
+    (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
+    (tmp_path / "x.agv").write_text("old")
+    done = run("-q", "-o", "x.agv", "--overwrite", "trains.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert autogradviz.load(tmp_path / "x.agv").log.problem is None
 
 
 @pytest.mark.parametrize(
@@ -411,7 +457,7 @@ def test_the_output_is_never_another_file(tmp_path):
         (["-m"], "name a script, or -m and a module"),
     ],
 )
-def test_what_cannot_be_run_gives_code_2(tmp_path, words, complaint):
+def test_what_cannot_be_run_gives_code_2(tmp_path, words, complaint, run):
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr

@@ -85,7 +85,7 @@ class Plugin:
         if not isinstance(surrounding, autogradviz.record):
             surrounding.__exit__(*(raised or (None, None, None)))
             return
-        failures = surrounding.finish(raised and raised[1])
+        failures = surrounding._recording.finish(raised and raised[1])
         if failures is not None and failures.summary:
             self.tell(test, "missed", failures.summary)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ FLOORS = {
     "events": 0,
     "errors": 0,
     "_version": 0,
-    "deprecation": 0,
+    "deprecation": -1,
     "signals": 0,
     "gc_control": 0,
     "fast_dataclass": 0,
@@ -32,13 +33,15 @@ FLOORS = {
     "export": 6,
     "graph_view": 6,
     "trace": 7,
+    "log_source": 2,
     "compare": 8,
-    "record": 8,
-    "cli": 10,
-    "magic": 9,
-    "demo": 9,
-    "__init__": 10,
-    "__main__": 11,
+    "recording": 8,
+    "record": 9,
+    "cli": 12,
+    "magic": 10,
+    "demo": 10,
+    "__init__": 11,
+    "__main__": 13,
 }
 FOLDERS = {  # the folders of a large package, and the folders that each may import from
     "diagnose": {
@@ -47,16 +50,30 @@ FOLDERS = {  # the folders of a large package, and the folders that each may imp
         "blame": {"source", "evidence"},
         "rules": {"source", "evidence", "blame"},
     },
-    "recorder": {
-        "torch_internals": {"saved_tensors", "ops"},
-        "ids": {"torch_internals"},
-        "ops": {"ids", "torch_internals"},
-        "checkpoint": {"ids", "torch_internals"},
-        "engine": {"ids", "ops", "saved_tensors", "torch_internals"},
-        "saved_tensors": {"checkpoint", "engine", "ids", "ops", "torch_internals"},
-        "retention": {"engine", "ids", "ops", "torch_internals"},
-    },
 }
+RECORDER = (  # its folders and modules: each may import from those above it here
+    "torch_internals",
+    "callables",
+    "event_writer",
+    "failures",
+    "threads",
+    "stacks",
+    "session",
+    "grad_modes",
+    "ids",
+    "ops",
+    "modules",
+    "saved_tensors",
+    "engine",
+    "checkpoint",
+    "observer",
+    "retention",
+    "python_observer",
+    "recorder",
+    "__init__",
+)
+FOLDERS["recorder"] = {unit: set(RECORDER[:place]) for place, unit in enumerate(RECORDER)}
+FOLDERS["recorder"]["checkpoint"].remove("engine")
 NEEDS_TORCH = {"recorder", "demo"}
 MODULES = sorted(HOUSE.rglob("*.py"))
 
@@ -106,6 +123,11 @@ def test_a_file_imports_only_from_lower_floors_or_its_own_room(path):
     assert above == set()
 
 
+def unit(path, inside):
+    """Return the folder of a package that a file is in, or its own name if it is in none."""
+    return path.relative_to(HOUSE / inside).parts[0].removesuffix(".py")
+
+
 @pytest.mark.parametrize(
     ("inside", "folder"),
     [(inside, folder) for inside, below in FOLDERS.items() for folder in below],
@@ -113,7 +135,8 @@ def test_a_file_imports_only_from_lower_floors_or_its_own_room(path):
 def test_a_folder_uses_only_the_folders_below_it(inside, folder):
     used = {
         module.split(".")[2]
-        for path in (HOUSE / inside / folder).glob("*.py")
+        for path in (HOUSE / inside).rglob("*.py")
+        if unit(path, inside) == folder
         for module, _ in imports(path)
         if module.startswith(f"autogradviz.{inside}.")
     }
@@ -123,7 +146,75 @@ def test_a_folder_uses_only_the_folders_below_it(inside, folder):
 @pytest.mark.parametrize("inside", FOLDERS)
 def test_every_folder_of_a_large_room_has_its_place(inside):
     folders = {path.parent.name for path in (HOUSE / inside).glob("*/*.py")}
-    assert folders == FOLDERS[inside].keys()
+    assert folders == {folder for folder in FOLDERS[inside] if (HOUSE / inside / folder).is_dir()}
+
+
+def test_every_module_of_the_recorder_has_its_place():
+    units = {unit(path, "recorder") for path in (HOUSE / "recorder").rglob("*.py")}
+    assert units == set(RECORDER)
+
+
+def module_name(path):
+    """Return the dotted name of a file: "autogradviz.scene.build"; of a package its own."""
+    parts = path.relative_to(HOUSE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Function-level imports and those for type checkers count too."""
+    names = {module_name(path) for path in MODULES}
+    graph = {
+        module_name(path): {
+            f"{module}.{name}" if f"{module}.{name}" in names else module
+            for module, name in imports(path)
+        }
+        & names
+        for path in MODULES
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which lists the circle
+
+
+def test_no_part_of_the_recorder_reaches_through_it():
+    """Tables get what they use in their constructors; nothing is read off a recorder."""
+    found = [
+        f"{path.relative_to(HOUSE)}:{node.lineno}"
+        for path in (HOUSE / "recorder").rglob("*.py")
+        if path.name != "recorder.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Name) and node.id == "recorder")
+        or (isinstance(node, ast.Attribute) and node.attr in {"recorder", "_recorder"})
+    ]
+    assert found == []
+
+
+def private_torch_names(path):
+    """Yield the private names that a file reads from torch: "_C", "_ops", "_checkpoint_hook"."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    roots = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "torch":
+                    roots.add(alias.asname or "torch")
+                    yield from filter(is_private, alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "torch":
+            roots.update(alias.asname or alias.name for alias in node.names)
+            yield from filter(is_private, node.module.split("."))
+            yield from filter(is_private, [alias.name for alias in node.names])
+    for node in ast.walk(tree):
+        parts = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if parts[0] in roots:
+            yield from filter(is_private, parts)
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("__")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+def test_private_names_of_torch_are_looked_up_in_one_folder(path):
+    allowed = path.parent == HOUSE / "recorder" / "torch_internals"
+    assert allowed or sorted(private_torch_names(path)) == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autogradviz.event_log.arrow_arrays import make_array, put_together
+from autogradviz.event_log.arrow_arrays import build_from_buffers, make_array
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
@@ -27,15 +27,15 @@ VALUES = {
 @pytest.mark.parametrize("type_", VALUES, ids=str)
 @settings(deadline=None)  # the first array imports pandas
 @given(data=st.data())
-def test_what_is_put_together_is_what_pyarrow_makes(type_, data):
+def test_a_built_array_is_what_pyarrow_makes(type_, data):
     values = tuple(data.draw(st.lists(st.none() | VALUES[type_], max_size=20)))
-    made = put_together(values, type_)
+    made = build_from_buffers(values, type_)
     made.validate(full=True)
     assert made.equals(pa.array(values, type_))
     assert make_array(values, type_).equals(made)
 
 
-@pytest.mark.parametrize("make", [make_array, put_together])
+@pytest.mark.parametrize("make", [make_array, build_from_buffers])
 def test_lone_surrogates_are_spelled_out(make):
     assert make(("a\udc80", None), pa.string()).to_pylist() == ["a\\udc80", None]
     assert make((("a\udc80",), ()), pa.list_(pa.string())).to_pylist() == [["a\\udc80"], []]

@@ -12,6 +12,7 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
+from autogradviz.cli.output_path import TraceFile
 from autogradviz.events import StepEnded
 
 TITLE = "ExpBackward0.result was written before backward needed it"
@@ -112,7 +113,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
     place = lines.index("saved at the peak, by module")
     bars = [line.split() for line in lines[place + 1 : place + 3]]
     assert [bar[:2] + bar[3:] for bar in bars] == [
-        ["3.0", "MB", "blocks.*", "3", "alike,", "1.0", "MB", "each"],
+        ["3.0", "MB", "blocks.*", "3", "blocks,", "1.0", "MB", "each"],
         ["500", "kB", "GPT", "itself"],
     ]
     assert [len(bar[2]) for bar in bars] == [24, 4]
@@ -213,6 +214,40 @@ def test_a_picture_or_report_replaces_its_like_alone(folder, capsys, command, pr
     assert "out exists already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["svg", "html", "export"])
+def test_overwrite_replaces_any_file(folder, capsys, command):
+    path, out = save(folder / "x.agv"), folder / "out.dot"
+    out.write_text("precious")
+    assert run(command, path, "-o", out) == 2
+    assert out.read_text() == "precious"
+    assert run(command, path, "-o", out, "--overwrite") == 0
+    assert "precious" not in out.read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith(f"{out} (")
+
+
+def test_the_old_trace_is_deleted_once_and_only_if_the_user_named_it(folder):
+    (folder / "old.agv").write_text("old")
+    with pytest.raises(FileExistsError, match="old.agv exists already"):
+        TraceFile(Path("old.agv"), "train", overwrite=False).check()
+    file = TraceFile(Path("old.agv"), "train", overwrite=True)
+    file.check()
+    assert (folder / "old.agv").read_text() == "old"
+    file.delete_old()
+    assert not file.path.exists()
+    file.path.write_text("new")
+    file.delete_old()
+    assert file.path.read_text() == "new"
+
+
+def test_a_directory_is_never_overwritten(folder):
+    (folder / "old.agv").mkdir()
+    file = TraceFile(Path("old.agv"), "train", overwrite=True)
+    with pytest.raises(FileExistsError):
+        file.check()
+    file.delete_old()
+    assert (folder / "old.agv").is_dir()
+
+
 def test_a_report_that_fails_in_the_middle_leaves_the_old_one(folder, monkeypatch):
     trace = autogradviz.load(save(folder / "x.agv"))
     trace.html("report.html")
@@ -266,7 +301,7 @@ def test_a_file_that_may_not_be_read_gives_one_line_and_code_2(folder, capsys, m
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("autogradviz.cli.load", refuse)
+    monkeypatch.setattr("autogradviz.cli.show.load", refuse)
     assert run("show", "x.agv") == 2
     assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
 

@@ -119,7 +119,7 @@ def test_what_grows_as_the_steps_do_is_no_difference():
     assert told(compare(two, six)) == [
         ("steps", "steps that ended", "2", "6"),
         ("ops", "cos, forward", "0", "1"),
-        ("ops", "2 counts", "", "as the steps differ"),
+        ("ops", "2 counts", "", "in proportion to the steps"),
     ]
 
 

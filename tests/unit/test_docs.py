@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import autogradviz
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -40,11 +42,29 @@ def test_the_mechanisms_name_tests_that_exist():
     assert len(TEST.findall(text)) > 50
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_paths_in_the_text_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`([\w./]+(?:\.py|\.js|\.toml|/))`", text)
+    folders = [ROOT / name for name in ("autogradviz", "assets", "tests", "docs", "notebooks")]
+    paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
+    known = {f"/{path.relative_to(ROOT).as_posix()}{'/' * path.is_dir()}" for path in paths}
+    known |= {f"/{path.name}" for path in ROOT.iterdir()}
+    named = {name for name in named if "NAME" not in name}  # a placeholder
+    assert {name for name in named if not any(p.endswith(f"/{name}") for p in known)} == set()
+
+
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     listed = {target for target, _ in LINK.findall(index)}
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert pages - listed == set()
+
+
+def test_every_public_name_is_documented():
+    text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    names = {name for name in autogradviz.__all__ if not name.startswith("_")}
+    assert {name for name in names if name not in re.findall(r"\w+", text)} == set()
 
 
 def test_the_readme_is_short():

@@ -74,10 +74,10 @@ def test_a_log_knows_how_many_events_it_holds():
     assert (len(log), repr(log)) == (1, "<Log of 1 events>")
 
 
-# --- sealing -------------------------------------------------------------------------------
+# --- compression -------------------------------------------------------------------------------
 
 
-unseal = compressed._unseal
+decompress = compressed._decompress
 
 
 def many():
@@ -112,23 +112,25 @@ def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, m
     log, whole = load(tmp_path / "a.agv"), many()
     # The package has a function of the module's name.
     monkeypatch.setattr(sys.modules[open_stream.__module__], "open_stream", watched)
-    log.unseal(OpCalled, TensorSeen)
+    log.decode(OpCalled, TensorSeen)
     assert opened == [{*field_names(OpCalled), *field_names(TensorSeen)}]
-    log.unseal(OpCalled)
+    log.decode(OpCalled)
     assert log.rows(TensorSeen) == whole.rows(TensorSeen)
     assert len(opened) == 1
-    log.unseal()
+    log.decode()
     assert len(opened) == 2
     assert list(log) == list(whole)
 
 
-def test_a_kind_that_is_read_unseals_its_own_rows_only(monkeypatch):
+def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
     loaded = []
-    monkeypatch.setattr(compressed, "_unseal", lambda *each: loaded.append(each) or unseal(*each))
+    monkeypatch.setattr(
+        compressed, "_decompress", lambda *each: loaded.append(each) or decompress(*each)
+    )
     log, whole = sealed_at(10_000), many()
     assert log.rows(OpCalled) == whole.rows(OpCalled)
     assert len(loaded) == 1
-    log.unseal(OpCalled, TensorSeen)
+    log.decode(OpCalled, TensorSeen)
     assert len(loaded) == 2
     assert log == whole
 

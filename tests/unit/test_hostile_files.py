@@ -190,7 +190,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path):
     read = load(tmp_path / "x.agv")
     assert len(read) == len(log)
     assert read.of(SourceLineRead) == log.of(SourceLineRead)
-    assert set(read._whole) == {SourceLineRead}
+    assert set(read._read_rows) == {SourceLineRead}
     assert list(read) == list(log)
 
 
@@ -202,7 +202,9 @@ def test_nothing_in_a_file_is_ever_run():
         assert not any(word in source for source in sources.values())
     # What a recording seals in its own memory comes from no file and goes into none.
     assert {name for name, source in sources.items() if "marshal" in source} == {"compressed.py"}
-    assert {name for name, source in sources.items() if "import SealedRows" in source} == {"log.py"}
+    assert {name for name, source in sources.items() if "import CompressedRows" in source} == {
+        "log.py"
+    }
 
 
 def test_what_is_read_of_a_file_is_not_unmarshalled(tmp_path, monkeypatch):

@@ -137,7 +137,7 @@ def test_findings_name_cells_as_their_reader_sees_them(shell, tmp_path):
     place = f"In [{number - 1}], line 3"
     assert str(finding.culprit) == place
     assert f"Then add_ at {place} wrote" in finding.explanation
-    assert "ipython-input" not in repr(trace) + str(trace.scene)
+    assert "ipython-input" not in repr(trace) + str(trace._scene)
     assert f"In [{number - 1}]:3" in repr(trace)
     trace.save(tmp_path / "cell.agv")
     assert autogradviz.load(tmp_path / "cell.agv").diagnose() == [finding]

@@ -13,7 +13,7 @@ from make_scene import scene_of, tower
 from small_scene import small_scene
 from traitlets import TraitError
 
-from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget
+from autogradviz.render.widget import COLORS, HEIGHT, TraceWidget, bundle_for_cell
 from autogradviz.scene.payload import to_payload
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -22,7 +22,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 def test_the_payload_is_the_scene_deflated():
     scene = small_scene(name="→ExpBackward0")
     widget = TraceWidget(scene)
-    assert json.loads(zlib.decompress(widget.payload)) == json.loads(json.dumps(to_payload(scene)))
+    assert json.loads(zlib.decompress(widget._payload)) == json.loads(json.dumps(to_payload(scene)))
 
 
 def test_the_selection_can_be_observed():
@@ -50,7 +50,7 @@ def test_the_height_is_a_number_of_pixels_that_shows_something():
 
 def test_the_bundle_holds_widget_picture_and_words():
     widget = TraceWidget(small_scene(), picture=lambda: "<svg/>", words=lambda: "in words")
-    bundle, metadata = widget.bundle_for_cell()
+    bundle, metadata = bundle_for_cell(widget)
     assert list(bundle) == ["text/plain", WIDGET, "image/svg+xml"]
     assert (bundle["text/plain"], bundle["image/svg+xml"]) == ("in words", "<svg/>")
     assert metadata == {}
@@ -64,7 +64,7 @@ def test_a_widget_shown_by_hand_has_the_picture_behind_it(monkeypatch):
     widget._ipython_display_()
     assert [WIDGET in bundle for bundle in shown] == [True, True, False]
     assert shown[2]["image/svg+xml"] == "<svg/>"
-    assert widget.still in shown[2]["text/html"]
+    assert widget._still in shown[2]["text/html"]
 
 
 def tower_widget():
@@ -135,7 +135,7 @@ def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
     before = set(_instances)
 
     def show():
-        TraceWidget(small_scene(), picture=lambda: "<svg/>").bundle_for_cell()
+        bundle_for_cell(TraceWidget(small_scene(), picture=lambda: "<svg/>"))
 
     def alive():
         made = set(_instances) - before

@@ -1,1 +1,1 @@
-"""Who did it: the lines between two moments, and which of them changed something."""
+"""Blame: find the source line that changed something between two moments of a recording."""

@@ -1,4 +1,4 @@
-"""What a cause is."""
+"""The cause of a recomputation that differs from its forward."""
 
 from __future__ import annotations
 
@@ -12,10 +12,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One reason for a region to run differently."""
+    """One reason why the recomputation of a region differed.
+
+    Attributes:
+        slug: the kind of finding.
+        title: continues "in h.0.attn: ...".
+        culprit: the line to change.
+        lines: paragraphs of explanation.
+        fix: the change to make, as code.
+        confidence: how certain the culprit is.
+        events: sequence numbers of the events that show it.
+        victim: the affected line, None for the first op that differs.
+    """
 
     slug: str
-    title: str  # continues "in h.0.attn: ..."
+    title: str
     culprit: SourceLocation | None
     lines: tuple[str, ...]
     fix: str
@@ -24,10 +35,20 @@ class Cause:
     victim: SourceLocation | None = None
 
 
-def confidence_of(cause: Cause | None) -> Confidence:
-    """Return how sure a finding is of its line.
+def cause_lines(cause: Cause | None) -> tuple[str, ...]:
+    """Return the paragraphs of explanation of a cause, none without one."""
+    return cause.lines if cause is not None else ()
 
-    Where it is known what changed and not who changed it, the line is that which suffers: a hint.
+
+def with_cause(title: str, cause: Cause | None) -> str:
+    """Return a title followed by the cause, if there is one."""
+    return f"{title}: {cause.title}" if cause is not None else title
+
+
+def confidence_of(cause: Cause | None) -> Confidence:
+    """Return the confidence of a finding with this cause.
+
+    If only the change is known, and not the line that made it, the finding is a hint.
     """
     if cause is None:
         return "likely"

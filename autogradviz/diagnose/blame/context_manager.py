@@ -1,20 +1,20 @@
-"""Which line opened or closed a context, or switched something for the whole process."""
+"""Lines that enter or exit a context manager, or set a global mode."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.lazy_init import names_bound_to
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.window import RecomputeWindow, entered_stack
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Recomputation, Region, SourceLocation
+    from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.events import StateChange
 
-_CONTEXT_FUNCTIONS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
+_CONTEXT_METHODS: Final = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__"})
 SETTERS: Final = {
     "torch function modes": ("Mode", "mode"),
     "torch dispatch modes": ("Mode", "mode"),
@@ -29,89 +29,93 @@ SETTERS: Final = {
     "cached parametrizations": ("cached",),
     "module hooks": ("register_module", ".remove"),
 }  # fmt: skip
+"""Fragments of the calls that set each global mode."""
 
 
 def find_context(
-    evidence: Evidence,
-    region: Region,
-    again: Recomputation,
-    words: tuple[str, ...],
-    change: StateChange,
+    window: RecomputeWindow, names: tuple[str, ...], change: StateChange
 ) -> SourceLocation | None:
-    """Return the ``with`` around the region's forward that made the difference, or a setter."""
-    named = change.before_names
-    around = _around(evidence, region)
-    for wanted in (named, words):
-        for filename, lineno, function, text in around:
+    """Return the ``with`` around a region's forward that set a mode, or a setter in the window.
+
+    Args:
+        window: the window between forward and recomputation.
+        names: fragments of the names of contexts or setters.
+        change: the mode.
+    """
+    evidence = window.evidence
+    active = change.before_names
+    enclosing = _enclosing_withs(window)
+    for wanted in (active, names):
+        for place, text in enclosing:
             if any(word in text for word in wanted):
-                return source.location(filename, lineno, function)
-    held = {name for each in (*named, *words) for name in names_bound_to(evidence, each)}
-    for filename, lineno, function, text in around:
-        if held & set(re.findall(r"\w+", text)):
-            return source.location(filename, lineno, function)
-    setters = (_setter(evidence, region, again, each, change.after) for each in (words, named))
+                return place
+    bound = {name for each in (*active, *names) for name in names_bound_to(evidence, each)}
+    for place, text in enclosing:
+        if bound & set(re.findall(r"\w+", text)):
+            return place
+    setters = (_setter(window, words, change.after) for words in (names, active))
     setter = next((each for each in setters if each is not None), None)
     if setter is not None:
-        return _opened(evidence, region, setter) or setter
-    if not around:
-        return None
-    filename, lineno, function, _ = around[0]
-    return source.location(filename, lineno, function)
+        return _entering_line(window, setter) or setter
+    return enclosing[0][0] if enclosing else None
 
 
-def _opened(evidence: Evidence, region: Region, setter: SourceLocation) -> SourceLocation | None:
-    """Return the line that opened a context around a region, where its own code is the setter."""
+def _entering_line(window: RecomputeWindow, setter: SourceLocation) -> SourceLocation | None:
+    """Return the line that entered the user's context manager that contains the setter."""
+    evidence = window.evidence
     owner = context_name(setter.filename, setter.function)
-    names = (owner, *names_bound_to(evidence, owner)) if owner else ()
-    for filename, lineno, function, text in _around(evidence, region) if names else ():
+    if not owner:
+        return None
+    names = (owner, *names_bound_to(evidence, owner))
+    for place, text in _enclosing_withs(window):
         if any(re.search(rf"\b{re.escape(name)}\b", text) for name in names):
-            return source.location(filename, lineno, function)
-    for place in evidence.analysis.stack(entered_stack(evidence, region)) if names else ():
-        for filename, lineno, function in _enters(place.filename, place.function, names):
-            if lineno < place.lineno and filename in evidence.user_files:
-                return source.location(filename, lineno, function)
+            return place
     return None
 
 
-def _enters(filename: str, function: str, names: tuple[str, ...]) -> list[tuple[str, int, str]]:
-    """Return the calls in a function that enter one of some contexts, or make it."""
-    return [
-        (filename, lineno, inner)
-        for lineno, inner, text in source.mentions(filename, names)
-        if inner == function.replace("<module>", "") and re.search(r"\(", text)
-    ]
+def names_bound_to(evidence: Evidence, class_name: str) -> tuple[str, ...]:
+    """Return the names to which the user's code assigns instances of a class."""
+    return tuple(
+        name
+        for filename in evidence.user_files
+        for made, name in source.made_objects(filename)
+        if made == class_name
+    )
 
 
 def context_name(filename: str, function: str) -> str:
-    """Return the name by which a context manager is made, "" where a function is of none."""
+    """Return the name that creates a context manager, "" if a function belongs to none."""
     owner, _, method = function.rpartition(".")
     if source.is_context_manager(filename, function):
         return method
-    return owner.rpartition(".")[2] if method in _CONTEXT_FUNCTIONS else ""
+    return owner.rpartition(".")[2] if method in _CONTEXT_METHODS else ""
 
 
-def _around(evidence: Evidence, region: Region) -> list[tuple[str, int, str, str]]:
-    """Return file, line, function and text of the ``with`` items around a region's forward."""
+def _enclosing_withs(window: RecomputeWindow) -> list[tuple[SourceLocation, str]]:
+    """Return the ``with`` items around a region's forward with their text, innermost first."""
+    evidence = window.evidence
     return [
-        (place.filename, lineno, place.function, text)
-        for place in evidence.analysis.stack(entered_stack(evidence, region))
+        (source.location(place.filename, lineno, place.function), text)
+        for place in evidence.analysis.stack(entered_stack(evidence, window.region))
         if place.filename in evidence.user_files
         for lineno, text in source.enclosing_withs(place.filename, place.lineno)
     ]
 
 
-def _setter(
-    evidence: Evidence, region: Region, again: Recomputation, words: tuple[str, ...], after: str
-) -> SourceLocation | None:
-    """Return the call or assignment between the two runs that fits the state found afterwards."""
-    between = RecomputeWindow(evidence, region, again)
-    found = [
-        (between.outside(filename, function, lineno), after in text, -lineno, filename, function)
-        for filename in evidence.user_files
-        for lineno, function, text in source.mentions(filename, words)
-        if function.rpartition(".")[2] != "__init__"
-    ]
-    if not found:
-        return None
-    _, _, lineno, filename, function = max(found)
-    return source.location(filename, -lineno, function)
+def _setter(window: RecomputeWindow, words: tuple[str, ...], after: str) -> SourceLocation | None:
+    """Return the call or assignment in a window that sets the later value."""
+    return best_line(
+        (
+            LineCandidate(
+                filename,
+                lineno,
+                function,
+                window.ran_in_window(filename, function, lineno),
+                (after in text,),
+            )
+            for filename in window.evidence.user_files
+            for lineno, function, text in source.mentions(filename, words)
+            if function.rpartition(".")[2] != "__init__"
+        ),
+        at_least=0,
+    )

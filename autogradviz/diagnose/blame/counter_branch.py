@@ -1,10 +1,11 @@
-"""Whether a number that a region counts decides what the region computes."""
+"""Branches of a region that depend on a counter."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -12,25 +13,26 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.blame.window import RecomputeWindow
 
 
-def find_decision(between: RecomputeWindow, name: str) -> SourceLocation | None:
-    """Return the first test in a region's code that a count decides, and that changes its result.
+def find_counter_branch(window: RecomputeWindow, name: str) -> SourceLocation | None:
+    """Return the first branch in a region's code that a counter decides and that computes.
 
-    A branch that only calls something (logs, saves) decides nothing; neither does "is it the
-    first time", which stays the same however often it is asked.
+    A branch that only calls a function (logs, saves) changes no result. A comparison with zero
+    ("the first time") gives the same answer in every later call.
     """
-    found = [
-        (filename, node.lineno, function)
-        for filename in {filename for filename, _ in between.executed}
-        for function, owner in source.functions(filename)
-        if function and between.inside(filename, function)
-        for node in source.own_nodes(owner)
-        if isinstance(node, (ast.If, ast.IfExp)) and _counts(node.test, name) and _computes(node)
-    ]
-    return source.location(*min(found)) if found else None
+    return best_line(
+        LineCandidate(filename, node.lineno, function, certainty=1)
+        for filename in {filename for filename, _ in window.executed}
+        for function, node in source.nodes(filename)
+        if isinstance(node, (ast.If, ast.IfExp))
+        and function
+        and window.ran_in_region(filename, function)
+        and _tests_count(node.test, name)
+        and _computes(node)
+    )
 
 
-def _counts(test: ast.expr, name: str) -> bool:
-    """Return whether a test takes a remainder of a count, or compares it with other than zero."""
+def _tests_count(test: ast.expr, name: str) -> bool:
+    """Return whether a test takes a remainder of a count, or compares it with a nonzero value."""
     for node in ast.walk(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             if _mentions(node.left, name):

@@ -1,53 +1,56 @@
-"""Which line let go of an object that only weak references were left to."""
+"""Statements that drop a reference: ``del``, ``= None``, ``pop``, ``clear``."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.blame.window import RecomputeWindow
-    from autogradviz.diagnose.evidence.facts import Evidence
 
-_EMPTIES: Final = frozenset({"pop", "popitem", "clear", "remove", "discard", "popleft"})
+_REMOVERS: Final = frozenset({"pop", "popitem", "clear", "remove", "discard", "popleft"})
 
 
 def find_deletion(
-    evidence: Evidence, between: RecomputeWindow, *, least: int, in_forward: bool = False
+    window: RecomputeWindow, *, at_least: int, in_forward: bool = False
 ) -> SourceLocation | None:
-    """Return the line that gave something up in a region's run, or between its two runs.
+    """Return the line that dropped a reference in a region's forward, or in its window.
 
     Args:
-        evidence: what was recorded.
-        between: where the two runs passed.
-        least: how surely the line must have run, as ``between`` weighs it.
-        in_forward: whether the region's own forward did it.
+        window: the window between forward and recomputation.
+        at_least: the lowest certainty to accept.
+        in_forward: look in the region's forward.
     """
-    found = [
-        (-ran, method, filename, line, function)
-        for filename in evidence.user_files
-        for line, function, method in _dropped(filename)
-        if (ran := between.inside(filename, function) if in_forward
-            else between.outside(filename, function, line)) >= least
-    ]  # fmt: skip
-    return source.location(*min(found)[2:]) if found else None
+
+    def certainty(filename: str, function: str, lineno: int) -> int:
+        if in_forward:
+            return window.ran_in_region(filename, function)
+        return window.ran_in_window(filename, function, lineno)
+
+    return best_line(
+        (
+            LineCandidate(
+                filename,
+                node.lineno,
+                function,
+                certainty(filename, function, node.lineno),
+                (not isinstance(node, ast.Call),),
+            )
+            for filename in window.evidence.user_files
+            for function, node in source.nodes(filename)
+            if isinstance(node, (ast.Delete, ast.Assign, ast.Call)) and _drops(node)
+        ),
+        at_least=at_least,
+    )
 
 
-def _dropped(filename: str) -> list[tuple[int, str, bool]]:
-    """Return line and function of what gives a name up, or (True) takes from a container."""
-    return [
-        (node.lineno, function, isinstance(node, ast.Call))
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
-        if isinstance(node, ast.Delete)
-        or (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Constant)
-            and node.value.value is None
-        )
-        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _EMPTIES)
-    ]  # fmt: skip
+def _drops(node: ast.Delete | ast.Assign | ast.Call) -> bool:
+    if isinstance(node, ast.Assign):
+        return isinstance(node.value, ast.Constant) and node.value.value is None
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _REMOVERS
+    return True

@@ -1,12 +1,13 @@
-"""Where a way of gradients ended, read from the source: what no operator was seen doing."""
+"""Breaks of the autograd graph that no recorded op shows, found in the source."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.requires_grad import toggles
-from autogradviz.diagnose.blame.window import BETWEEN, ExecutionWindow
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
+from autogradviz.diagnose.blame.requires_grad import requires_grad_writes
+from autogradviz.diagnose.blame.window import IN_WINDOW, ExecutionWindow
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
@@ -19,32 +20,30 @@ if TYPE_CHECKING:
 _NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int"})
 
 
-def detached_in_place(
-    evidence: Evidence, met: Op, started: BackwardStarted
-) -> SourceLocation | None:
-    """Return the call of ``detach_`` that stands nearest before an op that met the tensor."""
-    passage = ExecutionWindow(evidence, met.stack_id, started.stack_id)
-    here = met.location
-    found = [
-        (
-            passage.outside(filename, function, line) == BETWEEN,  # came after it
-            here is None or (filename, function) != (here.filename, here.function),
-            -line,
+def find_detach(evidence: Evidence, op: Op, started: BackwardStarted) -> SourceLocation | None:
+    """Return the call of ``detach_`` nearest before an op that read the tensor."""
+    window = ExecutionWindow(evidence, op.stack_id, started.stack_id)
+    here = op.location
+    return best_line(
+        LineCandidate(
             filename,
+            lineno,
             function,
+            certainty=1,
+            preference=(
+                window.ran_in_window(filename, function, lineno) != IN_WINDOW,  # not after the op
+                here is not None and (filename, function) == (here.filename, here.function),
+                lineno,
+            ),
         )
         for filename in evidence.user_files
-        for line, function, called in source.calls(filename, ("detach_",))
+        for lineno, function, called in source.calls(filename, ("detach_",))
         if called.endswith("detach_")
-    ]
-    if not found:
-        return None
-    _, _, line, filename, function = min(found)
-    return source.location(filename, -line, function)
+    )
 
 
-def turned_into_numbers(made: SourceLocation) -> SourceLocation | None:
-    """Return the last line before a new tensor, in its function, that took numbers for it."""
+def find_conversion_to_numbers(made: SourceLocation) -> SourceLocation | None:
+    """Return the last line, in a tensor's function, that read the numbers it was created from."""
     for name, owner in source.functions(made.filename):
         if name != made.function:
             continue
@@ -56,7 +55,7 @@ def turned_into_numbers(made: SourceLocation) -> SourceLocation | None:
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
             and node.lineno < made.lineno
             and used & set(_names(node))
-            and _takes_numbers(node.value)
+            and _reads_numbers(node.value)
         ]
         if lines:
             return source.location(made.filename, lines[-1], name)
@@ -69,7 +68,7 @@ def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
                 if isinstance(part, ast.Name))  # fmt: skip
 
 
-def _takes_numbers(value: ast.expr | None) -> bool:
+def _reads_numbers(value: ast.expr | None) -> bool:
     return value is not None and any(
         isinstance(part, ast.Call)
         and getattr(part.func, "attr", getattr(part.func, "id", "")) in _NUMBERS
@@ -77,26 +76,11 @@ def _takes_numbers(value: ast.expr | None) -> bool:
     )
 
 
-def switched_off_in_source(evidence: Evidence) -> SourceLocation | None:
-    """Return the last line that switches ``requires_grad`` off, or asks for it to be off."""
+def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:
+    """Return the last line that sets ``requires_grad`` to False."""
     found = [
         (filename, line, function)
         for filename in evidence.user_files
-        for line, function in (*toggles(filename, on=False), *_made_frozen(filename))
+        for line, function in requires_grad_writes(filename, on=False)
     ]
     return source.location(*max(found, key=lambda place: place[1])) if found else None
-
-
-def _made_frozen(filename: str) -> list[tuple[int, str]]:
-    return [
-        (node.lineno, function)
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
-        if isinstance(node, ast.Call)
-        and any(
-            word.arg == "requires_grad"
-            and isinstance(word.value, ast.Constant)
-            and word.value.value is False
-            for word in node.keywords
-        )
-    ]

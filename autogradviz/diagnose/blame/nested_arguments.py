@@ -1,4 +1,4 @@
-"""Whether what a region reads came to it inside of an argument: in a tuple, a list, an object."""
+"""Tensors that reach a region, or leave it, inside a container: a tuple, a list, an object."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _MANY: Final = 1 << 10
 
 
-def given_within(evidence: Evidence, region: Region, reader: Op) -> bool:
-    """Return whether a line of a region can know what it reads from its arguments alone.
+def is_nested_argument(evidence: Evidence, region: Region, reader: Op) -> bool:
+    """Return whether an op of a region reads a tensor from inside one of the arguments.
 
-    The line must be of the function that is checkpointed, name nothing but that function's
-    parameters and what was computed from them, and the call must pass more than bare tensors.
+    The op's line must be in the checkpointed function and use only its parameters and values
+    computed from them, and the call must pass more than plain tensors.
     """
     place, call = reader.location, region.location
     if place is None or call is None or place.function != region.function:
@@ -34,11 +34,11 @@ def given_within(evidence: Evidence, region: Region, reader: Op) -> bool:
     tensors = {s for op in region.ops for s in storages(op.inputs)}
     bare = {s.tensor.storage_id for s in evidence.analysis.saved.values()
             if s.is_argument and s.region_id == region.region_id} & tensors  # fmt: skip
-    return _passed(call.filename, call.lineno) > len(bare)
+    return _argument_count(call.filename, call.lineno) > len(bare)
 
 
-def returned_within(region: Region, maker: Op) -> bool:
-    """Return whether what a line of a region's function computes is in what that returns."""
+def is_nested_result(region: Region, maker: Op) -> bool:
+    """Return whether the result of an op in a region's function is in the value it returns."""
     place = maker.location
     if place is None or place.function != region.function:
         return False
@@ -46,42 +46,42 @@ def returned_within(region: Region, maker: Op) -> bool:
         (o for name, o in source.functions(place.filename) if name == place.function), None
     )
     nodes = source.own_nodes(owner) if owner is not None else ()
-    made = _made(nodes)
+    made = _assigned(nodes)
     returns = [node.value for node in nodes if isinstance(node, ast.Return)]
     names = {name for value in returns for name in _held(value)}
-    while fresh := {part for n in names for v in made.get(n, ()) for part in _held(v)} - names:
-        names |= fresh
+    while new := {part for n in names for v in made.get(n, ()) for part in _held(v)} - names:
+        names |= new
     here = {name for name, values in made.items()
             if any(v.lineno <= place.lineno <= (v.end_lineno or 0) for v in values)}  # fmt: skip
     return bool(here & names)
 
 
 def _free(filename: str, function: str, lineno: int) -> set[str] | None:
-    """Return the names that a line was computed from, followed to what the function does not make.
+    """Return the names outside a function that a line depends on, through local variables.
 
-    None where it reads an attribute of ``self``: that may be the tensor.
+    None if the line reads an attribute of ``self``, which may be the tensor.
     """
     owner = next((owner for name, owner in source.functions(filename) if name == function), None)
     if owner is None:
         return None
     nodes = source.own_nodes(owner)
-    made = _made(nodes)
+    made = _assigned(nodes)
     names: set[str] = set()
-    fresh: set[str] = set()
+    new: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.stmt) and node.lineno <= lineno <= (node.end_lineno or 0):
-            fresh |= _read(node)
-    while fresh:
-        names |= fresh
-        fresh = {part for name in fresh for value in made.get(name, ()) for part in _read(value)}
-        fresh -= names
+            new |= _read(node)
+    while new:
+        names |= new
+        new = {part for name in new for value in made.get(name, ()) for part in _read(value)}
+        new -= names
     if any(_reads_self(node, lineno) for node in nodes):
         return None
     return {name for name in names if name not in made and name != "self"}
 
 
 def _reads_self(node: ast.AST, lineno: int) -> bool:
-    """Return whether a statement on a line reads an attribute of ``self``; a call reads none."""
+    """Return whether a statement on a line reads an attribute of ``self``; calls do not count."""
     if not isinstance(node, ast.stmt) or node.lineno != lineno:
         return False
     parts = list(ast.walk(node))
@@ -90,8 +90,8 @@ def _reads_self(node: ast.AST, lineno: int) -> bool:
     return any(part not in called and _is_self(part.value) for part in attributes)
 
 
-def _made(nodes: tuple[ast.AST, ...]) -> dict[str, list[ast.expr]]:
-    """Return what a function assigns to each of its variables."""
+def _assigned(nodes: tuple[ast.AST, ...]) -> dict[str, list[ast.expr]]:
+    """Return the expressions that a function assigns to each of its variables."""
     found: dict[str, list[ast.expr]] = {}
     for node in nodes:
         if isinstance(node, ast.Assign):
@@ -103,7 +103,7 @@ def _made(nodes: tuple[ast.AST, ...]) -> dict[str, list[ast.expr]]:
 
 
 def _read(node: ast.AST) -> set[str]:
-    """Return the variables that an expression reads, without the functions that it calls."""
+    """Return the variables that an expression reads, without the functions it calls."""
     called = {part.func for part in ast.walk(node) if isinstance(part, ast.Call)}
     owners = {part.value for part in called if isinstance(part, ast.Attribute)}
     return {
@@ -118,7 +118,7 @@ def _read(node: ast.AST) -> set[str]:
 
 
 def _held(node: ast.AST | None) -> set[str]:
-    """Return the variables that a tuple, a dictionary or an object's construction holds."""
+    """Return the variables in a tuple, list, dictionary or constructor call."""
     if isinstance(node, ast.Name):
         return {node.id}
     parts: list[ast.expr | None] = []
@@ -137,12 +137,11 @@ def _is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _passed(filename: str, lineno: int) -> int:
-    """Return how many arguments a call of ``checkpoint`` passes on; a starred one is many."""
+def _argument_count(filename: str, lineno: int) -> int:
+    """Return the number of arguments that a call of ``checkpoint`` passes on; ``*args`` is many."""
     found = [
         node
-        for _, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
+        for _, node in source.nodes(filename)
         if isinstance(node, ast.Call)
         and node.lineno <= lineno <= (node.end_lineno or node.lineno)
         and "checkpoint" in ast.unparse(node.func)

@@ -1,4 +1,4 @@
-"""Why a region ran differently: what changed around it, and the line that changed it."""
+"""Find why a recomputation differed: the state that changed, and the line that changed it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.cause import Cause
-from autogradviz.diagnose.blame.input_overwritten import find_rewritten
-from autogradviz.diagnose.blame.non_repeatable import find_unseen_cause, unrestored_random
-from autogradviz.diagnose.blame.random_call import find_draw
+from autogradviz.diagnose.blame.input_overwritten import find_overwritten_input
+from autogradviz.diagnose.blame.non_repeatable import find_unrecorded_cause, find_unrestored_rng
+from autogradviz.diagnose.blame.random_call import find_random_call
 from autogradviz.diagnose.blame.state_paths import (
     attribute_name,
     base,
@@ -20,10 +20,10 @@ from autogradviz.diagnose.blame.state_paths import (
     words,
 )
 from autogradviz.diagnose.blame.state_write import find_culprit, find_thread_dispatch, other_thread
-from autogradviz.diagnose.blame.tensor_recreated import find_remade
+from autogradviz.diagnose.blame.tensor_recreated import find_recreated_tensor
 from autogradviz.diagnose.blame.window import RecomputeWindow
 from autogradviz.diagnose.evidence.recompute_diff import first_value_mismatch
-from autogradviz.diagnose.formatting import short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import FrameSeen, StateChanged
 
@@ -40,64 +40,66 @@ _FOR_THREADS: Final = (
 
 
 def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
-    """Return why a region drew other random numbers the second time, None where it did not."""
-    cause = unrestored_random(evidence, region, again)
+    """Return why the recomputation drew other random numbers, None if it did not."""
+    window = RecomputeWindow(evidence, region, again)
+    cause = find_unrestored_rng(window)
     if cause is not None:
         return cause
-    changes = _changes(evidence, again, kinds=("random",))
+    changes = _changes(window, kinds=("random",))
     if not changes:
         return None
-    culprit = find_draw(evidence, region, again, changes[0])
+    culprit = find_random_call(window, changes[0])
     if culprit is None:
         return None
     return replace(_cause_of(evidence, changes[0], changes[1:], culprit), victim=region.location)
 
 
 def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
-    """Return the likeliest reason, None where nothing that was watched changed."""
-    changes = _changes(evidence, again)
+    """Return the most probable cause of a different recomputation, None if none was found."""
+    window = RecomputeWindow(evidence, region, again)
+    changes = _changes(window)
     if not changes:
-        return find_unseen_cause(evidence, region, again)
-    mentioned = _mentioned(evidence, region, again)
-    read = _read_inside(evidence, region, again)
-    parted = _parting_op(again)
-    line = parted.location.text if parted is not None and parted.location is not None else ""
+        return find_unrecorded_cause(window)
+    mentioned = _names_at_divergence(window)
+    read = _names_in_region(window)
+    op = _first_different_op(again)
+    line = op.location.text if op is not None and op.location is not None else ""
 
     def rank(change: StateChanged) -> tuple[int, bool, bool, bool, int]:
-        draws = change.state_kind == "random" and find_draw(evidence, region, again, change)
+        draws = change.state_kind == "random" and find_random_call(window, change)
         return (
             len(mentioned) + 1 if draws else _relevance(change, mentioned, read),
-            not _moved_only(change),
+            not _same_value(change),
             attribute_name(change.state_path) in re.findall(r"\w+", line),
             change.stack_id is not None,
             -change.seq,
         )
 
     best = max(changes, key=rank)
-    if _counted_on(best):
-        written = find_rewritten(evidence, region, again)
-        if written is not None:
-            return written
+    if _written_in_place(best):
+        overwritten = find_overwritten_input(window)
+        if overwritten is not None:
+            return overwritten
     if not rank(best)[0]:
-        unseen = find_unseen_cause(evidence, region, again)
-        if unseen is not None:
-            return unseen
+        unrecorded = find_unrecorded_cause(window)
+        if unrecorded is not None:
+            return unrecorded
     same_ops = again.first_difference is None and best.stack_id is None and best.after_id is None
-    remade = find_remade(evidence, region, again, changes) if same_ops else None
-    best, culprit = remade or (best, None)
+    recreated = find_recreated_tensor(window, changes) if same_ops else None
+    best, culprit = recreated or (best, None)
     others = [change for change in changes if change is not best]
-    culprit = culprit or find_culprit(evidence, region, again, with_owner(best, others))
-    culprit = culprit or _seen_beside(evidence, best, others)
+    culprit = culprit or find_culprit(window, with_owner(best, others))
+    culprit = culprit or _write_to_same_object(evidence, best, others)
     cause = _cause_of(evidence, best, others, culprit)
     return cause if rank(best)[0] else replace(cause, confidence="likely")
 
 
-def _seen_beside(
+def _write_to_same_object(
     evidence: Evidence, best: StateChanged, others: list[StateChanged]
 ) -> SourceLocation | None:
-    """Return the line that was seen writing something else of the same object.
+    """Return the recorded line that wrote another attribute of the same object.
 
-    A library's function writes much at once: pruning registers a hook and replaces the weight.
+    One call of a library may write several: pruning registers a hook and replaces the weight.
     """
     owner = base(best.state_path)[:-1]
     return next(
@@ -113,18 +115,16 @@ def _seen_beside(
 
 
 def _changes(
-    evidence: Evidence,
-    again: Recomputation,
-    kinds: tuple[str, ...] = ("object", "random", "context"),
+    window: RecomputeWindow, kinds: tuple[str, ...] = ("object", "random", "context")
 ) -> list[StateChanged]:
-    """Return what differed between a region's two runs.
+    """Return the state that differed between forward and recomputation.
 
-    Others may draw random numbers in between; a region that draws none itself is safe.
+    A random state counts only if the region itself drew numbers.
     """
     found = [
         change
-        for change in evidence.analysis.log.of(StateChanged)
-        if change.recompute_id == again.recompute_id
+        for change in window.evidence.analysis.log.of(StateChanged)
+        if change.recompute_id == window.recomputation.recompute_id
         and change.state_kind in kinds
         and (change.state_kind != "random" or change.in_forward)
     ]
@@ -142,9 +142,9 @@ def _cause_of(
         title=_title(best),
         culprit=culprit,
         lines=(
-            f"What surrounded the two runs differs: {best.state_name} was {best.before} when "
-            f"forward began and {best.after} when recomputation began.",
-            _who(evidence, best, culprit),
+            f"State changed between forward and recomputation: {best.state_name} was {best.before} "
+            f"when forward started and {best.after} when recomputation started.",
+            _writer_sentence(evidence, best, culprit),
             *[f"  also {c.state_name}: {c.before} → {c.after}" for c in others[:4]],
             *_threads(evidence, best),
         ),
@@ -155,12 +155,12 @@ def _cause_of(
 
 
 def _threads(evidence: Evidence, best: StateChanged) -> list[str]:
-    """Say where the recomputation ran in another thread than the forward."""
-    moved = other_thread(evidence, best)
-    if moved is None:
+    """Return a sentence if the recomputation ran in another thread than the forward."""
+    thread = other_thread(evidence, best)
+    if thread is None:
         return []
     return [
-        f"  The forward ran in thread {moved.before}, the recomputation in {moved.after}: "
+        f"  The forward ran in thread {thread.before}, the recomputation in {thread.after}: "
         "thread-locals and context variables are not shared."
     ]
 
@@ -170,45 +170,48 @@ def _slug(change: StateChanged) -> str:
     return kinds.get(change.state_kind, "checkpoint-state-changed")
 
 
-def _shown_name(change: StateChanged) -> str:
+def _display_name(change: StateChanged) -> str:
     key = item_key(change.state_path) or ""
-    named_item = key.endswith("'")  # config['mode'] says more than config
+    named_item = key.endswith("'")
     return change.state_name if named_item else base_name(change.state_path)
 
 
 def _title(change: StateChanged) -> str:
-    name = _shown_name(change)
+    name = _display_name(change)
     if change.value_kind == "array" and change.change_kind == "content":
         return f"{name} held other values in recomputation"
     if change.value_kind == "rng" and change.change_kind != "added":
         return f"{name} was in another state in recomputation"
-    if _moved_only(change):
+    if _same_value(change):
         return f"{name} was another object, or written, before recomputation"
     return f"{name} was {change.before} in forward, {change.after} in recomputation"
 
 
-def _who(evidence: Evidence, change: StateChanged, culprit: SourceLocation | None) -> str:
-    when = "The region's own forward" if change.in_forward else "Something after the forward"
+def _writer_sentence(
+    evidence: Evidence, change: StateChanged, culprit: SourceLocation | None
+) -> str:
+    when = "The region's own forward" if change.in_forward else "Code that ran after the forward"
     if culprit is not None and change.stack_id is None and other_thread(evidence, change):
         if culprit == find_thread_dispatch(evidence):
-            place = f"{short(culprit)}:\n        {culprit.text}"
-            return f"Backward was handed to another thread at {place}"
-        return f"It was set at {short(culprit)}, for one thread:\n        {culprit.text}"
+            place = f"{short_location(culprit)}:\n        {culprit.text}"
+            return f"Backward was started in another thread at {place}"
+        return f"It was set at {short_location(culprit)}, for one thread:\n        {culprit.text}"
     if culprit is None:
         return f"{when} changed it; the line was not found."
-    return f"{when} changed it, at {short(culprit)}:\n        {culprit.text}"
+    return f"{when} changed it, at {short_location(culprit)}:\n        {culprit.text}"
 
 
-def _parting_op(again: Recomputation) -> Op | None:
-    """Return the first operator at which two runs differ."""
+def _first_different_op(again: Recomputation) -> Op | None:
+    """Return the first op at which forward and recomputation differ."""
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
     pair = pair or first_value_mismatch(again)
     return (pair.recompute or pair.forward) if pair is not None else None
 
 
-def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list[set[str]]:
-    """Return the names read by the functions that ran where the runs part, innermost first."""
-    op = _parting_op(again)
+def _names_at_divergence(window: RecomputeWindow) -> list[set[str]]:
+    """Return the names read by each function on the stack of the first different op."""
+    evidence, region = window.evidence, window.region
+    op = _first_different_op(window.recomputation)
     stack_id = op.stack_id if op is not None else None
     if stack_id is None and region.ops:
         stack_id = region.ops[0].stack_id
@@ -224,31 +227,33 @@ def _mentioned(evidence: Evidence, region: Region, again: Recomputation) -> list
     ]
 
 
-def _read_inside(evidence: Evidence, region: Region, again: Recomputation) -> set[str]:
-    """Return the names read anywhere in the region, and in what it calls."""
-    between = RecomputeWindow(evidence, region, again)
+def _names_in_region(window: RecomputeWindow) -> set[str]:
+    """Return the names read by the functions that the region ran or may have called."""
     return {
         name
-        for filename in evidence.user_files
+        for filename in window.evidence.user_files
         for function, _ in source.functions(filename)
-        if function and between.inside(filename, function)
+        if function and window.ran_in_region(filename, function)
         for name in source.names_in(filename, function)
     }
 
 
-def _moved_only(change: StateChanged) -> bool:
-    """Return whether only the object is another one, and looks the same."""
+def _same_value(change: StateChanged) -> bool:
+    """Return whether only the identity or the version changed."""
     return change.change_kind in {"identity", "version"}
 
 
-def _counted_on(change: StateChanged) -> bool:
-    """Return whether the same memory is there, and was written: what wrote it may be known."""
+def _written_in_place(change: StateChanged) -> bool:
+    """Return whether the same memory has another version, and the write was not recorded."""
     written = change.version != change.seen_version and change.before_id is not None
     return change.stack_id is None and written and change.before_id == change.after_id
 
 
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
-    """Return how near to the parting line a name is used; contexts need no name to matter."""
+    """Return how near the divergence a name is read: larger is nearer, 0 is nowhere.
+
+    Contexts, hooks and training flags take effect without being named.
+    """
     nearest = len(mentioned) + 2
     if change.state_kind == "context" or attribute_name(change.state_path) == "training":
         return nearest
@@ -265,7 +270,7 @@ def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) 
 
 
 def _fix(change: StateChanged) -> str:
-    tail = _shown_name(change)
+    tail = _display_name(change)
     if change.state_kind == "random":
         return (
             "# draw with torch (checkpoint restores its random state), or draw before the region\n"
@@ -283,4 +288,4 @@ def _fix(change: StateChanged) -> str:
             f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
             "# argument, or write it outside the region"
         )
-    return f"# leave {tail} as it is until backward() has run"
+    return f"# do not change {tail} until backward() has run"

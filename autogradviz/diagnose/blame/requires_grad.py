@@ -1,48 +1,48 @@
-"""Which line switched ``requires_grad`` of a tensor."""
+"""Lines that set ``requires_grad`` of a tensor."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.window import RecomputeWindow
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import RequiresGradChanged
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Recomputation, Region, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.diagnose.blame.window import RecomputeWindow
 
 
-def toggles(filename: str, *, on: bool) -> list[tuple[int, str]]:
-    """Return line and function of what may switch ``requires_grad`` on, or off."""
+def requires_grad_writes(filename: str, *, on: bool) -> list[tuple[int, str]]:
+    """Return line and function of the statements that may set ``requires_grad`` to ``on``."""
     return sorted(
         (node.lineno, function)
-        for function, owner in source.functions(filename)
+        for function, node in source.nodes(filename)
         if function.rpartition(".")[2] != "__init__"
-        for node in source.own_nodes(owner)
-        if isinstance(node, (ast.Call, ast.Assign)) and _switches(node, on=on)
+        and isinstance(node, (ast.Call, ast.Assign))
+        and _sets(node, on=on)
     )
 
 
-def find_toggle(
-    evidence: Evidence, region: Region, again: Recomputation, *, on: bool
-) -> SourceLocation | None:
-    """Return the line that switched a tensor between a region's two runs: seen, else read."""
+def find_requires_grad_write(window: RecomputeWindow, *, on: bool) -> SourceLocation | None:
+    """Return the line that set ``requires_grad`` in a window: recorded, else from the source."""
+    evidence = window.evidence
     for event in evidence.analysis.log.of(RequiresGradChanged):
-        within = region.entered_seq < event.seq < again.started_seq
+        within = window.region.entered_seq < event.seq < window.recomputation.started_seq
         if within and event.requires_grad == on and event.stack_id is not None:
             return evidence.analysis.location(event.stack_id)
-    between = RecomputeWindow(evidence, region, again)
-    found = [
-        (-between.outside(filename, function, line), filename, line, function)
-        for filename in evidence.user_files
-        for line, function in toggles(filename, on=on)
-    ]
-    return source.location(*min(found)[1:]) if found else None
+    return best_line(
+        (
+            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
+            for filename in evidence.user_files
+            for line, function in requires_grad_writes(filename, on=on)
+        ),
+        at_least=0,
+    )
 
 
-def _switches(node: ast.Call | ast.Assign, *, on: bool) -> bool:
+def _sets(node: ast.Call | ast.Assign, *, on: bool) -> bool:
     if isinstance(node, ast.Assign):
         target, value = node.targets[0], node.value
         named = isinstance(target, ast.Attribute) and target.attr == "requires_grad"

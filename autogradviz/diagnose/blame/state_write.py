@@ -1,137 +1,170 @@
-"""Which line changed what surrounds a checkpointed region."""
+"""Find the line that changed the state of a checkpointed region."""
 
 from __future__ import annotations
 
 import re
-from itertools import chain
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidates import Candidate, find_candidates
-from autogradviz.diagnose.blame.context_manager import SETTERS, context_name, find_context
+from autogradviz.diagnose.blame.context_manager import (
+    SETTERS,
+    context_name,
+    find_context,
+    names_bound_to,
+)
 from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment, find_functional_call
 from autogradviz.diagnose.blame.deletion import find_deletion
-from autogradviz.diagnose.blame.lazy_init import find_first_access, names_bound_to
-from autogradviz.diagnose.blame.random_call import find_draw
-from autogradviz.diagnose.blame.requires_grad import find_toggle
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_candidate, best_line
+from autogradviz.diagnose.blame.random_call import find_random_call
+from autogradviz.diagnose.blame.requires_grad import find_requires_grad_write
 from autogradviz.diagnose.blame.state_paths import attribute_name, item_key, owners
-from autogradviz.diagnose.blame.window import BETWEEN, CALLED, RecomputeWindow
+from autogradviz.diagnose.blame.state_write_candidates import FileWrite, find_writes
+from autogradviz.diagnose.blame.window import IN_WINDOW, REACHABLE
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.threads import thread_dispatches
-from autogradviz.diagnose.source.writes import Write, closures, gives, makers
+from autogradviz.diagnose.source.writes import closures, creations
 from autogradviz.events import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from autogradviz.analysis import Recomputation, Region, SourceLocation
+    from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.blame.state_paths import Path
+    from autogradviz.diagnose.blame.window import RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.source.mutating_calls import Direction
     from autogradviz.events import StateChange
 
 _HOOK_CALLS: Final = ("register_forward", "register_full", "register_module", "register_hook")
+_HOOK_REMOVALS: Final = (".remove", "_hooks.clear", "_hooks.pop")
 
 
-def find_culprit(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    """Return the line that made a difference: seen while recording, else read in the source."""
+def find_culprit(window: RecomputeWindow, change: StateChanged) -> SourceLocation | None:
+    """Return the line that changed state: as recorded, else from the source."""
+    evidence = window.evidence
     if change.stack_id is not None:
         return evidence.analysis.location(change.stack_id)
     if change.state_kind == "random":
-        return find_draw(evidence, region, again, change)
+        return find_random_call(window, change)
     if change.state_kind != "object":
-        return find_context(evidence, region, again, SETTERS.get(change.state_name, ()), change)
+        return find_context(window, SETTERS.get(change.state_name, ()), change)
     if change.value_kind == "rng" and change.change_kind != "added":
-        return _use(evidence, region, again, change)
-    bound = None
+        return _generator_use(window, change)
+    culprit = None
     if other_thread(evidence, change):
-        bound = find_thread_dispatch(evidence) or _set_before(evidence, region, again, change)
+        culprit = find_thread_dispatch(evidence) or _write_before(window, change)
     elif not change.in_forward:
-        bound = find_functional_call(evidence, region, change)
-    return bound or find_writer(evidence, region, again, change, in_forward=change.in_forward)
+        culprit = find_functional_call(window, change)
+    return culprit or find_writer(window, change, in_forward=change.in_forward)
 
 
 def find_writer(
-    evidence: Evidence,
-    region: Region,
-    again: Recomputation,
-    change: StateChange,
-    *,
-    in_forward: bool,
+    window: RecomputeWindow, change: StateChange, *, in_forward: bool
 ) -> SourceLocation | None:
-    """Return the statement that writes what changed, by name, direction and place."""
+    """Return the statement that made a change, chosen by target, direction and place.
+
+    Args:
+        window: the window between forward and recomputation.
+        change: the change.
+        in_forward: the region's own forward made it; else code in the window.
+    """
+    name = attribute_name(change.state_path)
     if change.change_kind == "requires_grad":
-        return find_toggle(evidence, region, again, on=bool(change.requires_grad))
-    if attribute_name(change.state_path).endswith("_hooks"):
-        return _hooked(evidence, region, again, change)
-    between = RecomputeWindow(evidence, region, again)
-    name, key = attribute_name(change.state_path), item_key(change.state_path)
+        return find_requires_grad_write(window, on=bool(change.requires_grad))
+    if name.endswith("_hooks"):
+        return _hook_registration(window, change)
+    if change.change_kind == "died":  # the last strong reference was dropped
+        return find_deletion(window, at_least=1, in_forward=in_forward)
     if change.value_kind == "cache" and change.change_kind != "added":
-        asked = None if in_forward else find_first_access(evidence, between, name)
-        return asked or _made(evidence, name)
-    wanted = _direction(change)
+        return _creation(window, name)
+    return _direct_write(window, change, in_forward=in_forward)
 
-    def score(candidate: Candidate) -> tuple[int, int, bool, int, bool, bool, int]:
-        filename, write = candidate
-        inside = between.inside(filename, write.function)
-        outside = between.outside(filename, write.function, write.lineno)
-        fits = write.direction == wanted or (write.direction == "grew" and write.key is not None)
-        return (
-            inside if in_forward else outside,
-            gives(write, change.after),
-            key is not None and key == write.key,
-            2 * fits + (write.direction == "changed"),
-            not write.unnamed,
-            write.declared,
-            -write.lineno,
-        )
 
+def _direct_write(
+    window: RecomputeWindow, change: StateChange, *, in_forward: bool
+) -> SourceLocation | None:
+    """Return the statement that assigned to the state, or mutated the object it holds."""
+    writes = {
+        _rated(window, change, write, in_forward=in_forward): write
+        for write in _fitting_writes(window, change)
+    }
+    best = best_candidate(writes, at_least=0)
+    other = find_data_reassignment(window, change, in_forward=in_forward)
+    if other is None and not in_forward and _direction(change) == "shrank":
+        other = find_deletion(window, at_least=IN_WINDOW)
+    if best is None and other is None and change.change_kind == "added":
+        name = attribute_name(change.state_path)
+        return _creation(window, name)
+    if best is None or (other is not None and best.certainty < REACHABLE):
+        return other
+    looped = _late_bound_closure(writes[best], window)
+    return looped or _entering_line(window, change, best, in_forward=in_forward)
+
+
+def _fitting_writes(window: RecomputeWindow, change: StateChange) -> list[FileWrite]:
+    """Return the statements that may have written the changed state, else one of its owners."""
     path = change.state_path
     other_class = change.change_kind == "class"
     paths: list[Path] = [("__class__",)] if other_class else [path, *owners(path)]
-    sure = (find_candidates(evidence, region, each, loose=False) for each in paths)
-    loose = (find_candidates(evidence, region, each, loose=True) for each in paths)
-    stays = _survives_reading(change)
-    counted = wanted == "changed" and not stays and key is None  # nothing was taken from it
+    found = (
+        find_writes(window.evidence, window.region, each, loose=loose)
+        for loose, each in product((False, True), paths)
+    )
+    survives = _survives_reading(change)
+    replaced = _direction(change) == "changed" and not survives and item_key(path) is None
     fitting = (
-        [c for c in each if not (stays and c[1].drains)
-         and not (counted and c[1].direction == "shrank")]
-        for each in chain(sure, loose)
-    )  # fmt: skip
-    candidates = next((each for each in fitting if each), [])
-    ran = [c for c in candidates if c[1].function or between.outside(c[0], "", c[1].lineno)]
-    candidates = ran or candidates  # a file's own lines ran when it was imported
-    dead = change.change_kind == "died"
-    other = find_data_reassignment(evidence, between, change, in_forward=in_forward)
-    if dead:
-        other = find_deletion(evidence, between, least=1, in_forward=in_forward)
-    elif other is None and not in_forward and wanted == "shrank":
-        other = find_deletion(evidence, between, least=BETWEEN)
-    if not candidates and change.change_kind == "added":  # functools.cached_property
-        asked = None if in_forward else find_first_access(evidence, between, name)
-        other = other or asked or _made(evidence, name)
-    if (
-        dead
-        or not candidates
-        or (other is not None and score(max(candidates, key=score))[0] < CALLED)
-    ):
-        return other
-    filename, write = max(candidates, key=score)
-    looped = _loop_variable(filename, write, region)
-    if looped is not None:
-        return looped
-    return _entered(evidence, region, again, change, (filename, write), in_forward=in_forward)
+        [
+            (filename, write)
+            for filename, write in each
+            if not (survives and write.drains) and not (replaced and write.direction == "shrank")
+        ]
+        for each in found
+    )
+    writes = next((each for each in fitting if each), [])
+    # Statements at module level ran when the file was imported.
+    ran = [w for w in writes if w[1].function or window.ran_in_window(w[0], "", w[1].lineno)]
+    return ran or writes
+
+
+def _rated(
+    window: RecomputeWindow, change: StateChange, file_write: FileWrite, *, in_forward: bool
+) -> LineCandidate:
+    """Return a statement with the certainty that it made a change."""
+    filename, write = file_write
+    key, direction = item_key(change.state_path), _direction(change)
+    fits = write.direction == direction or (write.direction == "grew" and write.key is not None)
+    return LineCandidate(
+        filename,
+        write.lineno,
+        write.function,
+        window.ran_in_region(filename, write.function)
+        if in_forward
+        else window.ran_in_window(filename, write.function, write.lineno),
+        (
+            key is not None and key == write.key,
+            2 * fits + (write.direction == "changed"),
+            not write.indirect,
+            write.declared,
+        ),
+    )
 
 
 def _survives_reading(change: StateChange) -> bool:
-    """Return whether going through a value does not change it, as it does an iterator."""
+    """Return whether reading a value leaves it unchanged; an iterator is consumed."""
     container = change.value_kind == "container" and change.change_kind != "added"
     return container or change.before_id is not None
 
 
+def _direction(change: StateChange) -> Direction:
+    """Return whether a container grew or shrank, or an item or attribute was added or removed."""
+    if change.change_kind in {"added", "removed"}:
+        return "grew" if change.change_kind == "added" else "shrank"
+    before, after = change.before_number, change.after_number
+    if change.change_kind != "size" or before is None or after is None:
+        return "changed"
+    return "grew" if after > before else "shrank"
+
+
 def find_thread_dispatch(evidence: Evidence) -> SourceLocation | None:
-    """Return the call that had another thread run a backward, without the caller's context."""
+    """Return the call that ran a backward in another thread, without the caller's context."""
     found = (
         source.location(filename, lineno, function)
         for filename in evidence.user_files
@@ -140,19 +173,8 @@ def find_thread_dispatch(evidence: Evidence) -> SourceLocation | None:
     return next((place for place in found if "context" not in place.text), None)
 
 
-def _set_before(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChange
-) -> SourceLocation | None:
-    """Return where what belongs to one thread was set: in the other it was not changed."""
-    between = RecomputeWindow(evidence, region, again)
-    for filename, write in find_candidates(evidence, region, change.state_path, loose=True):
-        if between.before(filename, write.function, write.lineno):
-            return source.location(filename, write.lineno, write.function)
-    return None
-
-
 def other_thread(evidence: Evidence, change: StateChange) -> StateChanged | None:
-    """Return what the threads of the two runs were, None where it was one."""
+    """Return the threads of forward and recomputation as a change, None if they are the same."""
     return next(
         (
             event
@@ -163,104 +185,98 @@ def other_thread(evidence: Evidence, change: StateChange) -> StateChanged | None
     )
 
 
-def _entered(
-    evidence: Evidence,
-    region: Region,
-    again: Recomputation,
-    change: StateChange,
-    found: tuple[str, Write],
-    *,
-    in_forward: bool,
-) -> SourceLocation | None:
-    """Return the ``with`` where the write is that of a context manager, else the write."""
-    filename, write = found
-    method = write.function.rpartition(".")[2]
-    generator = source.is_context_manager(filename, write.function)
-    here = source.location(filename, write.lineno, write.function)
-    if context_name(filename, write.function) and not in_forward:
-        owner = method if generator else write.function.split(".")[0]
-        names = (owner, *names_bound_to(evidence, owner))
-        return find_context(evidence, region, again, names, change) or here
-    return here
-
-
-def _loop_variable(filename: str, write: Write, region: Region) -> SourceLocation | None:
-    """Return where a function was made that reads a loop's variable after the loop moved on."""
-    here = source.location(filename, write.lineno, write.function)
-    if not re.match(r"(async )?for\b", here.text) or region.location is None:
-        return None
-    names = re.findall(r"\w+", here.text.partition(" in ")[0].partition("for ")[2])
-    made = [line for name in names for line in closures(filename, write.function, name)]
-    inside = [line for line in made if write.lineno <= line <= region.location.lineno]
-    return source.location(filename, max(inside), write.function) if inside else None
-
-
-def _hooked(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChange
-) -> SourceLocation | None:
-    """Return the line that registered or removed a hook."""
-    grew = (change.after_number or 0) > (change.before_number or 0)
-    added = grew or change.change_kind == "added"
-    words = _HOOK_CALLS if added else (".remove", "_hooks.clear", "_hooks.pop")
-    found = [
-        (filename, lineno, function)
-        for filename in evidence.user_files
-        for lineno, function, called in source.calls(filename, words)
-        if added or called.endswith(".remove") or "_hooks." in called
-    ]
-    place = _nearest(evidence, region, again, found)
-    if place is None:
-        return None
-    name = context_name(place.filename, place.function)
-    if not name:
-        return place
-    return find_context(evidence, region, again, (name,), change) or place
-
-
-def _made(evidence: Evidence, name: str) -> SourceLocation | None:
-    for filename in evidence.user_files:
-        for lineno, function in makers(filename, name):
-            return source.location(filename, lineno, function)
+def _write_before(window: RecomputeWindow, change: StateChange) -> SourceLocation | None:
+    """Return the line before the region that set thread-local state."""
+    for filename, write in find_writes(
+        window.evidence, window.region, change.state_path, loose=True
+    ):
+        if window.precedes(filename, write.function, write.lineno):
+            return source.location(filename, write.lineno, write.function)
     return None
 
 
-def _use(
-    evidence: Evidence, region: Region, again: Recomputation, change: StateChanged
-) -> SourceLocation | None:
-    """Return the call that draws from a generator of the user's own, or from one by its method."""
+def _entering_line(
+    window: RecomputeWindow, change: StateChange, best: LineCandidate, *, in_forward: bool
+) -> SourceLocation:
+    """Return the ``with`` statement if a context manager contains the write, else the write."""
+    if context_name(best.filename, best.function) and not in_forward:
+        generator = source.is_context_manager(best.filename, best.function)
+        parts = best.function.split(".")
+        owner = parts[-1] if generator else parts[0]
+        names = (owner, *names_bound_to(window.evidence, owner))
+        return find_context(window, names, change) or best.location
+    return best.location
+
+
+def _late_bound_closure(file_write: FileWrite, window: RecomputeWindow) -> SourceLocation | None:
+    """Return the function in a loop that reads the loop variable after it has changed."""
+    filename, write = file_write
+    text = source.location(filename, write.lineno, write.function).text
+    call = window.region.location
+    if not re.match(r"(async )?for\b", text) or call is None:
+        return None
+    names = re.findall(r"\w+", text.partition(" in ")[0].partition("for ")[2])
+    made = [line for name in names for line in closures(filename, write.function, name)]
+    inside = [line for line in made if write.lineno <= line <= call.lineno]
+    return source.location(filename, max(inside), write.function) if inside else None
+
+
+def _hook_registration(window: RecomputeWindow, change: StateChange) -> SourceLocation | None:
+    """Return the line that registered or removed a hook."""
+    grew = (change.after_number or 0) > (change.before_number or 0)
+    added = grew or change.change_kind == "added"
+    place = _best_in_window(
+        window,
+        [
+            (filename, lineno, function)
+            for filename in window.evidence.user_files
+            for lineno, function, called in source.calls(
+                filename, _HOOK_CALLS if added else _HOOK_REMOVALS
+            )
+            if added or called.endswith(".remove") or "_hooks." in called
+        ],
+    )
+    name = context_name(place.filename, place.function) if place is not None else ""
+    return (find_context(window, (name,), change) or place) if name else place
+
+
+def _creation(window: RecomputeWindow, name: str) -> SourceLocation | None:
+    """Return the line that defines a lazily computed value or a cached function."""
+    return next(
+        (
+            source.location(filename, lineno, function)
+            for filename in window.evidence.user_files
+            for lineno, function in creations(filename, name)
+        ),
+        None,
+    )
+
+
+def _generator_use(window: RecomputeWindow, change: StateChanged) -> SourceLocation | None:
+    """Return the call that drew from a generator of the user's own."""
     path = change.state_path
     name = attribute_name(path[:-1] if path[-1] == "__self__" else path)
     found = [
         (filename, lineno, function)
-        for filename in evidence.user_files
+        for filename in window.evidence.user_files
         for lineno, function in source.uses(filename, name)
     ]
-    if change.in_forward:
-        between = RecomputeWindow(evidence, region, again)
-        best = max((between.inside(place[0], place[2]) for place in found), default=0)
-        found = [p for p in found if between.inside(p[0], p[2]) == best]
-        return source.location(*found[0]) if found and best else None
-    return _nearest(evidence, region, again, found)
+    if not change.in_forward:
+        return _best_in_window(window, found)
+    return best_line(
+        LineCandidate(filename, lineno, function, window.ran_in_region(filename, function))
+        for filename, lineno, function in found
+    )
 
 
-def _nearest(
-    evidence: Evidence, region: Region, again: Recomputation, found: Iterable[tuple[str, int, str]]
+def _best_in_window(
+    window: RecomputeWindow, places: list[tuple[str, int, str]]
 ) -> SourceLocation | None:
-    """Return the place that most surely ran between the two runs of a region."""
-    between = RecomputeWindow(evidence, region, again)
-    places = [(between.outside(file, function, line), -line, file, function)
-              for file, line, function in found]  # fmt: skip
-    if not places:
-        return None
-    _, line, filename, function = max(places)
-    return source.location(filename, -line, function)
-
-
-def _direction(change: StateChange) -> Direction:
-    """Return whether a container grew or shrank, or an item or attribute came or went."""
-    if change.change_kind in {"added", "removed"}:
-        return "grew" if change.change_kind == "added" else "shrank"
-    before, after = change.before_number, change.after_number
-    if change.change_kind != "size" or before is None or after is None:
-        return "changed"
-    return "grew" if after > before else "shrank"
+    """Return the place that most certainly ran in the window."""
+    return best_line(
+        (
+            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
+            for filename, line, function in places
+        ),
+        at_least=0,
+    )

@@ -1,4 +1,4 @@
-"""A tensor that was made anew between a region's two runs, and that the second run read."""
+"""A tensor that was created between forward and recomputation, and read by the recomputation."""
 
 from __future__ import annotations
 
@@ -10,42 +10,41 @@ from autogradviz.diagnose.blame.state_write import find_culprit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis import Recomputation, Region, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.diagnose.blame.window import RecomputeWindow
     from autogradviz.events import StateChanged
 
 
-def find_remade(
-    evidence: Evidence, region: Region, again: Recomputation, changes: Iterable[StateChanged]
+def find_recreated_tensor(
+    window: RecomputeWindow, changes: Iterable[StateChanged]
 ) -> tuple[StateChanged, SourceLocation] | None:
-    """Return what holds the new tensor, and the statement that gave it that: it was being run.
+    """Return the state that holds the new tensor, and the statement that assigned it.
 
-    Where both runs called the same operators, what reaches them says more than a number that
-    changed along with it.
+    If both runs called the same ops, a new input explains more than a number that changed too.
     """
-    lines = _lines(evidence, region, again)
+    lines = _creating_lines(window)
     for change in changes if lines else ():
         if both_objects(change):
-            culprit = find_culprit(evidence, region, again, change)
+            culprit = find_culprit(window, change)
             if culprit is not None and (culprit.filename, culprit.lineno) in lines:
                 return change, culprit
     return None
 
 
-def _lines(evidence: Evidence, region: Region, again: Recomputation) -> set[tuple[str, int]]:
-    """Return the lines that were open while what the second run reads was made."""
-    since = region.exited_seq
+def _creating_lines(window: RecomputeWindow) -> set[tuple[str, int]]:
+    """Return the lines on the stack when the inputs of the recomputation were created."""
+    evidence, since = window.evidence, window.region.exited_seq
     if since is None:
         return set()
-    read = {
-        evidence.made_in.get(tensor.storage_id)
-        for op in again.ops
+    creators = {
+        evidence.created_seq.get(tensor.storage_id)
+        for op in window.recomputation.ops
         for tensor in op.inputs
         if tensor.storage_id is not None
     }
     return {
         (place.filename, place.lineno)
         for op in evidence.analysis.ops
-        if since < op.seq < again.started_seq and op.seq in read
+        if since < op.seq < window.recomputation.started_seq and op.seq in creators
         for place in evidence.analysis.stack(op.stack_id)
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.blame.window import REACHABLE, ExecutionWindow
 from autogradviz.diagnose.source import index as source
 from autogradviz.diagnose.source.memory_aliases import raw_writes
 from autogradviz.diagnose.source.threads import writes_in_threads
+from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.window import ExecutionWindow
+    from autogradviz.analysis import Op, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
@@ -26,7 +27,7 @@ def memory_write(
     for filename in evidence.user_files:
         found = raw_writes(filename)
         if window is not None:  # the sort is stable
-            found.sort(key=lambda place: -window.outside(filename, place[1], place[0]))
+            found.sort(key=lambda place: -window.ran_in_window(filename, place[1], place[0]))
         if found:
             return source.location(filename, *found[0])
     return None
@@ -42,3 +43,30 @@ def thread_write(evidence: Evidence) -> SourceLocation | None:
 def unrecorded_write(evidence: Evidence) -> SourceLocation | None:
     """Return a line that writes in a thread, else one that writes memory without an op."""
     return thread_write(evidence) or memory_write(evidence)
+
+
+def window_until_read(evidence: Evidence, op: Op | None, read_seq: int) -> ExecutionWindow:
+    """Return the window between an op that saved a tensor and the backward that read it."""
+    started = [e for e in evidence.analysis.log.of(BackwardStarted) if e.seq < read_seq]
+    return ExecutionWindow(
+        evidence,
+        op.stack_id if op is not None else None,
+        started[-1].stack_id if started else None,
+    )
+
+
+def write_before_read(evidence: Evidence, op: Op | None, read_seq: int) -> SourceLocation | None:
+    """Return a source line that may have written between an op and a read of its tensor."""
+    return memory_write(evidence, window_until_read(evidence, op, read_seq)) or thread_write(
+        evidence
+    )
+
+
+def ran_before_read(
+    evidence: Evidence, op: Op | None, read_seq: int, line: SourceLocation | None
+) -> bool:
+    """Return whether the source shows that a line ran between a save and its read."""
+    if line is None:
+        return True
+    window = window_until_read(evidence, op, read_seq)
+    return window.ran_in_window(line.filename, line.function, line.lineno) >= REACHABLE

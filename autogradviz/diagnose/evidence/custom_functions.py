@@ -1,4 +1,4 @@
-"""Custom Functions: which operators their forward and their backward ran."""
+"""Custom Functions: the ops of their forward and backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def class_name(node: Node) -> str:
 
 
 def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocation | None:
-    """Return where a method of a class of that name stood when an op was called."""
+    """Return the line in a method of a class from which an op was called."""
     wanted = f"{owner}.{method}"
     return next(
         (
@@ -31,7 +31,7 @@ def frame_in(evidence: Evidence, op: Op, owner: str, method: str) -> SourceLocat
 
 
 def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
-    """Return where a custom Function was called, where its forward ran an operator."""
+    """Return the line that called a custom Function, if its forward ran an op."""
     wanted = f"{class_name(node)}.forward"
     for op in evidence.analysis.ops:
         places = evidence.analysis.stack(op.stack_id) if op.phase != "backward" else ()
@@ -42,22 +42,23 @@ def applied_at(evidence: Evidence, node: Node) -> SourceLocation | None:
 
 
 def forward_of(evidence: Evidence, node: Node) -> tuple[int, int]:
-    """Return the event numbers between which a custom Function's forward ran.
+    """Return the sequence numbers between which a custom Function's forward ran.
 
-    Its operators make no nodes: they lie between the last older node's and the first younger's.
+    Its ops make no nodes, so the forward lies between the op of the previous node and the op of
+    the next one.
     """
-    numbered = evidence.numbered.get(node.thread, [])
+    made = evidence.node_making_ops.get(node.thread, [])
     number = node.sequence_nr or 0
-    older = bisect_left(numbered, number, key=itemgetter(0))
-    younger = bisect_right(numbered, number, key=itemgetter(0))
+    older = bisect_left(made, number, key=itemgetter(0))
+    younger = bisect_right(made, number, key=itemgetter(0))
     return (
-        numbered[older - 1][1] if older else -1,
-        numbered[younger][1] if younger < len(numbered) else 1 << 62,
+        made[older - 1][1] if older else -1,
+        made[younger][1] if younger < len(made) else 1 << 62,
     )
 
 
 def ops_within(evidence: Evidence, first: int, last: int) -> tuple[Op, ...]:
-    """Return the operators between two events."""
+    """Return the ops between two events."""
     ops = evidence.analysis.ops
     begin = bisect_right(ops, first, key=attrgetter("seq"))
     return tuple(ops[begin : bisect_left(ops, last, lo=begin, key=attrgetter("seq"))])

@@ -1,4 +1,4 @@
-"""Questions that several families ask of a model."""
+"""Facts about a recording that several rules need."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ if TYPE_CHECKING:
         Unpack,
     )
 
-# These write running statistics that their schemas do not mention.
-_QUIET_WRITERS: Final = {
+# Inputs that ops write although their schemas do not say so: running statistics.
+_UNDECLARED_WRITES: Final = {
     "native_batch_norm": (3, 4),
     "cudnn_batch_norm": (3, 4),
     "miopen_batch_norm": (3, 4),
 }
 
-_ADDERS: Final = frozenset(
+_UPDATES: Final = frozenset(
     {"add_", "sub_", "mul_", "lerp_", "addcmul_", "index_add_", "scatter_add_", "logical_or_"}
 )
-"""Writes that go on from what was there."""
+"""In-place ops whose result depends on the old values."""
 
-_FILLERS: Final = frozenset({"copy_", "zero_", "fill_"})
+_FILLS: Final = frozenset({"copy_", "zero_", "fill_"})
+"""In-place ops whose result does not depend on the old values."""
 
 _OPTIONS: Final = {"values": "fingerprints"}  # options that were renamed
 
@@ -53,14 +54,14 @@ _seq: Final = attrgetter("seq")
 
 
 class Evidence:
-    """A model with the indices that findings need, each built when first asked for."""
+    """The analysis of a recording, with indices that are built on first use."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
 
     @cached_property
     def recorded(self) -> frozenset[str]:
-        """The optional parts of the recording: "ops", "fingerprints"; all if that is unknown."""
+        """The options of the recording, such as "ops", "fingerprints"; all if unknown."""
         for event in self.analysis.log.of(RecordingStarted)[:1]:
             return frozenset(_OPTIONS.get(option, option) for option in event.options)
         return frozenset({"ops", "fingerprints"})
@@ -81,34 +82,33 @@ class Evidence:
         return writes[first : bisect_left(writes, before, lo=first, key=_seq)]
 
     def lasting_writes(self, ops: Iterable[Op]) -> dict[int, Op]:
-        """Return what ops wrote that stays: storages of buffers and of what they went on from.
-
-        Each comes with the first op that wrote it.
-        """
+        """Return the buffers and updated storages that ops wrote, with the first write of each."""
         found: dict[int, Op] = {}
         for op in ops:
             written = _written_storages(op)
-            for storage_id in written if op.name in _ADDERS else written & self.buffers:
+            for storage_id in written if op.name in _UPDATES else written & self.buffers:
                 found.setdefault(storage_id, op)
         return found
 
-    def written_twice(self, region: Region, again: Recomputation) -> dict[int, tuple[Op, Op]]:
-        """Return what stays and was written by both runs of a region, made by neither."""
-        before, after = self.lasting_writes(region.ops), self.lasting_writes(again.ops)
+    def written_twice(
+        self, region: Region, recomputation: Recomputation
+    ) -> dict[int, tuple[Op, Op]]:
+        """Return the lasting writes of both runs of a region, by storage from outside it."""
+        before, after = self.lasting_writes(region.ops), self.lasting_writes(recomputation.ops)
         return {
             storage_id: (before[storage_id], after[storage_id])
             for storage_id in before
-            if storage_id in after and self.made_in.get(storage_id, 0) < region.entered_seq
+            if storage_id in after and self.created_seq.get(storage_id, 0) < region.entered_seq
         }
 
     @cached_property
     def written_in_both_runs(self) -> frozenset[int]:
-        """What stays and was written by both runs of any region."""
+        """The storages for which ``written_twice`` finds writes in any region."""
         return frozenset(
             storage_id
             for region in self.analysis.regions
-            for again in region.recomputations[:1]
-            for storage_id in self.written_twice(region, again)
+            for recomputation in region.recomputations[:1]
+            for storage_id in self.written_twice(region, recomputation)
         )
 
     @cached_property
@@ -119,7 +119,7 @@ class Evidence:
 
     @cached_property
     def failed_unpack(self) -> tuple[SavedTensor, Unpack] | None:
-        """The first unpack that raised, the innermost of a nest."""
+        """The first unpack that raised, the innermost of nested ones, with its saved tensor."""
         failed = [
             (saved, unpack)
             for saved in self.analysis.saved.values()
@@ -129,64 +129,64 @@ class Evidence:
         return min(failed, key=lambda pair: pair[1].seq, default=None)
 
     @cached_property
-    def made_in(self) -> dict[int, int]:
-        """The event number of the op that created each storage."""
+    def created_seq(self) -> dict[int, int]:
+        """The sequence number of the op that created each storage."""
         return {storage_id: op.seq for storage_id, op in self.analysis.creators.items()}
 
     @cached_property
-    def numbered(self) -> dict[int, list[tuple[int, int]]]:
-        """Sequence and event numbers of the ops of a forward that made a node, by thread."""
+    def node_making_ops(self) -> dict[int, list[tuple[int, int]]]:
+        """Autograd's and our sequence numbers of the ops that made a node, sorted, by thread."""
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for op in self.analysis.ops:
             if op.sequence_nr is not None and op.phase != "backward":
                 found[op.thread].append((op.sequence_nr, op.seq))
         return {thread: sorted(pairs) for thread, pairs in found.items()}
 
-    def made_inside(self, storage_id: int | None, region: Region) -> bool:
-        """Return whether a region's own forward made a storage."""
-        made = self.made_in.get(storage_id) if storage_id is not None else None
+    def created_in(self, storage_id: int | None, region: Region) -> bool:
+        """Return whether the forward of a region created a storage."""
+        seq = self.created_seq.get(storage_id) if storage_id is not None else None
         end = region.exited_seq
-        return made is not None and made > region.entered_seq and (end is None or made < end)
+        return seq is not None and seq > region.entered_seq and (end is None or seq < end)
 
     @cached_property
     def failed_region(self) -> Region | None:
-        """The region whose saved tensor could not be taken back."""
+        """The region of the saved tensor whose unpack raised."""
         if self.failed_unpack is None:
             return None
         wanted = self.failed_unpack[0].region_id
         return next((r for r in self.analysis.regions if r.region_id == wanted), None)
 
     def written_after(self, region: Region, until: int) -> tuple[Op, Op] | None:
-        """Return the first write to what a region reads but did not make, and its reader.
+        """Return the first write to a tensor that a region reads from outside, and its reader.
 
-        Only writes between the end of the region's forward and the event ``until`` count, and
-        none after which the version counter was set back: its author vouches for it. What the
-        region fills anew before it reads it, as a staging buffer, it may find as it likes.
+        Only writes between the end of the region's forward and the event ``until`` count. Writes
+        after which the version counter was restored do not count, nor do writes to a tensor that
+        the region overwrites before it reads it, such as a staging buffer.
         """
         if region.exited_seq is None:
             return None
-        fresh: set[int | None] = set()
+        overwritten: set[int | None] = set()
         for read in region.ops:
-            for tensor in () if opens_window(read) else read.inputs:
+            for tensor in () if is_view(read) else read.inputs:
                 storage_id = tensor.storage_id
-                if storage_id in fresh or self.made_inside(storage_id, region):
+                if storage_id in overwritten or self.created_in(storage_id, region):
                     continue
-                if storage_id is None or storage_id in filled(read):
+                if storage_id is None or storage_id in fully_written(read):
                     continue
                 for write in self.writes_between(storage_id, region.exited_seq, until):
-                    if not self.is_vouched_for(write, storage_id, until):
+                    if not self.version_restored(write, storage_id, until):
                         return write, read
-            fresh |= filled(read)
+            overwritten |= fully_written(read)
         return None
 
-    def is_vouched_for(self, write: Op, storage_id: int | None, until: int) -> bool:
-        """Return whether the version counter was set back after a write: nobody is to notice."""
+    def version_restored(self, write: Op, storage_id: int | None, until: int) -> bool:
+        """Return whether a version counter was restored after a write."""
         restored = self._restored.get(storage_id, ()) if storage_id is not None else ()
         return any(write.seq < seq < until for seq in restored)
 
     @cached_property
     def _restored(self) -> defaultdict[int, list[int]]:
-        """When storages had their version counter set back."""
+        """The events that restored a version counter, by storage."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         for event in self.analysis.log.of(VersionRestored):
             if event.storage_id is not None:
@@ -194,11 +194,11 @@ class Evidence:
         return found
 
     def name_of(self, storage_id: int) -> str:
-        """Return the first parameter or buffer name of a storage, "" where it has none."""
+        """Return the first parameter or buffer name of a storage, "" if it has none."""
         return self._names.get(storage_id, "")
 
     def leaf_name(self, tensor_id: int) -> str:
-        """Return a parameter's or buffer's first name, "a leaf" where it has none."""
+        """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
         return (self.analysis.parameters.get(tensor_id) or ("a leaf",))[0]
 
     @cached_property
@@ -211,7 +211,7 @@ class Evidence:
         return names
 
     def shared_name(self, write: Op, read: Op) -> str:
-        """Return the parameter's or buffer's name that two ops have in common, or ""."""
+        """Return the name of a parameter or buffer that one op writes and another reads, or ""."""
         written = _written_storages(write)
         for tensor in read.inputs:
             if tensor.storage_id in written:
@@ -228,8 +228,8 @@ class Evidence:
         )
         return frozenset(storage_id for storage_id in storages if storage_id is not None)
 
-    def backward_that_ran(self, node: Node) -> SourceLocation | None:
-        """Return the line of the first backward in which a node ran to its end."""
+    def first_backward(self, node: Node) -> SourceLocation | None:
+        """Return the line of the first backward in which a node finished."""
         starts = {event.backward_id: event for event in self.analysis.log.of(BackwardStarted)}
         for event in self.analysis.log.of(NodeFinished):
             if event.node_id == node.node_id and event.backward_id in starts:
@@ -238,12 +238,12 @@ class Evidence:
 
     @cached_property
     def user_files(self) -> tuple[str, ...]:
-        """Files of the user's own that appear in stacks, in order, and those that they import."""
+        """The user's files that appear in stacks, in order, and those that they import."""
         frames = self.analysis.log.of(FrameSeen)
         return with_imported(f.filename for f in frames if not f.library)
 
     def in_optimizer(self, op: Op) -> bool:
-        """Return whether an optimizer called an op."""
+        """Return whether an op was called by an optimizer."""
         return self.analysis.in_optimizer(op.stack_id)
 
     def raised_at(self) -> SourceLocation | None:
@@ -251,27 +251,26 @@ class Evidence:
         return self.analysis.error.location if self.analysis.error is not None else None
 
 
-def opens_window(op: Op) -> bool:
-    """Return whether an op only gave another view of memory that it was given."""
+def is_view(op: Op) -> bool:
+    """Return whether an op writes nothing and returns only views of its inputs."""
     given = {tensor.storage_id for tensor in op.inputs}
     return not op.written and all(tensor.storage_id in given for tensor in op.outputs)
 
 
-def filled(op: Op) -> set[int | None]:
-    """Return the storages that an op overwrote from end to end, whatever was in them."""
-    if op.name not in _FILLERS:
+def fully_written(op: Op) -> set[int | None]:
+    """Return the storages that an op overwrote completely, without reading them."""
+    if op.name not in _FILLS:
         return set()
     return {tensor.storage_id for tensor in op.written if tensor.nbytes == tensor.storage_nbytes}
 
 
 def uses_running_statistics(op: Op) -> bool:
-    """Return whether a BatchNorm reads its running statistics: it gives none of the batch then."""
-    batch_statistics = op.outputs[1:] if op.name in _QUIET_WRITERS else ()
+    """Return whether a batch norm used its running statistics instead of the batch's."""
+    batch_statistics = op.outputs[1:] if op.name in _UNDECLARED_WRITES else ()
     return bool(batch_statistics) and all(tensor.nbytes == 0 for tensor in batch_statistics)
 
 
 def _written_storages(op: Op) -> set[int]:
-    quiet = () if uses_running_statistics(op) else _QUIET_WRITERS.get(op.name, ())
-    places = [place for place in quiet if place < len(op.inputs)]
-    tensors = [*op.written, *[op.inputs[place] for place in places]]
+    undeclared = () if uses_running_statistics(op) else _UNDECLARED_WRITES.get(op.name, ())
+    tensors = [*op.written, *[op.inputs[i] for i in undeclared if i < len(op.inputs)]]
     return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

@@ -1,8 +1,8 @@
-"""The way of gradients through the forward: which operators carried them on, and which ended it.
+"""Which forward ops propagate ``requires_grad``, and which break the graph.
 
-The log says which operators made a node. One that took a tensor with a graph and made none has
-ended the way there; why shows in the switches of its thread, in what it gave, and in windows on
-the same memory that ``detach`` opened.
+The log shows which ops made a node. An op that took a tensor with a graph and made no node ended
+the gradient path there. The reason shows in the modes of its thread, in the dtypes of its outputs,
+and in earlier calls of ``detach`` on the same storage.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 EndKind: TypeAlias = Literal[
-    "switch",
+    "mode",
     "write",
     "detach",
-    "whole numbers",
+    "integers",
     "number",
     "fresh",
     "reentrant",
@@ -35,57 +35,57 @@ EndKind: TypeAlias = Literal[
     "marked",
 ]
 
-_WHOLE: Final = ("int", "uint", "bool")
+_INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
-_SWITCHES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
-_CONVERSIONS: Final = {"_to_copy": "a conversion to whole numbers"}
-_DECORATED: Final = "decorate_context"
+_MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
+_CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
+_DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
 _REASONS: Final[dict[EndKind, str]] = {
-    "switch": "Gradients were off for what it computed: it made no node.",
-    "write": "It writes into a tensor that has a graph, with gradients off: the values are the new "
-    "ones, and the graph still says that they came from what made the old.",
-    "detach": "It gives the same values without their history.",
-    "whole numbers": "It counts or compares: whole numbers have no gradient.",
-    "number": "It turns a tensor into a Python number, which has no history.",
-    "reentrant": "With use_reentrant=True a region gets a node only where one of its own arguments "
+    "mode": "Gradients were disabled, so its result has no node.",
+    "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
+    "still describes how the old values were computed.",
+    "detach": "It returns the same values without their graph.",
+    "integers": "Its result is of an integer type: integers have no gradient.",
+    "number": "It converts a tensor to a Python number, which has no graph.",
+    "reentrant": "With use_reentrant=True a region gets a node only if one of its own arguments "
     "requires a gradient; tensors in lists, dicts and closures do not count.",
-    "backward": "Gradients have no history of their own, unless they are computed with "
+    "backward": "Gradients have no graph of their own, unless they are computed with "
     "create_graph=True.",
-    "marked": "A custom Function says that this result has no gradient.",
-    "fresh": "It makes a new tensor of Python numbers or of NumPy's memory: without a history.",
+    "marked": "A custom Function marked this result as non-differentiable.",
+    "fresh": "It makes a new tensor from Python numbers or NumPy memory: without a graph.",
 }
 _FIXES: Final[dict[EndKind, str]] = {
-    "switch": "# compute what the loss needs outside of this block",
-    "write": "# write with gradients on, or put the tensor together anew: torch.cat, torch.where",
-    "detach": "# leave it out on the way to the loss",
-    "whole numbers": "# use a smooth stand-in (softmax, sigmoid, a soft threshold)",
-    "number": "# keep the tensor on the way to the loss; .item() only to print or log",
+    "mode": "# compute what the loss needs outside this block",
+    "write": "# write with gradients enabled, or build the tensor with torch.cat or torch.where",
+    "detach": "# do not detach tensors that the loss is computed from",
+    "integers": "# use a differentiable replacement (softmax, sigmoid, a soft threshold)",
+    "number": "# use the tensor in the loss; call .item() only to print or log",
     "reentrant": "checkpoint(function, *args, use_reentrant=False)",
     "backward": "torch.autograd.grad(loss, inputs, create_graph=True)  # or loss.backward(...)",
-    "marked": "# leave mark_non_differentiable out, and write the backward",
+    "marked": "# do not call mark_non_differentiable, and write the backward",
     "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where the way of a gradient ends."""
+    """The end of a gradient path."""
 
     kind: EndKind
-    op: Op  # the first that had a gradient to pass on and made no node
+    op: Op  # the first op that took a tensor with a graph and made no node
     culprit: SourceLocation | None
-    guessed: bool = False  # what follows was computed from its numbers, as far as one can tell
+    guessed: bool = False  # the log does not prove that later tensors come from this one
 
     @property
     def name(self) -> str:
-        """What ended it, as it stands in the source."""
+        """The operation that ended the path, as the source spells it."""
         text = self.culprit.text if self.culprit is not None else ""
-        if self.kind == "switch":
-            return next((word for word in _SWITCHES if word in text), "a no_grad block")
+        if self.kind == "mode":
+            return next((word for word in _MODES if word in text), "a no_grad block")
         if self.kind == "detach":
             return ".data" if ".data" in text and "detach" not in text else "detach"
         names = {
-            "write": "a write with gradients off",
+            "write": "a write with gradients disabled",
             "number": ".item()",
             "fresh": "a new tensor",
             "reentrant": "a reentrant checkpoint",
@@ -96,21 +96,21 @@ class End:
 
     @property
     def reason(self) -> str:
-        """One sentence on why."""
+        """One sentence on why the path ends."""
         return _REASONS[self.kind]
 
     @property
     def fix(self) -> str:
-        """What to change."""
+        """The change to make."""
         return _FIXES[self.kind]
 
 
 class Flow:
-    """Follows gradients through the operators of the forward."""
+    """Classifies the ops of a forward: those that propagate gradients, and those that do not."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._windows: dict[int, End] = {}  # storages that detach opened a window on
+        self._detached: dict[int, End] = {}  # by storage
         self.forward = [op for op in evidence.analysis.ops if op.phase == "forward"]
         self.reentrant = {r.region_id for r in evidence.analysis.regions if r.reentrant}
 
@@ -126,57 +126,57 @@ class Flow:
         return storages(analysis.tensors[tensor_id] for tensor_id in found)
 
     def end_at(self, op: Op, taken: set[int]) -> End | None:
-        """Return why an operator without a node passed no gradient on.
+        """Return why a gradient path ends at an op without a node, None if it does not.
 
         Args:
-            op: it made no node.
-            taken: the storages among its inputs that have a gradient to pass on.
+            op: an op that made no node.
+            taken: the storages among its inputs that have a graph.
         """
         if op.region_id in self.reentrant:
-            return None  # its forward runs without gradients, and they pass all the same
-        off = self.switched_off(op)
+            return None  # its forward runs in no_grad; the region as a whole has a node
+        off = self.disabling_mode(op)
         if off is not None and any(s in self._graded for s in storages(op.written)):
             end = End("write", op, op.location)
         elif off is not None:
-            end = End("switch", op, self.switch_line(off, op))
+            end = End("mode", op, self.mode_line(off, op))
         elif op.name == "detach":
             end = End("detach", op, op.location)
         elif op.name == "_local_scalar_dense":
             end = End("number", op, op.location)
-        elif op.outputs and all(tensor.dtype.startswith(_WHOLE) for tensor in op.outputs):
-            end = End("whole numbers", op, op.location)
-        else:  # a custom Function's own operators make no nodes either
-            return next((self._windows[s] for s in sorted(taken) if s in self._windows), None)
+        elif op.outputs and all(tensor.dtype.startswith(_INTEGERS) for tensor in op.outputs):
+            end = End("integers", op, op.location)
+        else:  # ops inside a custom Function make no nodes either
+            return next((self._detached[s] for s in sorted(taken) if s in self._detached), None)
         for storage_id in taken & storages(op.outputs):
-            self._windows[storage_id] = end
+            self._detached[storage_id] = end
         return end
 
-    def carried(self, op: Op) -> set[int]:
-        """Return the storages that may carry on the gradient of an operator that made a node.
+    def differentiable_outputs(self, op: Op) -> set[int]:
+        """Return the storages of an op's outputs that can require a gradient.
 
-        What it gives in whole numbers, such as the indices of ``sort``, has none.
+        Integer outputs cannot, the indices of ``sort`` for example.
         """
-        return storages(t for t in op.outputs if not t.dtype.startswith(_WHOLE))
+        return storages(t for t in op.outputs if not t.dtype.startswith(_INTEGERS))
 
     def always_breaks(self, op: Op) -> bool:
-        """Return whether an operator ends every way, whatever it is given."""
-        whole = bool(op.outputs) and all(t.dtype.startswith(_WHOLE) for t in op.outputs)
-        return whole or op.name in _ENDING or self.switched_off(op) is not None
+        """Return whether an op ends every gradient path, whatever its inputs."""
+        integers = bool(op.outputs) and all(t.dtype.startswith(_INTEGERS) for t in op.outputs)
+        return integers or op.name in _ENDING or self.disabling_mode(op) is not None
 
-    def not_detached(self, found: set[int]) -> set[int]:
-        """Return the storages of which nobody was seen opening a window without a history."""
-        return found - self._windows.keys()
+    def not_detached(self, storage_ids: set[int]) -> set[int]:
+        """Return the storages for which no ``detach`` or other end was recorded."""
+        return storage_ids - self._detached.keys()
 
     def writes_via_data(self, op: Op, graded: set[int]) -> bool:
-        """Return whether an operator filled a tensor through ``.data``: the tensor stays a leaf."""
+        """Return whether an op wrote a tensor through ``.data``: the tensor stays a leaf."""
         text = op.location.text if op.location is not None else ""
         return ".data" in text and bool(op.written) and not storages(op.written) & graded
 
-    def switched_off(self, op: Op) -> ModeChanged | None:
-        """Return what had switched gradients off when an operator ran, None where they were on."""
+    def disabling_mode(self, op: Op) -> ModeChanged | None:
+        """Return the event that disabled gradients for an op, None if they were enabled."""
         found = None
         for mode, off in (("grad", "off"), ("inference", "on")):
-            events = self._switches[op.thread, mode]
+            events = self._mode_events[op.thread, mode]
             index = bisect_left(events, op.seq, key=lambda event: event.seq)
             if index and events[index - 1].after == off:
                 found = events[index - 1]
@@ -184,7 +184,7 @@ class Flow:
 
     @cached_property
     def _graded(self) -> set[int]:
-        """Storages that an operator with a node made."""
+        """Storages of the outputs of ops with a node."""
         return {
             storage_id
             for op in self.forward
@@ -193,37 +193,38 @@ class Flow:
         }
 
     @cached_property
-    def _switches(self) -> dict[tuple[int, str], list[ModeChanged]]:
+    def _mode_events(self) -> dict[tuple[int, str], list[ModeChanged]]:
         found: dict[tuple[int, str], list[ModeChanged]] = defaultdict(list)
         for event in self._evidence.analysis.log.of(ModeChanged):
             found[event.thread, event.mode].append(event)
         return found
 
-    def switch_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
-        """Return the ``with`` line, or the decorator's, that switched gradients off."""
+    def mode_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
+        """Return the line of the ``with`` statement or decorator that disabled gradients."""
         analysis = self._evidence.analysis
-        thrown = analysis.location(event.stack_id)
-        thrown_by = [place.function for place in analysis.stack(event.stack_id)[:3]]
-        if not any(function.endswith(_DECORATED) for function in thrown_by):
-            return thrown or op.location
-        # The function that was decorated stands just inside its decorator's frame.
+        line = analysis.location(event.stack_id)
+        callers = [place.function for place in analysis.stack(event.stack_id)[:3]]
+        if not any(function.endswith(_DECORATED) for function in callers):
+            return line or op.location
+        # The frame of the decorated function is the one just inside its decorator's.
         inside = None
         for place in analysis.stack(op.stack_id):
             if place.function.endswith(_DECORATED):
                 break
             inside = place
-        return (_decorator(inside) if inside is not None else None) or thrown
+        return (_decorator(inside) if inside is not None else None) or line
 
 
 def _decorator(place: SourceLocation) -> SourceLocation | None:
+    """Return the decorator of a function that disables gradients."""
     for name, owner in source.functions(place.filename):
         if name == place.function or name.rpartition(".")[2] == place.function:
             for decorator in getattr(owner, "decorator_list", ()):
-                if any(word in ast.unparse(decorator) for word in _SWITCHES):
+                if any(word in ast.unparse(decorator) for word in _MODES):
                     return source.location(place.filename, decorator.lineno, name)
     return None
 
 
 def storages(tensors: Iterable[Tensor]) -> set[int]:
-    """Return the storages of tensors that have one."""
+    """Return the storages of tensors, of those that have one."""
     return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

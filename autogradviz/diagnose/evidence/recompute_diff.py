@@ -1,4 +1,4 @@
-"""Which line suffers where a region gave other values when it was recomputed."""
+"""Differences between the values of a forward and its recomputation, and the lines affected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autogradviz.events import NO_ID
 if TYPE_CHECKING:
     from autogradviz.analysis import OpPair, Recomputation, Region, SavedTensor, SourceLocation
 
-_UNINITIALISED: Final = frozenset(
+_UNINITIALIZED: Final = frozenset(
     {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"}
 )
 
@@ -17,19 +17,21 @@ _UNINITIALISED: Final = frozenset(
 def first_value_mismatch(
     again: Recomputation, besides: frozenset[int] = frozenset()
 ) -> OpPair | None:
-    """Return the first operator that both runs called and that gave other values.
+    """Return the first op that both runs called and that returned other values.
 
-    Those that write one of the storages ``besides`` do not count.
+    Ops of only one run prove nothing: a selective policy recomputes less, debugging and gradients
+    inside the region add ops.
 
-    What only one of them called proves nothing: a selective policy recomputes less, debugging
-    and gradients inside the region add operators of their own.
+    Args:
+        again: the recomputation.
+        besides: storages; ops that write one of them are skipped.
     """
     return next(
         (
             pair
             for pair in again.pairs
             if pair.status == "same"
-            and _differ(pair)
+            and _outputs_differ(pair)
             and pair.forward is not None
             and besides.isdisjoint(t.storage_id for t in pair.forward.written)
         ),
@@ -38,9 +40,9 @@ def first_value_mismatch(
 
 
 def first_changed_save(region: Region, again: Recomputation) -> SavedTensor | None:
-    """Return the first saved tensor that a recomputation gave backward with other content.
+    """Return the first saved tensor that was recomputed with other content.
 
-    The noise of a randomised ReLU is saved before it is drawn, and drawn before its node runs,
+    The noise of a randomized ReLU is saved before it is drawn, and drawn before its node runs,
     unless early stop ends a recomputation at that save.
     """
     later = (other.started_seq for other in region.recomputations)
@@ -55,7 +57,7 @@ def first_changed_save(region: Region, again: Recomputation) -> SavedTensor | No
             and (until is None or unpack.seq < until)
             and None not in {unpack.saved_hash, unpack.seen_hash}
             and unpack.saved_hash != unpack.seen_hash
-            # BatchNorm's statistics are written by its own forward, and not read in training.
+            # BatchNorm's forward writes its statistics, and training does not read them.
             and not (saved.slot or "").startswith("running_")
             and (saved.slot != "noise" or (again.outcome == "early_stop" and saved.op is last))
         ),
@@ -64,17 +66,17 @@ def first_changed_save(region: Region, again: Recomputation) -> SavedTensor | No
 
 
 def values_agree(region: Region, again: Recomputation) -> bool:
-    """Return whether contents were recorded, and show that both runs computed the same."""
+    """Return whether contents were recorded, and both runs computed the same."""
     return (
         contents_known(region)
-        and not _any_parts(again)
+        and not _any_diverges(again)
         and first_changed_save(region, again) is None
     )
 
 
 def may_agree(region: Region, again: Recomputation) -> bool:
-    """Return whether both runs called the same, and nobody looked at what they computed."""
-    return not contents_known(region) and not _any_parts(again)
+    """Return whether both runs called the same ops, and no contents were recorded."""
+    return not contents_known(region) and not _any_diverges(again)
 
 
 def contents_known(region: Region) -> bool:
@@ -82,24 +84,24 @@ def contents_known(region: Region) -> bool:
     return any(op.output_hashes for op in region.ops)
 
 
-def _any_parts(again: Recomputation) -> bool:
-    return any(_parts(pair) for pair in again.pairs)
+def _any_diverges(again: Recomputation) -> bool:
+    return any(_diverges(pair) for pair in again.pairs)
 
 
 def first_affected_line(region: Region, again: Recomputation) -> SourceLocation | None:
-    """Return the line of the first operator that autograd follows and that other values reach.
+    """Return the line of the first differentiable op that different values reach.
 
-    Early stop ends a recomputation before its last operators: what would have reached them is
-    followed through the forward's tensors.
+    Early stop ends a recomputation before its last ops, so values are followed through the
+    forward's tensors.
     """
-    others = {pair.forward.seq: pair for pair in again.pairs if _parts(pair) and pair.forward}
+    others = {pair.forward.seq: pair for pair in again.pairs if _diverges(pair) and pair.forward}
     replaced = any(pair.status == "added" for pair in again.pairs)
     reached: set[int] = set()
     for op in region.ops:
         if op.seq in others or any(t.storage_id in reached for t in op.inputs):
-            # A reentrant forward makes no nodes. An operator that was left out is another's harm.
-            left_out = op.seq in others and others[op.seq].recompute is None and not replaced
-            if op.sequence_nr is not None or (region.reentrant and not left_out):
+            # A reentrant forward creates no nodes. An omitted op is not itself affected.
+            omitted = op.seq in others and others[op.seq].recompute is None and not replaced
+            if op.sequence_nr is not None or (region.reentrant and not omitted):
                 return op.location
             reached |= {t.storage_id for t in op.outputs if t.storage_id is not None}
     changed = first_changed_save(region, again)
@@ -108,17 +110,19 @@ def first_affected_line(region: Region, again: Recomputation) -> SourceLocation 
     return next((pair.forward.location for pair in others.values() if pair.forward), None)
 
 
-def _parts(pair: OpPair) -> bool:
-    return pair.status in {"removed", "changed"} or (pair.status == "same" and _differ(pair))
+def _diverges(pair: OpPair) -> bool:
+    return pair.status in {"removed", "changed"} or (
+        pair.status == "same" and _outputs_differ(pair)
+    )
 
 
-def _differ(pair: OpPair) -> bool:
+def _outputs_differ(pair: OpPair) -> bool:
     first, second = pair.forward, pair.recompute
-    if first is None or second is None or first.name in _UNINITIALISED:
+    if first is None or second is None or first.name in _UNINITIALIZED:
         return False
-    # What only opens a window on memory shows what is there; who reads it next computes.
-    windows = {t.storage_id for t in first.inputs} - {t.storage_id for t in first.written}
+    # A view computes nothing; the op that reads it is compared instead.
+    views = {t.storage_id for t in first.inputs} - {t.storage_id for t in first.written}
     made = zip(first.outputs, first.output_hashes, second.output_hashes, strict=False)
     return any(
-        a != b for tensor, a, b in made if NO_ID not in {a, b} and tensor.storage_id not in windows
+        a != b for tensor, a, b in made if NO_ID not in {a, b} and tensor.storage_id not in views
     )

@@ -1,4 +1,4 @@
-"""What became in the forward of what was computed from some storages: its uses, and its ends."""
+"""For each storage: its first and last use in the forward, and the end of its gradient path."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """How far gradients could come back to one storage; each None where there was none."""
+    """How one storage is used in the forward."""
 
-    first: Op  # that used it
-    last: Op | None  # on its way
-    end: End | None  # of its way, the last one
-    inside: Op | None  # its first use within a reentrant region
+    first: Op  # the first op that takes it
+    last: Op | None  # the last op that is computed from it with a graph
+    end: End | None  # the last end of its gradient paths
+    inside: Op | None  # the first op that takes it in a reentrant region
 
 
 class _Step(NamedTuple):
-    """One operator on the way of something."""
+    """One op that takes a tensor which is computed from the origins."""
 
     op: Op
     taken: set[int]  # storages
@@ -31,7 +31,7 @@ class _Step(NamedTuple):
 
 
 class _Suffix(NamedTuple):
-    """Which steps are still to come for what a storage holds: their places, -1 for none."""
+    """The steps after a certain one that depend on a storage, as indices; -1 for none."""
 
     last: int = -1
     end: int = -1
@@ -39,16 +39,16 @@ class _Suffix(NamedTuple):
 
 
 def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Reach]:
-    """Return the fates of the storages that operators before an event used.
+    """Return the reach of each storage that ops before an event take.
 
-    The forward is walked once to see what carries anything on, and once from its end: what becomes
-    of an operator's results is then known when the operator is met. Following each storage by
-    itself would take as many walks as there are storages.
+    Walks the forward twice, whatever the number of storages: once forward to find the ops that
+    depend on any of them, and once backward, so that the steps after an op's outputs are known
+    when the op is reached.
 
     Args:
         flow: the forward.
-        origins: storages of parameters, say.
-        until: the number of an event.
+        origins: the storages, those of parameters for example.
+        until: a sequence number; later ops do not count.
     """
     steps = list(_steps(flow, origins, until))
     first: dict[int, Op] = {}
@@ -65,8 +65,8 @@ def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Re
         else:
             after = _Suffix(end=place, inside=own)
         for storage_id in taken:
-            after_too = later.get(storage_id)
-            later[storage_id] = after if after_too is None else _join([after, after_too])
+            other = later.get(storage_id)
+            later[storage_id] = after if other is None else _join([after, other])
     return {
         origin: Reach(
             first=first[origin],
@@ -80,20 +80,21 @@ def find_reach(flow: Flow, origins: Collection[int], until: int) -> dict[int, Re
 
 
 def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
-    """Yield the operators that take what any of the storages was used for."""
-    carried = set(origins)
+    """Yield the ops that take a tensor computed from any of the storages."""
+    reached = set(origins)
     for op in flow.forward:
-        # What writes a parameter, as its initialization does, is no use of it.
-        taken = (storages(op.inputs) & carried) - storages(op.written)
+        # A write, as of a parameter's initialization, does not count as a use.
+        taken = (storages(op.inputs) & reached) - storages(op.written)
         if not taken or op.seq > until:
             continue
         if op.sequence_nr is None:
             end = flow.end_at(op, taken)
         else:
-            end = End("detach", op, op.location) if flow.writes_via_data(op, carried) else None
+            end = End("detach", op, op.location) if flow.writes_via_data(op, reached) else None
         yield _Step(op, taken, end)
         if end is None:
-            carried |= storages(op.outputs) if op.sequence_nr is None else flow.carried(op)
+            made_node = op.sequence_nr is not None
+            reached |= flow.differentiable_outputs(op) if made_node else storages(op.outputs)
 
 
 def _join(found: list[_Suffix]) -> _Suffix:

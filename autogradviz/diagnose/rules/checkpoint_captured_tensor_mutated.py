@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.recompute_diff import values_agree
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 
@@ -70,8 +70,8 @@ def _draft(
         culprit=write,
         victim=read.location or region.location,
         explanation=[
-            f"The checkpointed region {region.function}{where(region.module)} reads "
-            f"{name or 'a tensor that it did not make'} at {short(read.location)}:",
+            f"The checkpointed region {region.function}{in_module(region.module)} reads "
+            f"{name or 'a tensor that it did not make'} at {short_location(read.location)}:",
             region,
             f"After its forward, {write.name} wrote it:",
             write,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.recompute_diff import first_affected_line
-from autogradviz.diagnose.formatting import where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 
@@ -75,7 +75,7 @@ def _draft(
         culprit=before,
         victim=_reader(region, storage_id, before) or _affected(region, recomputation, before),
         explanation=[
-            f"The checkpointed region {region.function}{where(region.module)} writes {name}:",
+            f"The checkpointed region {region.function}{in_module(region.module)} writes {name}:",
             before,
             "A checkpointed region runs twice, and so do its side effects: "
             f"{after.name} wrote {name} again when backward recomputed the region.",

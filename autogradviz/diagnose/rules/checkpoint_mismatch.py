@@ -1,23 +1,29 @@
-"""A checkpointed region ran differently when it was recomputed."""
+"""An exception in recomputation: checkpoint's determinism check, or the region's own code."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import confidence_of
+from autogradviz.diagnose.blame.cause import cause_lines, confidence_of, with_cause
 from autogradviz.diagnose.blame.recompute_cause import find_cause
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted, shape, short, slot, where
+from autogradviz.diagnose.formatting import (
+    describe_op,
+    describe_region,
+    describe_tensor,
+    in_module,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import (
-        Analysis,
         OpPair,
         RaisedError,
         Recomputation,
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.blame.cause import Cause
     from autogradviz.diagnose.evidence.facts import Evidence
 
-SHOWN: Final = 4  # saved tensors listed
+MAX_SAVES: Final = 4  # saved tensors listed in an explanation
 
 _SHAPES: Final = re.compile(
     r"\b(sizes?|shapes?|dtypes?|scalar type|invalid gradient)\b", re.IGNORECASE
@@ -43,7 +49,7 @@ _KINDS: Final = (
     (
         "have different metadata",
         "checkpoint-different-metadata",
-        "Recomputation made tensors of other shapes or types",
+        "Recomputation saved tensors of different shapes or types",
     ),
     (
         "trying to save more tensors during",
@@ -55,12 +61,13 @@ _KINDS: Final = (
 
 CHECKPOINT_DIFFERENT_NUMBER_PAGE: Final = Page(
     slug="checkpoint-different-number",
-    title="Recomputation saved another number of tensors than forward",
-    means="""A checkpointed region runs twice: in forward, and again when backward needs what it
-    saved. The second run took another way through the code, so the saves do not match.""",
-    happens="""A branch that depends on something which changes between the runs: a counter, a
-    training flag, a random choice, a cache that is filled the first time.""",
-    fix="""Make the region depend on its arguments alone; decide outside of it and pass the
+    title="Recomputation saved a different number of tensors than forward",
+    means="""A checkpointed region runs twice: in forward, and again when backward needs its saved
+    tensors. The second run took a different path through the code, so the saved tensors do not
+    match.""",
+    happens="""A branch depends on state that changes between the runs: a counter, a training
+    flag, a random choice, a cache that the first run fills.""",
+    fix="""Make the region depend only on its arguments; decide outside the region and pass the
     decision in.""",
     example="""
 import torch
@@ -86,11 +93,11 @@ with autogradviz.record(block) as trace:
 )
 CHECKPOINT_DIFFERENT_METADATA_PAGE: Final = Page(
     slug="checkpoint-different-metadata",
-    title="Recomputation made tensors of other shapes or types",
-    means="""The second run of a checkpointed region saved as many tensors as the first, but other
-    ones: another shape, dtype or device at the same place.""",
-    happens="""A cache that grows at each call, autocast or a default dtype that was on the first
-    time only, a random length.""",
+    title="Recomputation saved tensors of different shapes or types",
+    means="""The second run of a checkpointed region saved as many tensors as the first, but at
+    least one has a different shape, dtype or device.""",
+    happens="""A cache that grows in each call, autocast or a default dtype that was active only
+    in forward, a random length.""",
     fix="""Keep caches out of the region, or pass them as arguments; enter contexts inside the
     region, or give checkpoint a context_fn.""",
     example="""
@@ -114,11 +121,11 @@ with autogradviz.record() as trace:
 CHECKPOINT_MORE_SAVED_PAGE: Final = Page(
     slug="checkpoint-more-saved",
     title="Recomputation saved more tensors than forward",
-    means="""The second run of a checkpointed region saved a tensor too many: it did work that the
-    first run had not done.""",
-    happens="""A cache that forward found filled had been emptied when backward ran; a lazy part
-    is built again.""",
-    fix="""Do not clear what a region reads before backward has run.""",
+    means="""The second run of a checkpointed region saved at least one tensor more: it ran ops
+    that the first run did not run.""",
+    happens="""A cache was filled in forward and cleared before backward; a lazily created part is
+    created again.""",
+    fix="""Do not clear state that a region reads until backward has run.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -146,12 +153,12 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_STATE_CHANGED_PAGE: Final = Page(
     slug="checkpoint-state-changed",
-    title="Something that the region reads changed, and running it again failed",
-    means="""Forward ran well; the same code raised when backward ran it again, because an
-    attribute, a list, a variable or a dict was not what it had been.""",
-    happens="""The region takes items from a list or an iterator, or reads what the loop around it
-    has replaced.""",
-    fix="""Pass what changes as an argument.""",
+    title="State that the region reads changed, and recomputation failed",
+    means="""The region ran without an error in forward, and raised when backward recomputed it,
+    because an attribute, a list, a variable or a dict had changed.""",
+    happens="""The region takes items from a list or an iterator, or reads a variable that the
+    surrounding loop has replaced.""",
+    fix="""Pass state that changes as an argument.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -171,13 +178,13 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_CONTEXT_MISSING_PAGE: Final = Page(
     slug="checkpoint-context-missing",
-    title="A context of the forward was not there when the region ran again",
+    title="A context that was active in forward was not active in recomputation",
     means="""Forward ran inside a context (a function mode, an attention backend, a default dtype)
-    that had been left when backward ran the region again, and then the region failed or did
-    something else.""",
+    that was exited before backward recomputed the region, and the recomputation failed or
+    computed a different result.""",
     happens="""Checkpoint restores autocast, random states and grad mode, and no other context.""",
-    fix="""Enter the context inside of the region, keep it open around backward, or give
-    checkpoint a context_fn that enters it for both runs.""",
+    fix="""Enter the context inside the region, keep it open around backward, or give checkpoint a
+    context_fn that enters it for both runs.""",
     example="""
 from contextlib import contextmanager
 
@@ -206,11 +213,11 @@ with autogradviz.record() as trace:
 )
 CHECKPOINT_NOT_REPEATABLE_PAGE: Final = Page(
     slug="checkpoint-not-repeatable",
-    title="The region asks for what is never the same twice",
-    means="""A checkpointed region asks a clock or takes from an iterator: the second run got
-    another answer, and failed.""",
-    happens="""time.time(), next(iterator) or id(...) inside of the region.""",
-    fix="""Ask outside of the region, and pass the answer in.""",
+    title="The region calls a function that returns another value each time",
+    means="""A checkpointed region reads a clock or advances an iterator. The second run got
+    another value, and failed.""",
+    happens="""time.time(), next(iterator) or id(...) inside the region.""",
+    fix="""Make the call outside the region, and pass the result in.""",
     example="""
 import time
 
@@ -256,72 +263,66 @@ with autogradviz.record() as trace:
         CHECKPOINT_NOT_REPEATABLE_PAGE,
     ),
 )
-def find_diverged(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where checkpoint's determinism check, or recomputation itself, raised."""
-    analysis = evidence.analysis
-    error = analysis.error
-    if error is None:
-        return
+def checkpoint_mismatch(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft if checkpoint's determinism check, or recomputation itself, raised."""
+    error = evidence.analysis.error
     region = _failed_region(evidence)
-    if region is None or not region.recomputations:
+    if error is None or region is None or not region.recomputations:
         return
     again = region.recomputations[-1]
     cause = find_cause(evidence, region, again)
     if not error.type_name.endswith("CheckpointError"):
         if again.outcome == "error" and cause is not None:
-            yield _raised(evidence, region, again, cause)
-        elif cause is not None and _is_of_shapes(error) and _unfit(again):
-            yield _describe(analysis, region, again, cause, *_KINDS[1][1:])
+            yield _recomputation_raised(evidence, region, again, error, cause)
+        elif cause is not None and _mentions_shapes(error) and _shapes_differ(again):
+            yield _recomputation_differs(evidence, region, again, cause, *_KINDS[1][1:])
         return
     kind = next((kind for kind in _KINDS if kind[0] in error.message), None)
-    # With debug=True PyTorch replaces the message, and keeps the first one as the cause.
+    # With debug=True PyTorch replaces the message, and keeps the original as the cause.
     if kind is None and "Detected non-determinism" not in error.message:
         return
     slug, title = (kind[1], kind[2]) if kind else _kind_by_counts(region, again)
-    yield _describe(analysis, region, again, cause, slug, title)
+    yield _recomputation_differs(evidence, region, again, cause, slug, title)
 
 
-def _is_of_shapes(error: RaisedError) -> bool:
-    """Return whether PyTorch complained of shapes or types, as a backward's formulas do."""
+def _mentions_shapes(error: RaisedError) -> bool:
+    """Return whether PyTorch's error is about shapes or types, as those of backward formulas."""
     return error.type_name == "RuntimeError" and _SHAPES.search(error.message) is not None
 
 
-def _unfit(again: Recomputation) -> bool:
-    """Return whether what was not compared, and came back otherwise, does not fit the backward."""
+def _shapes_differ(again: Recomputation) -> bool:
+    """Return whether an op of the recomputation returned other shapes or types."""
     return any(
         pair.status == "changed"
         and pair.forward is not None
         and pair.recompute is not None
-        and [shape(t) for t in pair.forward.outputs] != [shape(t) for t in pair.recompute.outputs]
+        and [describe_tensor(t) for t in pair.forward.outputs]
+        != [describe_tensor(t) for t in pair.recompute.outputs]
         for pair in again.pairs
     )
 
 
-def _raised(evidence: Evidence, region: Region, again: Recomputation, cause: Cause) -> Finding:
-    """Say why a region that ran well in forward raised when it was recomputed."""
-    error = evidence.analysis.error
-    assert error is not None
+def _recomputation_raised(
+    evidence: Evidence, region: Region, again: Recomputation, error: RaisedError, cause: Cause
+) -> Draft:
     failed = evidence.failed_unpack[0] if evidence.failed_unpack is not None else None
+    nodes = evidence.analysis.graph.nodes
+    node = nodes.get(failed.node_id) if failed is not None and failed.node_id is not None else None
     first_line = (error.message or error.type_name).splitlines()[0]
-    return Finding(
+    return Draft(
         slug=cause.slug,
-        title=f"Recomputation{where(region.module)} failed: {cause.title}",
+        title=f"Recomputation{in_module(region.module)} failed: {cause.title}",
         culprit=cause.culprit,
-        victim=failed.location if failed is not None else error.location,
-        explanation=fit(
-            [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) ran well in forward. When backward recomputed it, "
-                f"{error.type_name} was raised ({first_line}):",
-                quoted(error.location),
-                *cause.lines,
-            ]
-        ),
+        victim=failed if failed is not None else error,
+        explanation=[
+            f"{describe_region(region)} ran without an error in forward. When backward recomputed "
+            f"it, {error.type_name} was raised ({first_line}):",
+            error,
+            *cause.lines,
+        ],
         fix=cause.fix,
         confidence="likely",
-        events=(region.entered_seq, *cause.events, again.started_seq, error.seq),
-        nodes=(failed.node_id,) if failed is not None and failed.node_id is not None else (),
-        region_id=region.region_id,
+        evidence=(region, *cause.events, again, error, node),
     )
 
 
@@ -333,106 +334,97 @@ def _kind_by_counts(region: Region, again: Recomputation) -> tuple[str, str]:
 
 
 def _failed_region(evidence: Evidence) -> Region | None:
-    """Return the region whose saved tensor could not be taken back, else the last one rerun."""
+    """Return the region of the unpack that failed, else the region recomputed last."""
     if evidence.failed_region is not None:
         return evidence.failed_region
-    rerun = [region for region in evidence.analysis.regions if region.recomputations]
-    return max(rerun, key=lambda r: r.recomputations[-1].started_seq, default=None)
+    recomputed = [region for region in evidence.analysis.regions if region.recomputations]
+    return max(recomputed, key=lambda r: r.recomputations[-1].started_seq, default=None)
 
 
-def _describe(
-    analysis: Analysis,
+def _recomputation_differs(
+    evidence: Evidence,
     region: Region,
     again: Recomputation,
     cause: Cause | None,
     slug: str,
     title: str,
-) -> Finding:
+) -> Draft:
     pair = again.pairs[again.first_difference] if again.first_difference is not None else None
-    differing = _differing(region, again)
-    parted = _divergence(pair)
-    culprit = cause.culprit if cause is not None else None
-    # What was saved too often is the recomputation's doing: its own line suffers.
-    surplus = slug == "checkpoint-more-saved"
+    mismatches = _mismatched_saves(region, again)
+    op = (pair.recompute or pair.forward) if pair is not None else None
+    diverged = op.location if op is not None else None
+    # A surplus save is the recomputation's: the victim is the line that made it.
+    surplus = diverged if slug == "checkpoint-more-saved" else None
     victim = cause.victim if cause is not None else None
-    victim = victim or (parted if surplus else None) or _victim(region, again, differing) or parted
-    place = region.module or region.function
-    said = title.format(first=len(region.saved), again=len(again.saved)) + where(place)
-    return Finding(
+    counts = title.format(first=len(region.saved), again=len(again.saved))
+    ops = (pair.forward, pair.recompute) if pair is not None else ()
+    nodes = evidence.analysis.graph.nodes
+    owners = [nodes.get(first.node_id) for first, _ in mismatches
+              if first is not None and first.node_id is not None]  # fmt: skip
+    return Draft(
         slug=slug,
-        title=f"{said}: {cause.title}" if cause is not None else said,
-        culprit=culprit or parted or region.location,
-        victim=victim,
-        explanation=fit(
-            [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) did not run the same way twice.",
-                *(cause.lines if cause is not None else ()),
-                *_first_difference(pair, again),
-                *_saved_lines(analysis, region, again, differing),
-            ]
-        ),
+        title=with_cause(counts + in_module(region.module or region.function), cause),
+        culprit=(cause.culprit if cause is not None else None) or diverged or region.location,
+        victim=victim or surplus or _affected_line(region, again, mismatches) or diverged,
+        explanation=[
+            f"{describe_region(region)} did not run the same way twice.",
+            *cause_lines(cause),
+            *_first_difference(pair, again),
+            *_saved_lines(evidence, region, again, mismatches),
+        ],
         fix=cause.fix
         if cause is not None
         else (
-            "# make the region do the same at every call: keep caches, counters and random\n"
+            "# make the region do the same in every call: keep caches, counters and random\n"
             "# choices out of it, pass what changes as an argument, or stop checkpointing it"
         ),
         confidence=confidence_of(cause),
-        events=(*_evidence(region, again, pair), *(cause.events if cause is not None else ())),
-        nodes=tuple(
-            node_id
-            for saved in (first for first, _ in differing if first is not None)
-            if (node_id := saved.node_id) is not None
-        )[:SHOWN],
-        region_id=region.region_id,
+        evidence=(
+            region,
+            *ops,
+            again,
+            *(cause.events if cause is not None else ()),
+            *owners[:MAX_SAVES],
+        ),
     )
 
 
-def _divergence(pair: OpPair | None) -> SourceLocation | None:
-    if pair is None:
-        return None
-    op = pair.recompute or pair.forward
-    return op.location if op is not None else None
-
-
-def _differing(
+def _mismatched_saves(
     region: Region, again: Recomputation
 ) -> list[tuple[SavedTensor | None, SavedTensor | None]]:
-    """Return the saves that do not match, position by position."""
-    longest = max(len(region.saved), len(again.saved))
-    rows = []
-    for position in range(longest):
-        first = region.saved[position] if position < len(region.saved) else None
-        second = again.saved[position] if position < len(again.saved) else None
-        if first is None or second is None or _metadata(first) != _metadata(second):
-            rows.append((first, second))
-    return rows
+    """Return the pairs of saves, by position, whose shape, dtype or device differ."""
+    pairs = zip_longest(region.saved, again.saved)
+    return [
+        (first, second)
+        for first, second in pairs
+        if first is None or second is None or _metadata(first) != _metadata(second)
+    ]
 
 
 def _metadata(saved: SavedTensor) -> tuple[tuple[int, ...], str, str]:
     return saved.tensor.shape, saved.tensor.dtype, saved.tensor.device
 
 
-def _victim(
+def _affected_line(
     region: Region,
     again: Recomputation,
-    differing: list[tuple[SavedTensor | None, SavedTensor | None]],
+    mismatches: list[tuple[SavedTensor | None, SavedTensor | None]],
 ) -> SourceLocation | None:
-    parted = set(_parted(again))
-    alone = (saved for saved in region.saved if saved.op is not None and saved.op.seq in parted)
-    listed = (first or second for first, second in differing)
-    for saved in (*alone, *listed):
+    """Return the line of the first save of the forward that recomputation did not repeat."""
+    seqs = set(_unrepeated_ops(again))
+    unrepeated = (saved for saved in region.saved if saved.op is not None and saved.op.seq in seqs)
+    listed = (first or second for first, second in mismatches)
+    for saved in (*unrepeated, *listed):
         if saved is not None and saved.location is not None:
             return saved.location
     last = (again.saved or region.saved)[-1:]
     return last[0].location if last else None
 
 
-def _parted(again: Recomputation) -> Iterator[int]:
-    """Yield the forward's operators that recomputation did not call, or called otherwise.
+def _unrepeated_ops(again: Recomputation) -> Iterator[int]:
+    """Yield the sequence numbers of the forward's ops that recomputation did not repeat.
 
-    Where others ran just before early stop ended it, those that it left out were replaced.
+    If recomputation added ops just before early stop ended it, the ops it omitted were replaced.
     """
     replaced = False
     for before, pair in pairwise((None, *again.pairs)):
@@ -444,39 +436,38 @@ def _parted(again: Recomputation) -> Iterator[int]:
 
 def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
     if pair is None:
-        return ["Both runs called the same operators; they differ in what autograd saved."]
+        return ["Both runs called the same ops; they differ in the tensors that autograd saved."]
     number = (again.first_difference or 0) + 1
-    lines = [f"They part at operator {number}:", f"  forward:       {op_words(pair.forward)}"]
-    lines.append(f"  recomputation: {op_words(pair.recompute)}")
     places = [op.location for op in (pair.forward, pair.recompute) if op is not None]
-    lines += list(dict.fromkeys(quoted(place) for place in places))
-    return lines
+    return [
+        f"They differ first at op {number}:",
+        f"  forward:       {describe_op(pair.forward)}",
+        f"  recomputation: {describe_op(pair.recompute)}",
+        *dict.fromkeys(quote_source(place) for place in places),
+    ]
 
 
 def _saved_lines(
-    analysis: Analysis,
+    evidence: Evidence,
     region: Region,
     again: Recomputation,
-    differing: list[tuple[SavedTensor | None, SavedTensor | None]],
+    mismatches: list[tuple[SavedTensor | None, SavedTensor | None]],
 ) -> list[str]:
     if region.reentrant:  # its forward saves nothing
         return []
     lines = [f"Saved tensors: {len(region.saved)} in forward, {len(again.saved)} in recomputation."]
-    for first, second in differing[:SHOWN]:
+    for first, second in mismatches[:MAX_SAVES]:
         saved = first or second
         assert saved is not None
-        node = analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
-        now = shape(second.tensor) if second is not None else "never saved"
-        before = shape(first.tensor) if first is not None else "not saved"
-        name = slot(saved, node.name if node is not None else None)
+        nodes = evidence.analysis.graph.nodes
+        node = nodes.get(saved.node_id) if saved.node_id is not None else None
+        now = describe_tensor(second.tensor) if second is not None else "never saved"
+        before = describe_tensor(first.tensor) if first is not None else "not saved"
+        name = slot_name(saved, node.name if node is not None else None)
         lines.append(
-            f"  {name} (position {saved.position}, {short(saved.location)}): {before} → {now}"
+            f"  {name} (position {saved.position}, {short_location(saved.location)}): {before} → "
+            f"{now}"
         )
-    if len(differing) > SHOWN:
-        lines.append(f"  and {len(differing) - SHOWN} more")
+    if len(mismatches) > MAX_SAVES:
+        lines.append(f"  and {len(mismatches) - MAX_SAVES} more")
     return lines
-
-
-def _evidence(region: Region, again: Recomputation, pair: OpPair | None) -> tuple[int, ...]:
-    ops = [op.seq for op in (pair.forward, pair.recompute) if op is not None] if pair else []
-    return (region.entered_seq, *ops, again.started_seq)

@@ -10,7 +10,7 @@ from autogradviz.diagnose.evidence.recompute_diff import (
     may_agree,
     values_agree,
 )
-from autogradviz.diagnose.formatting import short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -91,12 +91,12 @@ def checkpoint_random_not_restored(evidence: Evidence) -> Iterator[Draft]:
             unsure = cause.slug == PYTHON_RANDOM.slug and may_agree(region, recomputation)
             yield Draft(
                 slug=cause.slug,
-                title=f"{cause.title}{where(region.module)}",
+                title=f"{cause.title}{in_module(region.module)}",
                 culprit=cause.culprit,
                 victim=first_affected_line(region, recomputation) or cause.victim,
                 explanation=[
-                    f"The checkpointed region {region.function}{where(region.module)} "
-                    f"({short(region.location)}) drew other random numbers when it was "
+                    f"The checkpointed region {region.function}{in_module(region.module)} "
+                    f"({short_location(region.location)}) drew other random numbers when it was "
                     "recomputed; its gradients belong to those.",
                     *cause.lines,
                     "Shapes are the same, so checkpoint did not notice."

@@ -1,16 +1,15 @@
-"""A region changes something in Python besides computing, and its recomputation did so again."""
+"""Side effects in Python that recomputation repeats: a list that grows, a counter."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.counter_branch import find_decision
+from autogradviz.diagnose.blame.counter_branch import find_counter_branch
 from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.blame.window import RecomputeWindow
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
-from autogradviz.diagnose.rule import NoError, rule
+from autogradviz.diagnose.formatting import describe_region
+from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import EffectRepeated
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("checkpoint-effect-repeated", when=NoError(), priority=210, at_most=None, only_new_lines=True)
-def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first container that grew twice, or number that moved on twice."""
+@rule("checkpoint-effect-repeated", when=NoError(), priority=210, only_new_lines=True)
+def checkpoint_side_effects(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first container that grew twice, or number that changed twice."""
     runs = {
         again.recompute_id: (region, again)
         for region in evidence.analysis.regions
@@ -31,12 +30,11 @@ def find_python_effects(evidence: Evidence) -> Iterator[Finding]:
     for event in evidence.analysis.log.of(EffectRepeated):
         found = runs.get(event.recompute_id) if event.recompute_id is not None else None
         if found is not None and _accumulates(event):
-            yield _describe(evidence, *found, event)
-            return
+            yield _draft(evidence, *found, event)
 
 
 def _accumulates(event: EffectRepeated) -> bool:
-    """Return whether a container grew, or a number rose or fell: what is just set anew does not."""
+    """Return whether a container grew or a number changed; equal assignments are harmless."""
     before, after = event.before_number, event.after_number
     if before is None or after is None:
         return False
@@ -44,40 +42,35 @@ def _accumulates(event: EffectRepeated) -> bool:
     return grew or (event.value_kind == "plain" and event.change_kind == "value")
 
 
-def _describe(
+def _draft(
     evidence: Evidence, region: Region, again: Recomputation, event: EffectRepeated
-) -> Finding:
+) -> Draft:
     name = base_name(event.state_path)
+    window = RecomputeWindow(evidence, region, again)
     culprit = (
         evidence.analysis.location(event.stack_id)
         if event.stack_id is not None
-        else find_writer(evidence, region, again, event, in_forward=True)
+        else find_writer(window, event, in_forward=True)
     )
-    last = region.saved[-1].location if region.saved else region.location
     number = event.value_kind == "plain"
-    between = RecomputeWindow(evidence, region, again)
-    decides = find_decision(between, attribute_name(event.state_path)) if number else None
-    return Finding(
-        slug="checkpoint-effect-repeated",
+    branch = find_counter_branch(window, attribute_name(event.state_path)) if number else None
+    return Draft(
         title=f"{name} was changed twice: in forward and again in recomputation",
         culprit=culprit,
-        victim=last,
-        explanation=fit(
-            [
-                f"The checkpointed region {region.function}{where(region.module)} "
-                f"({short(region.location)}) changes {name}, which outlives it:",
-                quoted(culprit),
-                f"It was {event.before} when the forward began, and {event.after} after backward "
-                "had recomputed the region: a checkpointed region runs twice, and so does "
-                "everything that it does besides computing.",
-                "Gradients need not be wrong; what is counted or collected is.",
-                "What the region computes depends on it, though:" if decides is not None else "",
-                quoted(decides),
-            ]
-        ),
-        fix=f"# count and collect outside the region: return what {name} needs\n"
+        victim=region.saved[-1] if region.saved else region,
+        explanation=[
+            f"{describe_region(region)} changes {name}, which outlives it:",
+            culprit,
+            f"It was {event.before} when the forward started, and {event.after} after backward "
+            "had recomputed the region: a checkpointed region runs twice, with all its side "
+            "effects.",
+            "Gradients may be right; the count or the collection is wrong.",
+            "A branch of the region depends on it:" if branch is not None else "",
+            branch,
+        ],
+        fix=f"# count and collect outside the region: return the values that {name} needs\n"
         "# from it, and write it in the caller",
-        confidence="likely" if decides is not None else "hint",  # a mere report does no harm
-        events=(region.entered_seq, again.started_seq, event.seq),
-        region_id=region.region_id,
+        # A report that no computation reads does no harm.
+        confidence="likely" if branch is not None else "hint",
+        evidence=(region, again, event),
     )

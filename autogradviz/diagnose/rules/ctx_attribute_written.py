@@ -1,6 +1,6 @@
-"""A custom Function kept a tensor on ctx itself, and it was written before backward read it.
+"""A custom Function kept a tensor as a ctx attribute, and it was written before backward.
 
-``ctx.x = x`` keeps a tensor, but saves none: no version is remembered and none is checked.
+``ctx.x = x`` keeps a tensor without saving it: PyTorch records and checks no version.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from autogradviz.diagnose.evidence.custom_functions import (
     frame_in,
     ops_within,
 )
-from autogradviz.diagnose.evidence.facts import filled
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.evidence.facts import fully_written
+from autogradviz.diagnose.formatting import in_module, quote_source, short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import NoError, rule
-from autogradviz.diagnose.rules.kept_alive_after_backward import assignment
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source.writes import attribute_assignment
 from autogradviz.events import NO_ID, ContextTensorKept
 
 if TYPE_CHECKING:
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 PAGE: Final = Page(
     slug="ctx-attribute-written",
     title="A tensor kept on ctx was written before backward read it",
-    means="""A custom Function kept a tensor as an attribute of ctx. Only what save_for_backward
-    keeps has its version checked: the tensor was written, backward read the new values, and
+    means="""A custom Function kept a tensor as an attribute of ctx. PyTorch checks versions only of
+    tensors in save_for_backward: the tensor was written, backward read the new values, and
     nothing was raised.""",
     happens="""ctx.x = x in forward, and x is written in place later.""",
-    fix="""ctx.save_for_backward(x), so that PyTorch can tell; and write to a clone.""",
+    fix="""Call ctx.save_for_backward(x), so that PyTorch checks it, and write to a clone.""",
     example="""
 import torch
 import autogradviz
@@ -64,21 +63,20 @@ with autogradviz.record() as trace:
 )
 
 
-@rule("ctx-attribute-written", when=NoError(), priority=220, pages=(PAGE,), at_most=None)
-def find_written_attributes(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first tensor that a custom backward read in another state."""
+@rule("ctx-attribute-written", when=NoError(), priority=220, pages=(PAGE,))
+def ctx_attribute_written(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first ctx attribute that was written before backward read it."""
     nodes = evidence.analysis.graph.nodes
     for op in evidence.analysis.ops:
         node = nodes.get(op.backward_node_id) if op.backward_node_id is not None else None
         if op.recompute_id is not None:
-            continue  # PyTorch's own checkpoint is a Function too
+            continue  # PyTorch's reentrant checkpoint is a custom Function too
         if node is None or frame_in(evidence, op, class_name(node), "backward") is None:
             continue
         for storage_id in _read(op):
             found = _written_since(evidence, node, op, storage_id)
             if found is not None:
-                yield _describe(evidence, node, op, *found)
-                return
+                yield _draft(evidence, node, op, *found)
 
 
 def _read(op: Op) -> dict[int, None]:
@@ -95,32 +93,32 @@ def _read(op: Op) -> dict[int, None]:
 def _written_since(
     evidence: Evidence, node: Node, read: Op, storage_id: int
 ) -> tuple[Op, Op] | None:
-    """Return the op of the node's forward that met a storage, and the first write after it."""
+    """Return the op of a node's forward that used a storage, and the first write after it."""
     if any(saved.tensor.storage_id == storage_id for saved in node.saved):
         return None  # PyTorch checks this one
     writes = [write for write in evidence.writers.get(storage_id, ()) if write.seq < read.seq]
-    if any(w.backward_node_id == node.node_id and storage_id in filled(w) for w in writes):
-        return None  # backward filled it anew
+    if any(w.backward_node_id == node.node_id and storage_id in fully_written(w) for w in writes):
+        return None  # backward itself filled it
     if not writes:
-        return None  # before every operator is looked through: few tensors are written at all
+        return None  # few tensors are written: skip the search below
     owner = class_name(node)
     first, last = forward_of(evidence, node)
-    met = [
+    used = [
         op
         for op in ops_within(evidence, first, last)
         if any(t.storage_id == storage_id for t in (*op.inputs, *op.outputs))
         and frame_in(evidence, op, owner, "forward") is not None
     ]
-    for write in writes if met else ():
-        # Another call's forward writes too; this one's own writes do no harm.
+    for write in writes if used else ():
+        # The forward of this call may write; that of another call may not.
         own = write.seq < last and frame_in(evidence, write, owner, "forward") is not None
-        if met[0].seq < write.seq and not own:
-            return met[0], write
+        if used[0].seq < write.seq and not own:
+            return used[0], write
     return None
 
 
-def _computed_anew(evidence: Evidence, read: Op) -> SourceLocation | None:
-    """Return the first line that a backward ran again, with gradients on, from what it read."""
+def _recomputed_line(evidence: Evidence, read: Op) -> SourceLocation | None:
+    """Return the first line that a backward reran, with gradients on, from the tensor it read."""
     return next(
         (
             op.location
@@ -137,50 +135,46 @@ def _computed_anew(evidence: Evidence, read: Op) -> SourceLocation | None:
 
 
 def _kept_in_region(evidence: Evidence, node: Node, forward: Op) -> SourceLocation | None:
-    """Return the line of a checkpointed region that hung a tensor on ``ctx``.
+    """Return the line of a checkpointed region that set an attribute of ``ctx``.
 
-    A recomputation gives backward new saved tensors; what hangs on the first run's ``ctx`` stays.
+    A recomputation provides new saved tensors, but the attributes of the first run's ``ctx`` stay.
     """
     if forward.region_id is None:
         return None
-    used = {t.tensor_id for t in (*forward.inputs, *forward.outputs)}
+    tensors = {t.tensor_id for t in (*forward.inputs, *forward.outputs)}
     for event in evidence.analysis.log.of(ContextTensorKept):
-        if event.node_id == node.node_id and event.tensor_id in used:
+        if event.node_id == node.node_id and event.tensor_id in tensors:
             near = evidence.analysis.location(event.stack_id) or node.location
-            return assignment(near, event.attribute)
+            return attribute_assignment(near, event.attribute)
     return None
 
 
-def _describe(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> Finding:
+def _draft(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> Draft:
     kept = _kept_in_region(evidence, node, forward)
-    return Finding(
-        slug="ctx-attribute-written",
+    return Draft(
         title=f"{node.name} read a tensor that was written after its forward",
         culprit=kept or write.location,
-        victim=_computed_anew(evidence, read)
+        victim=_recomputed_line(evidence, read)
         or (applied_at(evidence, node) if kept is not None else None)
         or node.location
         or forward.location,
-        explanation=fit(
-            [
-                f"The forward of {class_name(node)}{where(node.module)} used a tensor and kept it "
-                "without save_for_backward:",
-                quoted(kept or forward.location),
-                f"Then {write.name} wrote the same memory:",
-                quoted(write.location),
-                f"and its backward read it at {short(read.location)}:",
-                quoted(read.location),
-                "What hangs on ctx as an attribute has no version check, so nothing was raised and "
-                "the gradient was computed from the new values.",
-                "It was called in a checkpointed region: recomputation gives backward new saved "
-                "tensors, but leaves the attributes of the first run's ctx as they are."
-                if kept is not None
-                else "",
-            ]
-        ),
+        explanation=[
+            f"The forward of {class_name(node)}{in_module(node.module)} used a tensor and "
+            "kept it without save_for_backward:",
+            quote_source(kept or forward.location),
+            f"Then {write.name} wrote the same memory:",
+            quote_source(write.location),
+            f"and its backward read it at {short_location(read.location)}:",
+            quote_source(read.location),
+            "Attributes of ctx have no version check, so nothing was raised, and "
+            "the gradient was computed from the new values.",
+            "It was called in a checkpointed region: recomputation provides new saved "
+            "tensors, but leaves the attributes of the first run's ctx as they are."
+            if kept is not None
+            else "",
+        ],
         fix="ctx.save_for_backward(x)  # in forward: PyTorch then checks the version\n"
         "(x,) = ctx.saved_tensors  # in backward",
         confidence="certain" if write.location is not None and kept is None else "likely",
-        events=(forward.seq, write.seq, read.seq),
-        nodes=(node.node_id,),
+        evidence=(forward, write, read, node),
     )

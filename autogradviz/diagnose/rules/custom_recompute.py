@@ -11,10 +11,9 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted, short, where
+from autogradviz.diagnose.formatting import describe_op, in_module, short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import NoError, rule
+from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
 
@@ -33,12 +32,12 @@ _DTYPE: Final = re.compile(r"\bdtype\b")
 
 PAGE: Final = Page(
     slug="handmade-checkpoint-differs",
-    title="A checkpoint of one's own runs the forward again otherwise",
-    means="""A custom Function keeps its inputs and calls the function again in backward. An
-    operator that was given the same as in forward gave something else: the random state was not
-    put back, or autocast was set otherwise.""",
+    title="A hand-written checkpoint recomputes something different",
+    means="""A custom Function keeps its inputs and calls the function again in backward. An op
+    with the same inputs as in forward returned another result: the random state was not restored,
+    or autocast was set differently.""",
     happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
-    checkpoint written by hand restores what its author thought of.""",
+    hand-written checkpoint often does not.""",
     fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
     example="""
 import torch
@@ -68,9 +67,9 @@ with autogradviz.record(fingerprints=True) as trace:
 )
 
 
-@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,), at_most=None)
-def find_handmade(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first custom Function whose second run gave something else."""
+@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,))
+def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first custom Function whose recomputation returned other results."""
     again: dict[int, list[Op]] = {}
     nodes = evidence.analysis.graph.nodes
     for op in evidence.analysis.ops:
@@ -85,16 +84,15 @@ def find_handmade(evidence: Evidence) -> Iterator[Finding]:
             name = class_name(node)
             if name not in forwards:
                 forwards[name] = _forwards(evidence, name)
-            pair = _parting(evidence, _aligned(forwards[name], second))
+            pair = _first_different(evidence, _aligned(forwards[name], second))
             if pair is not None:
-                yield _describe(evidence, node, *pair)
-                return
+                yield _draft(evidence, node, *pair)
 
 
 def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
-    """Return what a node's backward ran with gradients on: operators that made nodes, and others.
+    """Return the ops that a custom Function's backward ran, if it recomputes with gradients on.
 
-    Only a custom Function's backward is Python, and only one that recomputes makes nodes.
+    Only a custom Function's backward is Python, and only a recomputation creates nodes.
     """
     made = [op for op in ops if op.sequence_nr is not None]
     if not made or not re.search(r"Backward$", node.name):
@@ -104,7 +102,7 @@ def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
 
 
 def _forwards(evidence: Evidence, name: str) -> list[Op]:
-    """Return the operators that were called in the forwards of a class."""
+    """Return the ops that the forward of a class called, in all calls."""
     return [
         op
         for op in evidence.analysis.ops
@@ -113,16 +111,16 @@ def _forwards(evidence: Evidence, name: str) -> list[Op]:
 
 
 def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
-    """Return the operators that both runs called, from where both were given the same.
+    """Return the ops that both runs called, from the first with equal inputs.
 
-    What tells the forwards of a class apart is what they were given.
+    Calls of the same class are distinguished by their inputs.
     """
     begun = next(
         (
             (i, j)
             for j, other in enumerate(second[:_BEGIN])
             for i, op in enumerate(first)
-            if op.name == other.name and op.inputs and _given_the_same(op, other)
+            if op.name == other.name and op.inputs and _same_inputs(op, other)
         ),
         None,
     )
@@ -137,20 +135,20 @@ def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
     ]
 
 
-def _parting(evidence: Evidence, pairs: list[Pair]) -> Pair | None:
-    """Return the first pair that gave something else, where all before it agree."""
+def _first_different(evidence: Evidence, pairs: list[Pair]) -> Pair | None:
+    """Return the first pair with different results, if all pairs before it agree."""
     if len(pairs) < _LEAST:
         return None
     for pair in pairs:
-        if not _given_the_same(*pair):
+        if not _same_inputs(*pair):
             return None
-        if _gave_other(evidence, *pair):
+        if _different_results(evidence, *pair):
             return pair
     return None
 
 
-def _given_the_same(first: Op, second: Op) -> bool:
-    """Return whether two calls read the same; what they only write does not count."""
+def _same_inputs(first: Op, second: Op) -> bool:
+    """Return whether two calls read the same inputs; inputs they only write do not count."""
     if len(first.inputs) != len(second.inputs):
         return False
     read = [n for n, tensor in enumerate(first.inputs) if tensor not in first.written]
@@ -160,7 +158,7 @@ def _given_the_same(first: Op, second: Op) -> bool:
     return all(first.inputs[n].tensor_id == second.inputs[n].tensor_id for n in read)
 
 
-def _gave_other(evidence: Evidence, first: Op, second: Op) -> bool:
+def _different_results(evidence: Evidence, first: Op, second: Op) -> bool:
     dtypes = [[t.dtype for t in op.outputs] for op in (first, second)]
     if dtypes[0] != dtypes[1]:
         return True
@@ -169,35 +167,32 @@ def _gave_other(evidence: Evidence, first: Op, second: Op) -> bool:
     return drawn and any(a != b and NO_ID not in {a, b} for a, b in hashes)
 
 
-def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
+def _draft(evidence: Evidence, node: Node, first: Op, second: Op) -> Draft:
     name = class_name(node)
     random = first.seq in evidence.drawing_ops
     called = frame_in(evidence, second, name, "backward")
     culprit = called if random else _autocast(called) or called
-    return Finding(
-        slug="handmade-checkpoint-differs",
+    elsewhere = culprit != called
+    return Draft(
         title=f"{name}.backward runs the forward again, and "
-        + ("draws other random numbers" if random else "computes in another type"),
+        + ("draws other random numbers" if random else "computes in another dtype"),
         culprit=culprit,
-        victim=first.location,
-        explanation=fit(
-            [
-                f"{name}{where(node.module)} keeps its inputs and runs its forward again in "
-                "backward, as a checkpoint does:",
-                quoted(called),
-                f"There {first.name} was given what it was given in forward, and gave something "
-                "else:",
-                f"  forward:  {op_words(first)}",
-                f"  backward: {op_words(second)}",
-                quoted(first.location),
-                "The random state of the forward was not put back."
-                if random
-                else "Autocast was set otherwise than in forward"
-                + (f", at {short(culprit)}:" if culprit != called else "."),
-                quoted(culprit) if culprit != called else "",
-                "The gradients belong to values that the loss was not computed from.",
-            ]
-        ),
+        victim=first,
+        explanation=[
+            f"{name}{in_module(node.module)} keeps its inputs and runs its forward again in "
+            "backward, as a checkpoint does:",
+            called,
+            f"There {first.name} had the same inputs as in forward, and returned another result:",
+            f"  forward:  {describe_op(first)}",
+            f"  backward: {describe_op(second)}",
+            first,
+            "The random state of the forward was not restored."
+            if random
+            else "Autocast was set differently than in forward"
+            + (f", at {short_location(culprit)}:" if elsewhere else "."),
+            culprit if elsewhere else "",
+            "The gradients belong to values that the loss was not computed from.",
+        ],
         fix="y = torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False)\n"
         + (
             "# or save torch.get_rng_state() in forward, and set it before the second run"
@@ -205,13 +200,12 @@ def _describe(evidence: Evidence, node: Node, first: Op, second: Op) -> Finding:
             else "# or enter torch.autocast(device, dtype=..., enabled=...) as it was in forward"
         ),
         confidence="likely",
-        events=(first.seq, second.seq),
-        nodes=(node.node_id,),
+        evidence=(first, second, node),
     )
 
 
 def _autocast(called: SourceLocation | None) -> SourceLocation | None:
-    """Return the line of a backward that enters autocast, rather one that names no dtype."""
+    """Return the line of a backward that enters autocast, preferably without a dtype."""
     if called is None:
         return None
     found = [

@@ -1,7 +1,7 @@
-"""A leaf was given other memory between forward and backward: ``weight.data = ...``.
+"""A leaf's memory was replaced between forward and backward: ``weight.data = ...``.
 
-A node that saved the leaf itself finds the new memory there. The counter stays with the leaf, and
-nothing counts this as a write.
+A node that saved the leaf reads the new memory. The version counter stays with the leaf, and the
+assignment does not count as a write.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.blame.window import CALLED
+from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
+from autogradviz.diagnose.blame.unrecorded_write import window_until_read
+from autogradviz.diagnose.blame.window import REACHABLE
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, slot, where
-from autogradviz.diagnose.rule import NoError, rule
-from autogradviz.diagnose.rules.silent_write import until_read
+from autogradviz.diagnose.formatting import in_module, quote_source, slot_name
+from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("silent-write", when=NoError(), priority=300, at_most=None)
-def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first saved leaf whose ``.data`` was something else in backward."""
+@rule("silent-write", when=NoError(), priority=300)
+def data_reassigned(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first saved leaf whose ``.data`` was replaced before backward."""
     nodes = evidence.analysis.graph.nodes.values()
     leaves = {n.parameter.tensor.tensor_id for n in nodes if n.parameter is not None}
     for node in sorted(nodes, key=lambda n: n.order):
@@ -36,29 +36,28 @@ def find_other_memory(evidence: Evidence) -> Iterator[Finding]:
                 continue
             found = _read(evidence, node, saved, leaves)
             if found is not None:
-                yield _describe(evidence, node, saved, found)
-                return
+                yield _draft(evidence, node, saved, found)
 
 
-class _Found(NamedTuple):
-    """What was found of one saved leaf."""
+class _Replaced(NamedTuple):
+    """A saved leaf whose memory was replaced."""
 
-    op: Op  # that saved it
-    read: Op  # that found other memory
-    differs: bool  # in content, too, as far as that is known
+    op: Op  # the op that saved it
+    read: Op  # the op of the backward that read other memory
+    differs: bool  # the content differs, as far as it is known
 
 
-def _read(evidence: Evidence, node: Node, saved: SavedTensor, leaves: set[int]) -> _Found | None:
-    """Return the first read of a saved leaf where it lies in memory that its op never met."""
+def _read(evidence: Evidence, node: Node, saved: SavedTensor, leaves: set[int]) -> _Replaced | None:
+    """Return the first read of a saved leaf in memory that its op did not use."""
     op = node.op
     if op is None or saved.tensor.storage_id in storages((*op.inputs, *op.outputs)):
         return None
-    # The leaf as it was: what else is a leaf, or a buffer, is still itself.
+    # The input that was the leaf; other leaves and buffers are unchanged.
     place = next(
         (
             place
             for place, tensor in enumerate(op.inputs)
-            if _alike(tensor, saved.tensor)
+            if _same_metadata(tensor, saved.tensor)
             and tensor.tensor_id not in leaves
             and tensor.storage_id not in evidence.buffers
         ),
@@ -73,33 +72,36 @@ def _read(evidence: Evidence, node: Node, saved: SavedTensor, leaves: set[int]) 
             for tensor, content in zip(read.inputs, hashes, strict=False):
                 if tensor.tensor_id == saved.tensor.tensor_id:
                     known = NO_ID not in {before, content}
-                    return None if known and content == before else _Found(op, read, known)
+                    return None if known and content == before else _Replaced(op, read, known)
     return None
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _same_metadata(one: Tensor, other: Tensor) -> bool:
     return (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLocation | None:
-    """Return the line that assigned ``.data``, or the last one that made what it was given."""
-    passage = until_read(evidence, op, read.seq)
-    found = [
+    """Return the line that assigned ``.data``, or the first that created a later value."""
+    window = window_until_read(evidence, op, read.seq)
+    assigned = best_line(
         (
-            -passage.outside(filename, function, node.lineno),
-            function.endswith("__enter__"),  # a block that was left ran its end last
-            filename,
-            node.lineno,
-            function,
-        )
-        for filename in evidence.user_files
-        for function, owner in source.functions(filename)
-        for node in source.own_nodes(owner)
-        if isinstance(node, ast.Assign)
-        and any(isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
-    ]
-    if found and -min(found)[0] >= CALLED:
-        return source.location(*min(found)[2:])
+            LineCandidate(
+                filename,
+                node.lineno,
+                function,
+                window.ran_in_window(filename, function, node.lineno),
+                # A context manager's __enter__ ran before its __exit__.
+                (not function.endswith("__enter__"),),
+            )
+            for filename in evidence.user_files
+            for function, node in source.nodes(filename)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
+        ),
+        at_least=REACHABLE,
+    )
+    if assigned is not None:
+        return assigned
     made = (
         each.location
         for each in evidence.analysis.ops
@@ -110,31 +112,27 @@ def _assigned(evidence: Evidence, op: Op, read: Op, tensor_id: int) -> SourceLoc
     return next(made, None)
 
 
-def _describe(evidence: Evidence, node: Node, saved: SavedTensor, found: _Found) -> Finding:
+def _draft(evidence: Evidence, node: Node, saved: SavedTensor, found: _Replaced) -> Draft:
     op, read, differs = found
     named = evidence.leaf_name(saved.tensor.tensor_id)
     culprit = _assigned(evidence, op, read, saved.tensor.tensor_id)
-    return Finding(
-        slug="silent-write",
-        title=f"{slot(saved, node.name)} lies in other memory than when it was saved",
+    return Draft(
+        title=f"{slot_name(saved, node.name)} was given other memory after it was saved",
         culprit=culprit,
         victim=saved.location or node.location,
-        explanation=fit(
-            [
-                f'{node.name}{where(node.module)} saved {named} itself as "{saved.slot}":',
-                quoted(saved.location or node.location),
-                "Before backward its .data was set to another tensor:",
-                quoted(culprit),
-                "The leaf keeps its version counter, so PyTorch's check saw nothing, and backward "
-                "found the new values: the gradient is not that of the loss that was computed."
-                if differs
-                else "Where the new values differ from the old ones the gradient is wrong, and "
-                "nothing is raised; record(fingerprints=True) compares them.",
-            ]
-        ),
+        explanation=[
+            f'{node.name}{in_module(node.module)} saved {named} itself as "{saved.slot}":',
+            quote_source(saved.location or node.location),
+            "Before backward its .data was set to another tensor:",
+            quote_source(culprit),
+            "The leaf keeps its version counter, so PyTorch's check passed, and backward "
+            "read the new values: the gradient is not that of the computed loss."
+            if differs
+            else "Where the new values differ from the old ones the gradient is wrong, and "
+            "nothing is raised; record(fingerprints=True) compares them.",
+        ],
         fix="# set .data after backward(); or give the forward a tensor of its own:\n"
         "# torch.func.functional_call(module, {name: tensor}, inputs)",
         confidence="likely" if differs else "hint",
-        events=(op.seq, read.seq),
-        nodes=(node.node_id,),
+        evidence=(op, read, node),
     )

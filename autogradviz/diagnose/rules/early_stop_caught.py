@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, where
+from autogradviz.diagnose.formatting import in_module
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Region, SourceLocation
+    from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _MESSAGE: Final = "target_frame.early_stop is set"
@@ -23,12 +22,12 @@ _BROAD: Final = frozenset({"Exception", "BaseException"})
 
 PAGE: Final = Page(
     slug="checkpoint-early-stop-caught",
-    title="What ends a recomputation was caught inside the region",
-    means="""Once a recomputation has saved again all that backward needs, checkpoint raises an
-    exception of its own to end it. The region's code caught that one too and went on.""",
+    title="The exception that ends a recomputation was caught inside the region",
+    means="""When a recomputation has saved every tensor that backward needs, checkpoint raises an
+    internal exception to end it. The code of the region caught that exception and went on.""",
     happens="""A broad ``except Exception`` or a bare ``except`` inside a checkpointed function,
-    often around a fast kernel with a slow one to fall back on.""",
-    fix="""Catch what the kernel raises and nothing else; or switch early stop off around the
+    often around a fast kernel with a slow fallback.""",
+    fix="""Catch only the exceptions that the kernel raises, or disable early stop around the
     backward with set_checkpoint_early_stop(False).""",
     example="""
 import torch
@@ -49,58 +48,43 @@ with autogradviz.record() as trace:
 )
 
 
-@rule(
-    "checkpoint-early-stop-caught",
-    when=ErrorMessage(_MESSAGE),
-    priority=50,
-    pages=(PAGE,),
-    at_most=None,
-)
-def find_swallowed(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where checkpoint wonders that a recomputation went on to its end."""
-    error = evidence.analysis.error
-    if error is None or _MESSAGE not in error.message:
+@rule("checkpoint-early-stop-caught", when=ErrorMessage(_MESSAGE), priority=50, pages=(PAGE,))
+def early_stop_caught(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the region whose recomputation ran on after the early stop."""
+    recomputed = [region for region in evidence.analysis.regions if region.recomputations]
+    if not recomputed:
         return
-    rerun = [region for region in evidence.analysis.regions if region.recomputations]
-    if rerun:
-        yield _describe(evidence, max(rerun, key=lambda r: r.recomputations[-1].started_seq))
-
-
-def _describe(evidence: Evidence, region: Region) -> Finding:
-    error = evidence.analysis.error
+    region = max(recomputed, key=lambda r: r.recomputations[-1].started_seq)
     last = region.saved[-1] if region.saved else None
     victim = last.location if last is not None else region.location
-    culprit = _caught(evidence, last.op.stack_id if last is not None and last.op else None)
-    return Finding(
-        slug="checkpoint-early-stop-caught",
-        title=f"What ends the recomputation of {region.function} was caught inside it",
-        culprit=culprit or region.location,
+    culprit = _broad_handler(evidence, last.op.stack_id if last is not None and last.op else None)
+    yield Draft(
+        title=f"The exception that ends the recomputation of {region.function} was caught inside "
+        "the region",
+        culprit=culprit or region,
         victim=victim,
-        explanation=fit(
-            [
-                f"Backward recomputed the region {region.function}{where(region.module)}:",
-                quoted(region.location),
-                "Once all that backward needs was saved again, here, checkpoint raises an "
-                "exception of its own to end the recomputation:",
-                quoted(victim),
-                "This caught it, and the region went on:" if culprit is not None else "",
-                quoted(culprit),
-            ]
-        ),
+        explanation=[
+            f"Backward recomputed the region {region.function}{in_module(region.module)}:",
+            region,
+            "When the last tensor that backward needs was saved, here, checkpoint raised an "
+            "internal exception to end the recomputation:",
+            victim,
+            "This handler caught it, and the region went on:" if culprit is not None else "",
+            culprit,
+        ],
         fix=(
-            "# catch what you expect, and nothing else:\n"
+            "# catch only the exceptions that you expect:\n"
             "except (NotImplementedError, ValueError):\n"
             "# or, around the backward:\n"
             "with torch.utils.checkpoint.set_checkpoint_early_stop(False):"
         ),
         confidence="likely",
-        events=(region.entered_seq, *((error.seq,) if error is not None else ())),
-        region_id=region.region_id,
+        evidence=(region, evidence.analysis.error),
     )
 
 
-def _caught(evidence: Evidence, stack_id: int | None) -> SourceLocation | None:
-    """Return the innermost handler that catches every exception, around a call in a stack."""
+def _broad_handler(evidence: Evidence, stack_id: int | None) -> SourceLocation | None:
+    """Return the innermost handler on a stack that catches every exception."""
     for place in evidence.analysis.stack(stack_id):
         if place.filename in evidence.user_files:
             for function, owner in source.functions(place.filename):
@@ -112,7 +96,7 @@ def _caught(evidence: Evidence, stack_id: int | None) -> SourceLocation | None:
 
 
 def _broad(node: ast.Try, lineno: int) -> Iterator[ast.ExceptHandler]:
-    """Yield the first handler of a ``try`` around a line that catches whatever is raised."""
+    """Yield the first handler that catches every exception, if a ``try`` contains a line."""
     inside = node.body[0].lineno <= lineno <= (node.body[-1].end_lineno or 0)
     for handler in node.handlers if inside else ():
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -1,4 +1,4 @@
-"""A custom backward fills a leaf's .grad by a backward of its own, and returns it as well."""
+"""A custom backward adds to a leaf's .grad in a nested backward and also returns the gradient."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.custom_functions import applied_at
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short
+from autogradviz.diagnose.formatting import short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import NoError, rule
+from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.events import BackwardStarted, GradAccumulated, NodeStarted
 
 if TYPE_CHECKING:
@@ -19,16 +18,15 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Node
     from autogradviz.diagnose.evidence.facts import Evidence
 
-
 PAGE: Final = Page(
     slug="gradient-counted-twice",
-    title="A custom backward fills .grad itself, and returns the gradient too",
-    means="""A Function's backward called backward() on something that it computed from one of its
-    own arguments, a leaf. That added to the leaf's .grad; what the Function returned for the same
-    leaf was added once more.""",
-    happens="""A checkpoint of one's own recomputes with the parameter itself, calls
+    title="A custom backward accumulates a gradient twice",
+    means="""The backward of a custom Function calls backward() on a tensor that it computed from
+    one of its own arguments, a leaf. That adds to the leaf's .grad. The gradient that the Function
+    returns for the same leaf is added a second time.""",
+    happens="""A hand-written checkpoint recomputes with the parameter itself, calls
     torch.autograd.backward(), and returns parameter.grad.""",
-    fix="""Return torch.autograd.grad(output, inputs, gradient): it fills no .grad.""",
+    fix="""Return torch.autograd.grad(output, inputs, gradient): it does not write .grad.""",
     example="""
 import torch
 import autogradviz
@@ -55,32 +53,33 @@ with autogradviz.record() as trace:
 )
 
 
-@rule("gradient-counted-twice", when=NoError(), priority=200, pages=(PAGE,), at_most=None)
-def find_counted_twice(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first leaf that a nested backward and its own node both fill."""
+@rule("gradient-counted-twice", when=NoError(), priority=200, pages=(PAGE,))
+def gradient_double_counted(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each leaf to which a node and a backward inside that node accumulate."""
     log = evidence.analysis.log
     nested = {e.backward_id: e for e in log.of(BackwardStarted)
               if e.parent_backward_id is not None and e.accumulate}  # fmt: skip
     if not nested:
         return
-    filled: dict[int, list[GradAccumulated]] = defaultdict(list)
+    accumulated: dict[int, list[GradAccumulated]] = defaultdict(list)
     for event in log.of(GradAccumulated):
-        filled[event.node_id].append(event)
-    following: dict[int, set[int]] = defaultdict(set)
+        accumulated[event.node_id].append(event)
+    next_nodes: dict[int, set[int]] = defaultdict(set)
     for edge in evidence.analysis.graph.edges:
-        following[edge.source].add(edge.target)
-    for node_id, inner in _began_by(evidence, nested).items():
-        for leaf in sorted(following[node_id] & filled.keys()):
-            first = [e for e in filled[leaf] if e.backward_id == inner.backward_id]
-            again = [e for e in filled[leaf] if e.backward_id == inner.parent_backward_id]
-            if first and again:
+        next_nodes[edge.source].add(edge.target)
+    for node_id, inner in _backwards_inside_nodes(evidence, nested).items():
+        for leaf in sorted(next_nodes[node_id] & accumulated.keys()):
+            first = [e for e in accumulated[leaf] if e.backward_id == inner.backward_id]
+            second = [e for e in accumulated[leaf] if e.backward_id == inner.parent_backward_id]
+            if first and second:
                 node = evidence.analysis.graph.nodes[node_id]
-                yield _describe(evidence, node, inner, first[0], again[0])
-                return
+                yield _draft(evidence, node, inner, first[0], second[0])
 
 
-def _began_by(evidence: Evidence, nested: dict[int, BackwardStarted]) -> dict[int, BackwardStarted]:
-    """Return the backwards that nodes of Python began while they ran, by node."""
+def _backwards_inside_nodes(
+    evidence: Evidence, nested: dict[int, BackwardStarted]
+) -> dict[int, BackwardStarted]:
+    """Return the first backward that each node started while it ran."""
     found: dict[int, BackwardStarted] = {}
     running: dict[tuple[int, int], int] = {}  # by backward and thread
     events: list[NodeStarted | BackwardStarted] = list(evidence.analysis.log.of(NodeStarted))
@@ -95,34 +94,30 @@ def _began_by(evidence: Evidence, nested: dict[int, BackwardStarted]) -> dict[in
     return found
 
 
-def _describe(
+def _draft(
     evidence: Evidence,
     node: Node,
     inner: BackwardStarted,
     first: GradAccumulated,
     second: GradAccumulated,
-) -> Finding:
+) -> Draft:
     name = evidence.leaf_name(first.tensor_id)
     culprit = evidence.analysis.location(inner.stack_id)
     victim = applied_at(evidence, node) or node.location
-    return Finding(
-        slug="gradient-counted-twice",
+    return Draft(
         title=f"{name} gets its gradient from {node.name} twice",
         culprit=culprit,
         victim=victim,
-        explanation=fit(
-            [
-                f"{name} is an argument of a custom Function:",
-                quoted(victim),
-                f"Its backward calls a backward of its own, at {short(culprit)}:",
-                quoted(culprit),
-                f"That adds the gradient to {name}.grad. What the Function then returns for the "
-                "same leaf is added once more by the backward around it.",
-            ]
-        ),
-        fix="# ask for the gradients and return them, without filling .grad:\n"
+        explanation=[
+            f"{name} is an argument of a custom Function:",
+            victim,
+            f"Its backward starts a nested backward at {short_location(culprit)}:",
+            culprit,
+            f"That adds the gradient to {name}.grad. The gradient that the Function then returns "
+            "for the same leaf is added a second time by the outer backward.",
+        ],
+        fix="# return the gradients without writing .grad:\n"
         "return torch.autograd.grad(output, inputs, gradient)",
         confidence="likely",
-        events=(inner.seq, first.seq, second.seq),
-        nodes=(node.node_id,),
+        evidence=(inner, first, second, node),
     )

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.graph_breaks import (
-    detached_in_place,
-    switched_off_in_source,
-    turned_into_numbers,
+    find_conversion_to_numbers,
+    find_detach,
+    find_requires_grad_off,
 )
 from autogradviz.diagnose.evidence.gradient_flow import End, Flow, storages
-from autogradviz.diagnose.formatting import listed, op_words
+from autogradviz.diagnose.formatting import describe_op, join_names
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.events import BackwardStarted, FunctionMarked, RequiresGradChanged
@@ -84,7 +84,7 @@ def _path_ends(evidence: Evidence, roots: set[int], started: BackwardStarted) ->
         End("detach", breaking, place, guessed=True)
         for root in sorted(roots)
         if (breaking := paths.unexplained.get(root)) is not None
-        and (place := detached_in_place(evidence, breaking, started)) is not None
+        and (place := find_detach(evidence, breaking, started)) is not None
     ]
     return in_place[:1] or sorted(found, key=lambda end: -end.op.seq)
 
@@ -106,7 +106,7 @@ class _Paths:
     def follow_backward(self, op: Op) -> None:
         """Follow an operator of a backward, which makes nodes if ``create_graph`` is set."""
         if op.sequence_nr is not None:
-            self._graded |= self._flow.carried(op)
+            self._graded |= self._flow.differentiable_outputs(op)
             return
         began = [e for e in self._evidence.analysis.log.of(BackwardStarted) if e.seq < op.seq]
         if began and not began[-1].create_graph:
@@ -121,9 +121,9 @@ class _Paths:
             if self._flow.writes_via_data(op, self._graded):
                 self._end(given, [End("detach", op, op.location)])
                 return
-            differentiable = self._flow.carried(op)
+            differentiable = self._flow.differentiable_outputs(op)
             self._graded |= differentiable
-            self._end(given - differentiable, [End("whole numbers", op, op.location)])
+            self._end(given - differentiable, [End("integers", op, op.location)])
             return
         ends = self._ends(op, taken, given)
         vague = next((self.unexplained[s] for s in sorted(taken) if s in self.unexplained), None)
@@ -154,13 +154,13 @@ class _Paths:
         found += [earlier for s in sorted(taken) for earlier in self.ended.get(s, ())]
         if not found and op.name == "lift_fresh" and graded - flow.leaves:
             found = [self._made_of_numbers(op)]
-        if not found and given and flow.switched_off(op) is not None and not self._initial(op):
+        if not found and given and flow.disabling_mode(op) is not None and not self._initial(op):
             found = [e for e in [flow.end_at(op, set())] if e is not None]
         return found
 
     def _made_of_numbers(self, op: Op) -> End:
         """Return the operation that turned a tensor into the numbers of a new tensor."""
-        line = turned_into_numbers(op.location) if op.location is not None else None
+        line = find_conversion_to_numbers(op.location) if op.location is not None else None
         if line is None:
             return self._number or _before(self._copied, op) or End("fresh", op, op.location)
         earlier = (self._number, self._copied)
@@ -224,17 +224,15 @@ def _ended(evidence: Evidence, ends: list[End]) -> Draft:
 
 def _operator(end: End) -> str:
     if end.op.location == end.culprit:
-        return f"The operator: {op_words(end.op)}"
-    return (
-        f"Inside it, this operator took a tensor with a graph and made no node: {op_words(end.op)}"
-    )
+        return f"The operator: {describe_op(end.op)}"
+    return f"Inside it, this operator made no node: {describe_op(end.op)}"
 
 
 def _frozen(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft if requires_grad of the leaves was set to False."""
     frozen = [e for e in evidence.analysis.log.of(RequiresGradChanged) if not e.requires_grad]
     seen = evidence.analysis.location(frozen[-1].stack_id) if frozen else None
-    culprit = seen or switched_off_in_source(evidence)
+    culprit = seen or find_requires_grad_off(evidence)
     if culprit is None and not frozen:
         return
     named = (evidence.analysis.parameters.get(event.tensor_id, ("",))[0] for event in frozen)
@@ -247,7 +245,7 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
         explanation=[
             "Backward was called on a tensor that autograd does not track:",
             evidence.raised_at(),
-            f"requires_grad was set to False for {listed(names) or 'leaves'}:",
+            f"requires_grad was set to False for {join_names(names) or 'leaves'}:",
             culprit or "    (on a line that was not recorded)",
             "No other input of the loss requires a gradient.",
         ],

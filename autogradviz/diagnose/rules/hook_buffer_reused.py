@@ -1,13 +1,18 @@
-"""A pack hook put a second tensor where it had put a first one, before backward took that back."""
+"""A pack hook overwrote a tensor that it had packed, before backward unpacked it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape, short, slot, where
+from autogradviz.diagnose.formatting import (
+    describe_tensor,
+    in_module,
+    quote_source,
+    short_location,
+    slot_name,
+)
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Always, rule
+from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import HooksEntered, PackedWritten
 
 if TYPE_CHECKING:
@@ -19,14 +24,14 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="hook-memory-reused",
-    title="A pack hook put a second tensor where a first one still lay",
-    means="""A pack hook that copies into memory of its own, a pinned staging buffer for instance,
-    was called again, and wrote over a tensor that backward had yet to take back. The gradient is
+    title="A pack hook overwrote a tensor that was still needed",
+    means="""A pack hook that copies into its own memory, for instance a pinned staging buffer,
+    was called again and overwrote a tensor that backward had not unpacked yet. The gradient is
     computed from the later tensor, and nothing is raised.""",
-    happens="""One buffer serves all saved tensors, a ring of buffers has fewer places than
-    tensors are saved, or a cursor is not moved on.""",
-    fix="""Give each saved tensor a place of its own, and use a place again only after the unpack
-    hook has read it.""",
+    happens="""One buffer serves all saved tensors, a ring of buffers has fewer slots than there are
+    saved tensors, or a cursor is not advanced.""",
+    fix="""Give each saved tensor its own memory, and reuse memory only after the unpack hook has
+    read it.""",
     example="""
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -47,23 +52,22 @@ with autogradviz.record(fingerprints=True) as trace:
 )
 
 
-@rule("hook-memory-reused", when=Always(), priority=250, pages=(PAGE,), at_most=None)
-def find_reused_buffers(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first saved tensor whose place in a hook's memory was written."""
-    told = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)
-    for event in told:
+@rule("hook-memory-reused", when=Always(), priority=250, pages=(PAGE,))
+def hook_buffer_reused(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first packed tensor whose memory was written before its unpack."""
+    written = sorted(evidence.analysis.log.of(PackedWritten), key=lambda event: event.saved_id)
+    for event in written:
         saved = evidence.analysis.saved.get(event.saved_id)
         write = _write(evidence, event)
         if saved is not None and write is not None:
-            yield _describe(evidence, saved, event, write)
-            return
+            yield _draft(evidence, saved, event, write)
 
 
 def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
-    """Return the op that wrote it, None where another part of the memory may be what was written.
+    """Return the op that overwrote packed memory, None if it may have written another part.
 
-    All views of one memory share one version: without contents only a write to the very same
-    window, or to all of the memory, counts.
+    All views of one storage share one version. Without fingerprints only a write to the same view,
+    or to the whole storage, counts.
     """
     tensor = evidence.analysis.tensors[event.tensor_id]
     if event.saved_hash is not None and event.saved_hash == event.seen_hash:
@@ -85,37 +89,34 @@ def _write(evidence: Evidence, event: PackedWritten) -> Op | None:
     )
 
 
-def _describe(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: Op) -> Finding:
+def _draft(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: Op) -> Draft:
     node = evidence.analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
-    name = slot(saved, node.name if node is not None else None)
+    name = slot_name(saved, node.name if node is not None else None)
     pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
     hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "its pack hook")
     proven = event.saved_hash is not None and write.location is not None
-    return Finding(
-        slug="hook-memory-reused",
+    return Draft(
         title=f"{name} was overwritten in the memory where a pack hook had put it",
         culprit=write.location,
         victim=saved.location,
-        explanation=fit(
-            [
-                f"{name}{where(node.module) if node is not None else ''} went through saved-tensor "
-                f"hooks when it was saved ({shape(saved.tensor)}):",
-                quoted(saved.location),
-                f"{hook} gave memory of its own that holds it, "
-                f"{shape(evidence.analysis.tensors[event.tensor_id])} at version {event.version}.",
-                f"Before backward took it back, {write.name} at {short(write.location)} wrote that "
-                f"memory again; it is at version {event.seen_version} now:",
-                quoted(write.location),
-                "The unpack hook gave backward what was written last, not what was saved. PyTorch "
-                "checks no versions behind hooks, so nothing was raised.",
-            ]
-        ),
+        explanation=[
+            f"{name}{in_module(node.module) if node is not None else ''} went through "
+            f"saved-tensor hooks when it was saved ({describe_tensor(saved.tensor)}):",
+            quote_source(saved.location),
+            f"{hook} returned its own memory with a copy, "
+            f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} at version "
+            f"{event.version}.",
+            f"Before backward unpacked it, {write.name} at {short_location(write.location)} "
+            f"wrote that memory again; it is at version {event.seen_version} now:",
+            quote_source(write.location),
+            "The unpack hook returned the last write, not the saved values. PyTorch "
+            "checks no versions behind hooks, so nothing was raised.",
+        ],
         fix="# give each saved tensor memory of its own, or use a buffer again only after its\n"
         "# unpack hook ran:\n"
         "def pack(tensor):\n"
         '    return tensor.clone()  # or tensor.to("cpu", copy=True)',
         confidence="certain" if proven else "likely",
-        events=(saved.saved_seq, write.seq, event.seq),
-        nodes=(node.node_id,) if node is not None else (),
+        evidence=(saved, write, event, node),
         region_id=saved.region_id,
     )

@@ -1,14 +1,13 @@
-"""A pair of hooks gave backward one saved tensor for another: both were kept under one key."""
+"""Saved-tensor hooks returned one saved tensor for another, because both had the same key."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, slot
+from autogradviz.diagnose.formatting import quote_source, slot_name
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import NoError, rule
+from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import HooksEntered, PackedWritten
 
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _KEYS: Final = (("storage", "_cdata"), ("id",), ("data_ptr", "hash"))
-"""What names memory or an object, the surest to be too coarse first."""
+"""Functions that identify memory or an object, the coarsest first."""
 _LAST: Final = 1 << 30
 
 
 PAGE: Final = Page(
     slug="hooks-mix-up",
-    title="Saved-tensor hooks gave one tensor for another",
-    means="""A pair of hooks kept two saved tensors under one key, and gave backward the content
-    of one for the other. The gradient is wrong, and nothing is raised.""",
-    happens="""The key is an address or an id: a tensor and its transpose share their memory, and
-    addresses are used again when a tensor dies.""",
-    fix="""Put shape, strides and dtype into the key, and keep what it names alive; or count the
-    tensors.""",
+    title="Saved-tensor hooks returned the wrong tensor",
+    means="""A pair of hooks stored two saved tensors under one key, and returned the content of
+    one for the other. The gradient is wrong, and nothing is raised.""",
+    happens="""The key is an address or an id: a tensor and its transpose share memory, and
+    addresses are reused when a tensor is freed.""",
+    fix="""Include shape, strides and dtype in the key, and keep the tensor alive; or use a
+    counter as the key.""",
     example="""
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -58,21 +57,20 @@ with autogradviz.record(fingerprints=True) as trace:
 )
 
 
-@rule("hooks-mix-up", when=NoError(), priority=260, pages=(PAGE,), at_most=None)
-def find_mixed_up(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first saved tensor that came back with another one's content."""
+@rule("hooks-mix-up", when=NoError(), priority=260, pages=(PAGE,))
+def hooks_wrong_tensor(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first saved tensor that was unpacked with another one's content."""
     saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]
     written = {event.saved_id for event in evidence.analysis.log.of(PackedWritten)}
     for saved in saves:
         for unpack in saved.unpacks if saved.saved_id not in written else ():
             other = _other(saves, saved, unpack)
             if other is not None:
-                yield _describe(evidence, saved, other, unpack)
-                return
+                yield _draft(evidence, saved, other, unpack)
 
 
 def _other(saves: list[SavedTensor], saved: SavedTensor, unpack: Unpack) -> SavedTensor | None:
-    """Return the save whose content a hook gave for another's."""
+    """Return the save whose content a hook returned instead."""
     if None in {unpack.saved_hash, unpack.seen_hash} or unpack.saved_hash == unpack.seen_hash:
         return None
     return next(
@@ -87,49 +85,43 @@ def _other(saves: list[SavedTensor], saved: SavedTensor, unpack: Unpack) -> Save
     )
 
 
-def _describe(
-    evidence: Evidence, saved: SavedTensor, other: SavedTensor, unpack: Unpack
-) -> Finding:
+def _draft(evidence: Evidence, saved: SavedTensor, other: SavedTensor, unpack: Unpack) -> Draft:
     nodes = evidence.analysis.graph.nodes
     names = [
-        slot(each, nodes[each.node_id].name if each.node_id in nodes else None)
+        slot_name(each, nodes[each.node_id].name if each.node_id in nodes else None)
         for each in (saved, other)
     ]
     pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
     hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "")
     culprit = _key(evidence, hook)
-    return Finding(
-        slug="hooks-mix-up",
-        title=f"Hooks gave backward {names[1]} for {names[0]}",
+    return Draft(
+        title=f"Hooks returned {names[1]} for {names[0]}",
         culprit=culprit,
         victim=saved.location,
-        explanation=fit(
-            [
-                f"{names[0]} was saved here, through saved-tensor hooks:",
-                quoted(saved.location),
-                f"and came back with the content of {names[1]}, which was saved here:",
-                quoted(other.location),
-                f"{hook or 'The pack hook'} keeps both under one key."
-                + (" Its key:" if culprit is not None else ""),
-                quoted(culprit),
-                "Two saved tensors must never have one key: views and transposes share their "
-                "memory, and addresses are used again when a tensor dies. PyTorch raises nothing.",
-            ]
-        ),
+        explanation=[
+            f"{names[0]} was saved here, through saved-tensor hooks:",
+            quote_source(saved.location),
+            f"and was unpacked with the content of {names[1]}, which was saved here:",
+            quote_source(other.location),
+            f"{hook or 'The pack hook'} stores both under one key."
+            + (" Its key:" if culprit is not None else ""),
+            quote_source(culprit),
+            "Two saved tensors must not share a key: views and transposes share their "
+            "memory, and addresses are reused when a tensor is freed. PyTorch raises nothing.",
+        ],
         fix="key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())\n"
-        "# and keep the tensor alive, or count: an address is used again",
-        # A hook that rounds may give what the graph rounded itself, and saved too.
+        "# and keep the tensor alive, or use a counter: addresses are reused",
+        # A hook that rounds may return content that the graph also computed and saved.
         confidence="likely" if saved.tensor.storage_id == other.tensor.storage_id else "hint",
-        events=(saved.saved_seq, other.saved_seq, unpack.seq),
-        nodes=tuple(each.node_id for each in (saved, other) if each.node_id is not None),
+        evidence=(saved, other, unpack),
         region_id=saved.region_id,
     )
 
 
 def _key(evidence: Evidence, hook: str) -> SourceLocation | None:
-    """Return the line of a pack hook, or of what it calls, that names a tensor's memory.
+    """Return the line of a pack hook, or of its callees, that identifies a tensor's memory.
 
-    Where none does, the line that computes what the hook gives: the key is made of other things.
+    If there is none, the line that computes the hook's result.
     """
     for words in _KEYS:
         for filename in evidence.user_files:
@@ -139,7 +131,7 @@ def _key(evidence: Evidence, hook: str) -> SourceLocation | None:
                         return source.location(filename, node.lineno, function)
     return next(
         (
-            source.location(filename, _given(owner), name)
+            source.location(filename, _result_line(owner), name)
             for filename in evidence.user_files
             for name, owner in source.functions(filename)
             if hook and name.endswith(hook)
@@ -148,8 +140,8 @@ def _key(evidence: Evidence, hook: str) -> SourceLocation | None:
     )
 
 
-def _given(hook: ast.AST) -> int:
-    """Return the line where a hook computes what it returns, or returns it."""
+def _result_line(hook: ast.AST) -> int:
+    """Return the line at which a hook computes its result, else its return."""
     nodes = source.own_nodes(hook)
     returns = [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
     names = {part.id for node in returns for part in ast.walk(node) if isinstance(part, ast.Name)}

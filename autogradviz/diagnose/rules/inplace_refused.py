@@ -1,4 +1,4 @@
-"""In-place writes that PyTorch refuses at once: the error stands at the right line, without why."""
+"""In-place writes that PyTorch refuses immediately: the error is at the right line, unexplained."""
 
 from __future__ import annotations
 
@@ -6,51 +6,50 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, op_words, quoted
+from autogradviz.diagnose.formatting import describe_op, quote_source
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.analysis import Op, RaisedError, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _REASONS: Final = (
     (
         "leaf Variable that requires grad",
         "A leaf that requires grad is written in place",
-        "Autograd starts at leaves: a write on one would have to be differentiated, and the leaf "
-        "would be none any more. Views of a leaf (rows, slices, .T) count as the leaf.",
+        "Autograd starts at leaves: a write to one would have to be differentiated, and the "
+        "tensor would no longer be a leaf. Views of a leaf (rows, slices, .T) count as the leaf.",
         "with torch.no_grad():\n    {text}",
     ),
     (
         "multiple views",
-        "One of several views that an operator returned together is written in place",
+        "One of several views that an op returned together is written in place",
         "unbind, split and chunk return several views of one tensor at once. Autograd can rewrite "
         "the history of one view, not that of its siblings too.",
         "# write out of place, or take the parts one by one (x[0], x[1]); instead of:\n# {text}",
     ),
     (
         "created in no_grad mode",
-        "A view that was made under no_grad is written with gradients on",
+        "A view that was created under no_grad is written with gradients on",
         "The view has no history of its own, and the write would have to change that of its base.",
         "# make the view and write it in the same mode, or clone() the view; instead of:\n# {text}",
     ),
     (
         "created inside a custom Function",
         "A view that a custom Function returned is written in place",
-        "The function's backward was written for what it returned, not for what the write makes "
-        "of it.",
+        "The function's backward belongs to the returned values, not to the values after the "
+        "write.",
         "# return a clone() from the custom Function, or write out of place; instead of:\n# {text}",
     ),
     (
         "nference tensor",
-        "A tensor made under inference_mode is used where gradients are on",
+        "A tensor created under inference_mode is used with gradients on",
         "Inference tensors have no version counter, so autograd can neither save them nor follow "
         "a write to them.",
-        "# make it under torch.no_grad() instead, or clone() it outside inference_mode:\n# {text}",
+        "# create it under torch.no_grad(), or clone() it outside inference_mode:\n# {text}",
     ),
 )
 _KEEPS: Final = re.compile(r"\w+(\.\w+|\[[^\]]*\])+ = ")  # self.cache = ..., table[n] = ...
@@ -59,13 +58,13 @@ _VIEW_OF: Final = re.compile(r"Output \d+ of (\w+?)(?:Backward\d*)? is a view")
 
 INPLACE_REFUSED_PAGE: Final = Page(
     slug="inplace-refused",
-    title="A write in place that PyTorch refuses at once",
-    means="""Autograd cannot rewrite the history of what is written: a leaf that requires a
-    gradient, one of several views that an operator returned together, a view made under no_grad
-    or inside of a custom Function.""",
-    happens="""Weights are initialized or clipped with gradients on; a part of what unbind, split
-    or chunk gave is written.""",
-    fix="""Write leaves under torch.no_grad(); take parts one by one, or write out of place.""",
+    title="An in-place write that PyTorch refuses immediately",
+    means="""Autograd cannot rewrite the history of the written tensor: a leaf that requires a
+    gradient, one of several views that an op returned together, a view created under no_grad or
+    inside a custom Function.""",
+    happens="""Weights are initialized or clipped with gradients on; one result of unbind, split or
+    chunk is written.""",
+    fix="""Write leaves under torch.no_grad(); index single parts, or write out of place.""",
     example="""
 import torch
 import autogradviz
@@ -78,11 +77,11 @@ with autogradviz.record(net) as trace:
 )
 INFERENCE_TENSOR_PAGE: Final = Page(
     slug="inference-tensor",
-    title="A tensor of inference mode is used where gradients are on",
-    means="""What is made under inference_mode has no version counter, so autograd can neither
+    title="An inference tensor is used with gradients on",
+    means="""A tensor created under inference_mode has no version counter, so autograd can neither
     save it for backward nor follow a write to it.""",
     happens="""Features or a cache are computed under inference_mode and then trained on.""",
-    fix="""Compute them under torch.no_grad(), or clone() them outside of inference_mode.""",
+    fix="""Compute them under torch.no_grad(), or clone() them outside inference_mode.""",
     example="""
 import torch
 import autogradviz
@@ -102,10 +101,9 @@ with autogradviz.record(net) as trace:
     when=ErrorMessage(),
     priority=100,
     pages=(INPLACE_REFUSED_PAGE, INFERENCE_TENSOR_PAGE),
-    at_most=None,
 )
-def find_refused(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for an in-place operation that raised where it stands."""
+def inplace_refused(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for an in-place op that raised immediately."""
     error = evidence.analysis.error
     if error is None:
         return
@@ -115,70 +113,66 @@ def find_refused(evidence: Evidence) -> Iterator[Finding]:
     _, title, why, fix = reason
     culprit = evidence.raised_at()
     if "nference" in reason[0]:
-        yield _made_in_inference_mode(evidence, error.seq, *reason[1:])
+        yield _inference_tensor(evidence, error, *reason[1:])
         return
     victim = _viewed_at(evidence, error.message)
     text = culprit.text if culprit is not None else ""
-    yield Finding(
-        slug="inplace-refused",
+    yield Draft(
         title=title,
         culprit=culprit,
         victim=victim or culprit,
-        explanation=fit(
-            [
-                "This line raised:",
-                quoted(culprit),
-                why,
-                "The view was made here:" if victim is not None else "",
-                quoted(victim),
-            ]
-        ),
+        explanation=[
+            "This line raised:",
+            quote_source(culprit),
+            why,
+            "The view was created here:" if victim is not None else "",
+            quote_source(victim),
+        ],
         fix=fix.format(text=text),
         confidence="certain" if culprit is not None else "likely",
-        events=(error.seq,),
+        evidence=(error,),
     )
 
 
-def _made_in_inference_mode(
-    evidence: Evidence, error_seq: int, title: str, why: str, fix: str
-) -> Finding:
-    """Say where the mode was switched on under which the last such tensor was made."""
+def _inference_tensor(
+    evidence: Evidence, error: RaisedError, title: str, why: str, fix: str
+) -> Draft:
+    """Return a draft with the line that enabled inference mode for the last such tensor."""
     flow = Flow(evidence)
     made = [
         (line, op)
         for op in reversed(flow.forward)
-        if (off := flow.switched_off(op)) is not None
+        if (off := flow.disabling_mode(op)) is not None
         and off.mode == "inference"
-        and (line := flow.switch_line(off, op)) is not None
+        and (line := flow.mode_line(off, op)) is not None
     ]
     raised = evidence.raised_at()
     switch, op = made[0] if made else (raised, None)
-    kept = _kept_for_later(evidence, [op for _, op in made])
+    kept = _kept_tensor(evidence, [op for _, op in made])
     line = kept.location if kept is not None else switch
-    return Finding(
-        slug="inference-tensor",
+    return Draft(
         title=title,
         culprit=line,
         victim=raised,
-        explanation=fit(
-            [
+        explanation=[
                 "This line raised:",
-                quoted(raised),
+                quote_source(raised),
                 why,
-                *(["Such tensors were made under the mode that is switched on here:",
-                   quoted(switch), f"the last by {op_words(op)}"] if op is not None else []),
-                *(["One of them was kept, and is read again outside of it:", quoted(line)]
+                *(["Such tensors were created under the mode that is enabled here:",
+                   quote_source(switch), f"the last by {describe_op(op)}"]
+                  if op is not None else []),
+                *(["One of them was stored, and is read outside the mode:", quote_source(line)]
                   if kept is not None else []),
-            ]
-        ),
+        ],
         fix=fix.format(text=raised.text if raised is not None else ""),
         confidence="likely" if made or raised is None else "certain",
-        events=(*([op.seq] if op is not None else []), error_seq),
+        slug="inference-tensor",
+        evidence=(op, error),
     )  # fmt: skip
 
 
-def _kept_for_later(evidence: Evidence, made: list[Op]) -> Op | None:
-    """Return what an attribute or an item keeps of the mode's tensors, and others read later."""
+def _kept_tensor(evidence: Evidence, made: list[Op]) -> Op | None:
+    """Return the op whose result was stored in an attribute or item and read after the mode."""
     numbers = {op.seq for op in made}
     makers = {s: op for op in made for s in storages(op.outputs)}
     for op in evidence.analysis.ops:
@@ -191,7 +185,7 @@ def _kept_for_later(evidence: Evidence, made: list[Op]) -> Op | None:
 
 
 def _viewed_at(evidence: Evidence, message: str) -> SourceLocation | None:
-    """Return the line of the last operator that the message names as the view's."""
+    """Return the line of the last op that the message names as the origin of the view."""
     named = _VIEW_OF.search(message)
     if named is None:
         return None

@@ -1,16 +1,14 @@
-"""What lives on after backward: tensors on a ``ctx``, and hooks that nobody removes."""
+"""Objects that stay alive after backward: tensors on a ``ctx``, and hooks that are not removed."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, shape
+from autogradviz.diagnose.formatting import describe_tensor, quote_source
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import NoError, rule
-from autogradviz.diagnose.source import index as source
-from autogradviz.diagnose.source.writes import writes
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source.writes import attribute_assignment
 from autogradviz.events import ContextTensorKept, HookRan
 
 if TYPE_CHECKING:
@@ -19,17 +17,17 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Hook, Node, SourceLocation
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_LARGE: Final = 1_000_000  # bytes: less is not worth a word
-_PILE: Final = 3  # hooks of one line that ran in one backward
+_LARGE: Final = 1_000_000  # bytes; smaller tensors are not reported
+_MIN_HOOKS: Final = 3  # hooks of one line that ran in one backward
 
 
 CONTEXT_KEEPS_TENSOR_PAGE: Final = Page(
     slug="context-keeps-tensor",
     title="A custom Function keeps a tensor as an attribute",
-    means="""What save_for_backward keeps is freed when backward has run, and its version is
-    checked. An attribute of ctx is neither. Where it is the Function's own result, the node and
-    the tensor keep each other alive until Python's garbage collector runs.""",
-    happens="""ctx.y = y in forward, in place of ctx.save_for_backward(y).""",
+    means="""A tensor in save_for_backward is freed when backward has run, and its version is
+    checked. An attribute of ctx is neither freed nor checked. If it is the Function's own result,
+    the node and the tensor keep each other alive until Python's garbage collector runs.""",
+    happens="""ctx.y = y in forward, instead of ctx.save_for_backward(y).""",
     fix="""ctx.save_for_backward(y), and ctx.saved_tensors in backward.""",
     example="""
 import torch
@@ -55,10 +53,10 @@ with autogradviz.record() as trace:
 )
 HOOKS_PILE_UP_PAGE: Final = Page(
     slug="hooks-pile-up",
-    title="Hooks of one line pile up on one tensor",
-    means="""A hook stays until its handle is removed, and so does all that its function refers
-    to. Registered in a loop on the same tensor, each backward runs one more. A hint.""",
-    happens="""register_hook on a parameter stands inside of the training loop.""",
+    title="Hooks from one line accumulate on one tensor",
+    means="""A hook stays until its handle is removed, and so do all objects its function refers
+    to. If it is registered in a loop on the same tensor, each backward runs one more. A hint.""",
+    happens="""register_hook on a parameter is called inside the training loop.""",
     fix="""Register it once, before the loop; or keep the handle and call handle.remove().""",
     example="""
 import torch
@@ -81,71 +79,56 @@ with autogradviz.record(net) as trace:
     pages=(CONTEXT_KEEPS_TENSOR_PAGE, HOOKS_PILE_UP_PAGE),
     at_most=None,
 )
-def find_kept_alive(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for tensors that a custom Function keeps, and for hooks that pile up."""
+def kept_alive_after_backward(evidence: Evidence) -> Iterator[Draft]:
+    """Yield drafts for tensors that a custom Function keeps, and for hooks that accumulate."""
     yield from _on_context(evidence)
-    yield from _piled_up(evidence)
+    yield from _accumulated_hooks(evidence)
 
 
-def _on_context(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for each attribute of a ``ctx`` that keeps a tensor; one a line."""
+def _on_context(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each attribute of a ``ctx`` that keeps a tensor, once for each slot."""
     analysis = evidence.analysis
-    told = set()
+    reported = set()
     for event in analysis.log.of(ContextTensorKept):
         node = analysis.graph.nodes.get(event.node_id)
         large = analysis.tensors[event.tensor_id].nbytes >= _LARGE
         if node is None or not node.runs or not (event.own_output or large):
             continue
         key = (node.name, event.slot)
-        if key not in told:
-            told.add(key)
+        if key not in reported:
+            reported.add(key)
             yield _kept(evidence, event, node)
 
 
-def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Finding:
+def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Draft:
     name = event.attribute
-    # The log has a line where save_for_backward was called, which stands near.
+    # The recorded line is that of save_for_backward, in the same function.
     near = evidence.analysis.location(event.stack_id) or node.location
-    culprit = assignment(near, name) or near
+    culprit = attribute_assignment(near, name) or near
     cycle = event.own_output
-    return Finding(
-        slug="context-keeps-tensor",
+    return Draft(
         title=f"{node.name} keeps {event.slot}, and backward does not free it",
         culprit=culprit,
         victim=node.location,
-        explanation=fit(
-            [
-                f"{shape(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx of a custom "
-                "Function:",
-                quoted(culprit),
-                "What save_for_backward keeps is freed when backward has run, and its version is "
-                "checked. An attribute is neither freed nor checked: it lives as long as the node.",
-                "This one is the Function's own result, so that it keeps its node alive and the "
-                "node keeps it: both stay until Python's garbage collector happens to run."
-                if cycle
-                else "",
-            ]
-        ),
+        explanation=[
+            f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx "
+            "of a custom Function:",
+            quote_source(culprit),
+            "A tensor in save_for_backward is freed when backward has run, and its version is "
+            "checked. An attribute is neither freed nor checked: it stays as long as the node.",
+            "This one is the Function's own result, so it keeps its node alive and the "
+            "node keeps it: both stay until Python's garbage collector runs."
+            if cycle
+            else "",
+        ],
         fix=f"ctx.save_for_backward(..., {name})  # and in backward: ctx.saved_tensors",
         confidence="likely" if cycle else "hint",
-        events=(event.seq,),
-        nodes=(node.node_id,),
+        evidence=(event, node),
     )
 
 
-def assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
-    """Return the line of the function around a place that sets an attribute of that name."""
-    if near is None:
-        return None
-    for write in writes(near.filename, name):
-        found = source.location(near.filename, write.lineno, write.function)
-        if write.function == near.function and f".{name}" in found.text:
-            return found
-    return None
-
-
-def _piled_up(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a hint where one line's hooks on one tensor all ran in one backward."""
+def _accumulated_hooks(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if several hooks of one line on one tensor ran in one backward."""
     of_line: dict[tuple[int, str, SourceLocation], list[Hook]] = defaultdict(list)
     for hook in evidence.analysis.hooks:
         owner = hook.tensor_id if hook.tensor_id is not None else -1
@@ -158,31 +141,30 @@ def _piled_up(evidence: Evidence) -> Iterator[Finding]:
             if event.hook_id in ids:
                 runs[event.backward_id].add(event.hook_id)
         most = max((len(found) for found in runs.values()), default=0)
-        if most >= _PILE:
+        if most >= _MIN_HOOKS:
             names = evidence.analysis.parameters.get(owner, (module or "a tensor",))
-            yield _pile(line, names[0], hooks, Counter({len(f): 1 for f in runs.values()}), most)
+            yield _hooks_draft(
+                line, names[0], hooks, Counter({len(f): 1 for f in runs.values()}), most
+            )
 
 
-def _pile(
+def _hooks_draft(
     line: SourceLocation, name: str, hooks: list[Hook], sizes: Counter[int], most: int
-) -> Finding:
+) -> Draft:
     growing = len(sizes) > 1
-    return Finding(
-        slug="hooks-pile-up",
+    return Draft(
         title=f"{name} has {most} hooks from one line, and all of them run",
         culprit=line,
         victim=None,
-        explanation=fit(
-            [
-                f"{len(hooks)} times a hook was registered on {name} here:",
-                quoted(line),
-                "Each backward ran more of them than the one before: a hook stays until its handle "
-                "is removed, and so does all that its function refers to."
-                if growing
-                else f"One backward ran {most} of them, one after the other.",
-            ]
-        ),
+        explanation=[
+            f"A hook was registered on {name} {len(hooks)} times here:",
+            quote_source(line),
+            "Each backward ran more of them than the previous one: a hook stays until its handle "
+            "is removed, and so do all objects its function refers to."
+            if growing
+            else f"One backward ran {most} of them.",
+        ],
         fix="handle = tensor.register_hook(hook)\n...\nhandle.remove()  # or register it once",
         confidence="hint",
-        events=(),
+        slug="hooks-pile-up",
     )

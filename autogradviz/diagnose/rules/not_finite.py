@@ -1,7 +1,7 @@
-"""A loss or a gradient is NaN or infinite: which operator gave the first such value?
+"""A loss or a gradient is NaN or infinite. Find the operator that gave the first such value.
 
-That it is so shows in the norms that every recording ends with. Which operator did it needs
-recorded values: there each content that is not finite has its fingerprint told.
+The gradient norms that every recording contains show that there is such a value. Only fingerprints
+show where: each content that is not finite has its fingerprint recorded.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, listed, op_words, quoted, where
+from autogradviz.diagnose.formatting import describe_op, in_module, join_names
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Always, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
 from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
 
 if TYPE_CHECKING:
@@ -23,25 +22,25 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
     from autogradviz.diagnose.finding import Confidence
 
-_ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its (\d+)th output")
-_ON_PURPOSE: Final = frozenset(
+_ANOMALY: Final = re.compile(r"Function '(\w+)' returned nan values in its \d+th output")
+_INTENDED: Final = frozenset(
     {
         "masked_fill", "masked_fill_", "full", "full_like", "fill_", "where", "scalar_tensor",
         "lift_fresh", "triu", "tril",
     }
 )  # fmt: skip
-"""Operators whose infinities stand in the program: masks, starts of a minimum."""
+"""Operators whose infinities are constants of the program: masks, initial minima."""
 
 _FIXES: Final = {
     "log": "torch.log(x.clamp_min(1e-8))  # or log_softmax, log1p, logsumexp",
     "div": "x / (y + 1e-8)",
     "reciprocal": "1 / (x + 1e-8)",
-    "sqrt": "torch.sqrt(x + 1e-8)  # its slope at 0 is infinite",
-    "pow": "(x + 1e-8).pow(...)  # a broken power has no finite slope at 0",
+    "sqrt": "torch.sqrt(x + 1e-8)  # its derivative at 0 is infinite",
+    "pow": "(x + 1e-8).pow(...)  # a fractional power has an infinite derivative at 0",
     "exp": "# subtract the largest entry first, or use logsumexp or softmax",
     "_softmax": "# leave at least one entry of each row unmasked",
-    "linalg_vector_norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no slope at 0",
-    "norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no slope at 0",
+    "linalg_vector_norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no derivative at 0",
+    "norm": "(x.square().sum() + 1e-8).sqrt()  # a norm has no derivative at 0",
 }
 
 
@@ -50,11 +49,11 @@ PAGE: Final = Page(
     title="A loss or a gradient is NaN or infinite",
     means="""The gradient norms read at the end of every recording show it.
     record(fingerprints=True) names the operator that gave the first such value from finite
-    inputs, in forward or in backward. Infinities that a mask wrote are no fault; an operator that
-    makes NaN of them is.""",
-    happens="""log or a division at 0, the slope of sqrt or of a norm at 0, a softmax over a row
-    that is masked whole, an overflow in float16.""",
-    fix="""Keep the operator away from that point: x.clamp_min(1e-8), x + 1e-8, log_softmax.""",
+    inputs, in forward or in backward. An infinity written by a mask is not reported; an operator
+    that computes NaN from it is.""",
+    happens="""log or a division at 0, the derivative of sqrt or of a norm at 0, a softmax over a
+    fully masked row, an overflow in float16.""",
+    fix="""Keep the inputs away from that point: x.clamp_min(1e-8), x + 1e-8, log_softmax.""",
     example="""
 import torch
 import autogradviz
@@ -67,37 +66,56 @@ with autogradviz.record(fingerprints=True) as trace:
 )
 
 
-@rule("not-finite", when=Always(), priority=310, pages=(PAGE,), at_most=None)
-def find_not_finite(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding where a loss or a gradient is NaN or infinite."""
-    error = evidence.analysis.error
-    if error is not None:
-        told = _ANOMALY.search(error.message)
-        if told is not None:
-            yield _anomaly(evidence, told[1])
+@rule("not-finite", when=ErrorMessage("returned nan values in its"), priority=305)
+def nan_in_anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the node at which anomaly detection stopped the backward."""
+    analysis, error = evidence.analysis, evidence.analysis.error
+    match = _ANOMALY.search(error.message) if error is not None else None
+    if match is None:
         return
+    ran = (analysis.graph.nodes.get(e.node_id) for e in reversed(analysis.log.of(NodeStarted)))
+    node = next((n for n in ran if n is not None and n.name == match[1]), None)
+    yield Draft(
+        title=f"{match[1]} gave the first NaN of backward",
+        culprit=node,
+        victim=evidence.raised_at(),
+        explanation=[
+            "Anomaly detection stopped the backward at the first node that gave NaN:",
+            evidence.raised_at(),
+            f"The forward of that node{in_module(node.module if node is not None else '')}:",
+            node,
+        ],
+        fix=_fix(node.op if node is not None else None, backward=True),
+        evidence=(error, node),
+    )
+
+
+@rule("not-finite", when=NoError(), priority=310, pages=(PAGE,))
+def not_finite(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft if a loss or a gradient is NaN or infinite."""
     bad = [event for event in evidence.analysis.log.of(NormRead) if event.norm is None]
     if not bad:
         return
     contents = _Contents(evidence)
-    roots = [event for event in bad if event.place == "root"]
-    origin = contents.origin_of_loss(roots[0].tensor_id) if roots else contents.first_in_backward()
+    losses = [event for event in bad if event.place == "root"]
+    origin = contents.origin_of_loss(losses[0].tensor_id) if losses else None
+    origin = origin if losses else contents.first_in_backward()
     if origin is not None:
-        yield _produced(evidence, contents, origin, bad)
+        yield _with_origin(evidence, contents, origin, bad)
     else:
-        yield _unplaced(evidence, bad)
+        yield _without_origin(evidence, bad)
 
 
 class _Contents:
-    """Follows contents that are not finite from operator to operator, by their fingerprints."""
+    """Contents that are not finite, by fingerprint, and the operators that took or gave them."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self.bad = {e.content_hash: e for e in evidence.analysis.log.of(NotFiniteSeen)}
 
     @cached_property
-    def _maker(self) -> dict[int, Op]:
-        """The first operator that gave a content."""
+    def _producers(self) -> dict[int, Op]:
+        """The first operator that gave a content, by fingerprint."""
         found: dict[int, Op] = {}
         for op in self._evidence.analysis.ops:
             for content in op.output_hashes:
@@ -105,150 +123,117 @@ class _Contents:
                     found.setdefault(content, op)
         return found
 
-    def taken(self, op: Op) -> list[int]:
-        """Return the contents that are not finite among an operator's inputs, NaN first."""
+    def inputs(self, op: Op) -> list[int]:
+        """Return the fingerprints of an operator's inputs that are not finite, NaN first."""
         found = {content for content in op.input_hashes if content in self.bad}
         return sorted(found, key=lambda content: -self.bad[content].nan_count)
 
-    def given(self, op: Op) -> NotFiniteSeen | None:
-        """Return what an operator gave that is not finite."""
+    def output(self, op: Op) -> NotFiniteSeen | None:
+        """Return the first output of an operator that is not finite."""
         return next((self.bad[c] for c in op.output_hashes if c in self.bad), None)
 
     def origin_of_loss(self, tensor_id: int) -> Op | None:
-        """Return the operator that the loss's NaN began at."""
+        """Return the operator that gave the value from which a loss became NaN or infinite."""
         content = None
         for op in self._evidence.analysis.ops:
             for tensor, given in zip(op.outputs, op.output_hashes, strict=False):
                 if tensor.tensor_id == tensor_id and given in self.bad and op.phase == "forward":
                     content = given
-        way: list[Op] = []
+        path: list[Op] = []
         while content is not None:
-            op_made = self._maker.get(content)
-            if op_made is None or op_made in way:
+            producer = self._producers.get(content)
+            if producer is None or producer in path:
                 break
-            way.append(op_made)
-            content = next(iter(self.taken(op_made)), None)
-        # An infinity that the program wrote on purpose is no fault: what made NaN of it is.
-        while len(way) > 1 and way[-1].name in _ON_PURPOSE:
-            way.pop()
-        return way[-1] if way else None
+            path.append(producer)
+            content = next(iter(self.inputs(producer)), None)
+        # An infinity that the program wrote is intended; the operator that computed NaN from it
+        # is the origin.
+        while len(path) > 1 and path[-1].name in _INTENDED:
+            path.pop()
+        return path[-1] if path else None
 
     def first_in_backward(self) -> Op | None:
-        """Return the first operator of backward that gave such a content, and was given none."""
+        """Return the first operator of backward with finite inputs and an output that is not."""
         return next(
             (
                 op
                 for op in self._evidence.analysis.ops
-                if op.phase == "backward" and self.given(op) is not None and not self.taken(op)
+                if op.phase == "backward" and self.output(op) is not None and not self.inputs(op)
             ),
             None,
         )
 
 
-def _anomaly(evidence: Evidence, name: str) -> Finding:
-    analysis = evidence.analysis
-    error = analysis.error
-    assert error is not None
-    ran = (analysis.graph.nodes.get(e.node_id) for e in reversed(analysis.log.of(NodeStarted)))
-    node = next((n for n in ran if n is not None and n.name == name), None)
-    culprit = node.location if node is not None else None
-    forward = node.op.name if node is not None and node.op is not None else ""
-    return Finding(
-        slug="not-finite",
-        title=f"{name} gave the first NaN of backward",
-        culprit=culprit,
-        victim=evidence.raised_at(),
-        explanation=fit(
-            [
-                "Anomaly detection stopped the backward at the first node that gave NaN:",
-                quoted(evidence.raised_at()),
-                f"That node{where(node.module if node is not None else '')} belongs to:",
-                quoted(culprit),
-            ]
-        ),
-        fix=_FIXES.get(forward, "# keep what this operator takes away from where it has no slope"),
-        confidence="certain" if culprit is not None else "likely",
-        events=(error.seq,),
-        nodes=(node.node_id,) if node is not None else (),
-    )
-
-
-def _produced(evidence: Evidence, contents: _Contents, origin: Op, bad: list[NormRead]) -> Finding:
-    analysis = evidence.analysis
-    given = contents.given(origin)
+def _with_origin(evidence: Evidence, contents: _Contents, origin: Op, bad: list[NormRead]) -> Draft:
+    output, inputs = contents.output(origin), contents.inputs(origin)
+    nodes = evidence.analysis.graph.nodes
     backward = origin.phase == "backward"
-    nodes = analysis.graph.nodes
-    node_id = origin.backward_node_id
-    node = nodes.get(node_id) if backward and node_id is not None else None
+    node_id = origin.backward_node_id if backward else None
+    node = nodes.get(node_id) if node_id is not None else None
+    made = nodes.get(origin.node_id) if origin.node_id is not None else None
     culprit = node.location if node is not None else origin.location
-    named = node.name if node is not None else origin.name.lstrip("_")
-    forward = node.op.name if node is not None and node.op is not None else origin.name
-    taken = contents.taken(origin)
-    return Finding(
-        slug="not-finite",
-        title=f"{named} gave the first {_kind(given)}" + (" of backward" if backward else ""),
+    name = node.name if node is not None else origin.name.lstrip("_")
+    kind = "NaN" if output is None or output.nan_count else "infinity"
+    return Draft(
+        title=f"{name} gave the first {kind}" + (" of backward" if backward else ""),
         culprit=culprit,
         victim=_backward_line(evidence, bad[0]),
-        explanation=fit(
-            [
-                f"{_whose(evidence, bad)} NaN or infinite. It began{where(origin.module)} at:",
-                quoted(culprit),
-                f"Its node called {origin.name}." if backward else f"That is {op_words(origin)}.",
-                f"It gave {_counted(given)};",
-                f"its inputs held {_counted(contents.bad[taken[0]])}."
-                if taken
-                else "all its inputs were finite.",
-            ]
-        ),
-        fix=_FIXES.get(forward, "# keep what this operator takes within the range it can bear"),
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite. The first such value appears"
+            f"{in_module(origin.module)} at:",
+            culprit,
+            f"Its node called {origin.name}." if backward else f"That is {describe_op(origin)}.",
+            f"Its output has {_entries(output)};",
+            f"its inputs have {_entries(contents.bad[inputs[0]])}."
+            if inputs
+            else "all its inputs are finite.",
+        ],
+        fix=_fix(node.op if node is not None and node.op is not None else origin),
         confidence=_confidence(evidence, bad),
-        events=(origin.seq, bad[0].seq),
-        nodes=(node.node_id,)
-        if node is not None
-        else ((origin.node_id,) if origin.node_id is not None else ()),
+        evidence=(origin, bad[0], node or made),
     )
 
 
-def _unplaced(evidence: Evidence, bad: list[NormRead]) -> Finding:
+def _without_origin(evidence: Evidence, bad: list[NormRead]) -> Draft:
     line = _backward_line(evidence, bad[0])
-    return Finding(
-        slug="not-finite",
-        title=f"{_whose(evidence, bad)} NaN or infinite",
+    return Draft(
+        title=f"{_subject(evidence, bad)} NaN or infinite",
         culprit=None,
         victim=line,
-        explanation=fit(
-            [
-                f"{_whose(evidence, bad)} NaN or infinite after this backward:",
-                quoted(line),
-                "Which operator gave the first such value was not recorded:"
-                " record(fingerprints=True) names it.",
-            ]
-        ),
+        explanation=[
+            f"{_subject(evidence, bad)} NaN or infinite after this backward:",
+            line,
+            "The operator that gave the first such value was not recorded: "
+            "record(fingerprints=True) finds it.",
+        ],
         fix="with autogradviz.record(model, fingerprints=True) as trace:\n    ...",
         confidence="hint",
-        events=(bad[0].seq,),
+        evidence=(bad[0],),
     )
 
 
-def _kind(given: NotFiniteSeen | None) -> str:
-    return "NaN" if given is None or given.nan_count else "infinity"
+def _fix(op: Op | None, *, backward: bool = False) -> str:
+    point = "where its derivative is infinite" if backward else "outside its range"
+    return _FIXES.get(op.name if op is not None else "", f"# keep the inputs away from {point}")
 
 
-def _counted(given: NotFiniteSeen | None) -> str:
-    if given is None:
-        return "what is not finite"
-    parts = [(given.nan_count, "NaN"), (given.infinity_count, "infinite")]
+def _entries(content: NotFiniteSeen | None) -> str:
+    """Return "3 NaN and 2 infinite entries"."""
+    if content is None:
+        return "entries that are not finite"
+    parts = [(content.nan_count, "NaN"), (content.infinity_count, "infinite")]
     return " and ".join(f"{count:,} {word}" for count, word in parts if count) + " entries"
 
 
-def _whose(evidence: Evidence, bad: list[NormRead]) -> str:
+def _subject(evidence: Evidence, bad: list[NormRead]) -> str:
     names = [evidence.leaf_name(event.tensor_id) for event in bad if event.place == "gradient"]
     if any(event.place == "root" for event in bad):
         return "The loss is"
-    return f"The gradient of {listed(names)} is"
+    return f"The gradient of {join_names(names)} is"
 
 
 def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:
+    """Return the line that started the backward after which a norm was read."""
     return next(
         (
             evidence.analysis.location(event.stack_id)
@@ -260,7 +245,7 @@ def _backward_line(evidence: Evidence, read: NormRead) -> SourceLocation | None:
 
 
 def _confidence(evidence: Evidence, bad: list[NormRead]) -> Confidence:
-    """Return how sure it is that this is a fault: scaled losses overflow now and then."""
+    """Return "hint" with a gradient scaler, under which overflow is expected from time to time."""
     if any(event.place == "root" for event in bad):
         return "certain"
     scaled = any(

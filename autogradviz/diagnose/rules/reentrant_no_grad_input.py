@@ -1,13 +1,14 @@
-"""Regions of the reentrant kind that autograd does not follow: what is inside learns nothing."""
+"""Reentrant regions without a node: the parameters inside get no gradient."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.evidence.gradient_flow import storages
+from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Always, rule
+from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import BackwardStarted, ParameterSeen, RegionCutOff
 
 if TYPE_CHECKING:
@@ -16,23 +17,13 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, Region
     from autogradviz.diagnose.evidence.facts import Evidence
 
-_SLUGS: Final = {"arguments": "reentrant-no-grad-input", "results": "reentrant-nested-results"}
-_REASONS: Final = {
-    "arguments": "No tensor among its positional arguments requires grad. A reentrant checkpoint "
-    "sees tensors there only: not those in lists, tuples and dicts, and not the parameters that "
-    "the region uses.",
-    "results": "Every tensor that it returns lies inside a list or dict. A reentrant checkpoint "
-    "runs the region without gradients and follows a tensor, or a tuple of tensors, only.",
-}
-
-
-REENTRANT_NO_GRAD_INPUT_PAGE: Final = Page(
+NO_INPUT: Final = Page(
     slug="reentrant-no-grad-input",
     title="No input of a reentrant checkpoint requires a gradient",
-    means="""For autograd a reentrant region is one node, and it is made only where an argument
-    requires a gradient. Without one the parameters inside get none. PyTorch warns once.""",
-    happens="""The first block of a network is checkpointed: its input is plain data. Tensors in
-    lists, dicts and objects do not count as arguments.""",
+    means="""For autograd a reentrant region is one node, which exists only if an argument requires
+    a gradient. Without it the parameters inside get none. PyTorch warns once.""",
+    happens="""The first block of a network is checkpointed, and its input is plain data. Tensors
+    in lists, dicts and objects do not count as arguments.""",
     fix="""Use use_reentrant=False, which has none of these limits; or call x.requires_grad_() on
     the input.""",
     example="""
@@ -48,11 +39,11 @@ with autogradviz.record(net) as trace:
     head(h).sum().backward()
 """,
 )
-REENTRANT_NESTED_RESULTS_PAGE: Final = Page(
+NESTED_RESULTS: Final = Page(
     slug="reentrant-nested-results",
-    title="All that a reentrant region returns lies inside a list or dict",
-    means="""A reentrant checkpoint follows what it returns where that is a tensor or a tuple of
-    tensors. In a list, a dict or an object nothing is followed: no gradient, no error.""",
+    title="All results of a reentrant region are inside a list or dict",
+    means="""A reentrant checkpoint tracks a result that is a tensor or a tuple of tensors. In a
+    list, a dict or an object nothing is tracked: no gradient, no error.""",
     happens="""The checkpointed function returns a dict or a dataclass of tensors.""",
     fix="""Use use_reentrant=False, which has none of these limits, or return a tuple.""",
     example="""
@@ -73,69 +64,63 @@ with autogradviz.record(net) as trace:
 """,
 )
 
+_SLUGS: Final = {"arguments": NO_INPUT.slug, "results": NESTED_RESULTS.slug}
+_REASONS: Final = {
+    "arguments": "None of its positional arguments is a tensor that requires grad. A reentrant "
+    "checkpoint sees no tensors in lists, tuples and dicts, and not the parameters that the region "
+    "uses.",
+    "results": "Every tensor that it returns is inside a list or dict. A reentrant checkpoint "
+    "runs the region without gradients and tracks only a tensor, or a tuple of tensors.",
+}
+
 
 @rule(
     "reentrant-no-grad-input",
     "reentrant-nested-results",
     when=Always(),
     priority=120,
-    pages=(REENTRANT_NO_GRAD_INPUT_PAGE, REENTRANT_NESTED_RESULTS_PAGE),
-    at_most=None,
+    pages=(NO_INPUT, NESTED_RESULTS),
+    needs={"ops"},
 )
-def find_cut_off(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first such region that holds something to learn."""
-    backwards = evidence.analysis.log.of(BackwardStarted)
-    regions = {region.region_id: region for region in evidence.analysis.regions}
-    trainable = _trainable(evidence)
-    for event in evidence.analysis.log.of(RegionCutOff):
+def reentrant_no_grad_input(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for each region without a node that uses a trainable parameter."""
+    analysis = evidence.analysis
+    backwards = analysis.log.of(BackwardStarted)
+    regions = {region.region_id: region for region in analysis.regions}
+    trainable = storages(
+        analysis.tensors[event.tensor_id]
+        for event in analysis.log.of(ParameterSeen)
+        if event.requires_grad
+    )
+    for event in analysis.log.of(RegionCutOff):
         region = regions.get(event.region_id)
         if region is None or not any(b.seq > event.seq for b in backwards):
             continue
-        reader = _first_reader(region, trainable)
+        reader = next((op for op in region.ops if storages(op.inputs) & trainable), None)
         if reader is not None:
-            yield _describe(evidence, region, reader, event)
-            return
+            yield _draft(evidence, region, reader, event)
 
 
-def _trainable(evidence: Evidence) -> set[int]:
-    """Return the storages of parameters that require grad."""
-    storages = (
-        evidence.analysis.tensors[event.tensor_id].storage_id
-        for event in evidence.analysis.log.of(ParameterSeen)
-        if event.requires_grad
-    )
-    return {storage_id for storage_id in storages if storage_id is not None}
-
-
-def _first_reader(region: Region, trainable: set[int]) -> Op | None:
-    return next(
-        (op for op in region.ops if any(t.storage_id in trainable for t in op.inputs)), None
-    )
-
-
-def _describe(evidence: Evidence, region: Region, reader: Op, event: RegionCutOff) -> Finding:
+def _draft(evidence: Evidence, region: Region, reader: Op, event: RegionCutOff) -> Draft:
     names = (evidence.name_of(t.storage_id) for t in reader.inputs if t.storage_id is not None)
     name = next((name for name in names if name), "a parameter")
-    return Finding(
+    return Draft(
         slug=_SLUGS[event.cut_off],
-        title=f"Nothing inside {region.module or region.function} gets a gradient",
-        culprit=region.location,
-        victim=reader.location,
-        explanation=fit(
-            [
-                f"The region {region.function}{where(region.module)} is checkpointed with "
-                "use_reentrant=True:",
-                quoted(region.location),
-                _REASONS[event.cut_off],
-                f"So autograd made no node for it. Inside, {reader.name} at "
-                f"{short(reader.location)} uses {name}, which requires grad, and gets none through "
-                "this region; nor does what comes before it:",
-                quoted(reader.location),
-                "Nothing was raised: PyTorch only warns.",
-            ]
-        ),
-        fix="checkpoint(function, *args, use_reentrant=False)",
+        title=f"No parameter inside {region.module or region.function} gets a gradient",
+        culprit=region,
+        victim=reader,
+        explanation=[
+            f"The region {region.function}{in_module(region.module)} is checkpointed with "
+            "use_reentrant=True:",
+            region,
+            _REASONS[event.cut_off],
+            f"So autograd made no node for it. Inside, {reader.name} at "
+            f"{short_location(reader.location)} uses {name}, which requires grad, but gets no "
+            "gradient through this region; nor do earlier operators:",
+            reader,
+            "Nothing was raised: PyTorch only warns.",
+        ],
+        fix=REENTRANT_FIX,
         confidence="certain",
-        events=(region.entered_seq, event.seq),
-        region_id=region.region_id,
+        evidence=(region, event),
     )

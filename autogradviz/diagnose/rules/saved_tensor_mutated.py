@@ -12,10 +12,10 @@ from autogradviz.diagnose.evidence.version_message import (
     first_bump_unrecorded,
     versions_in_message,
 )
-from autogradviz.diagnose.formatting import shape, short, slot, where
+from autogradviz.diagnose.formatting import describe_tensor, in_module, short_location, slot_name
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
-from autogradviz.diagnose.source.suggest_fix import rewritten
+from autogradviz.diagnose.source.suggest_fix import out_of_place_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -124,8 +124,8 @@ def _argument(evidence: Evidence, error: RaisedError) -> Draft | None:
                 region,
                 f"Then {write.name} wrote one of them:",
                 write,
-                f"{read.name} at {short(read.location)} reads it. Recomputation would have started "
-                "from the new values, so PyTorch raised an error.",
+                f"{read.name} at {short_location(read.location)} reads it. Recomputation would "
+                "have started from the new values, so PyTorch raised an error.",
             ],
             fix=_instead("write to a new tensor, or after backward()", write),
             evidence=(region, write, error),
@@ -154,8 +154,8 @@ def _argument(evidence: Evidence, error: RaisedError) -> Draft | None:
 
 def _kept_arguments(region: Region) -> str:
     return (
-        f"The checkpointed region {region.function}{where(region.module)} keeps its arguments for "
-        "its recomputation in backward:"
+        f"The checkpointed region {region.function}{in_module(region.module)} keeps its arguments "
+        "for its recomputation in backward:"
     )
 
 
@@ -179,11 +179,11 @@ def _from_message(evidence: Evidence, error: RaisedError, node: Node | None) -> 
         culprit=culprit,
         victim=node,
         explanation=[
-            f"{name}{where(node.module) if node is not None else ''} saved a tensor for "
+            f"{name}{in_module(node.module) if node is not None else ''} saved a tensor for "
             f"backward{known}, and it was written since.",
             node,
-            f"{op.name if op is not None else 'A write'} at {short(culprit)} moved the version of "
-            "one of its tensors from the first to the second:"
+            f"{op.name if op is not None else 'A write'} at {short_location(culprit)} moved the "
+            "version of one of its tensors from the first to the second:"
             if culprit is not None
             else "The write was not recorded: record the forward pass too, with ops=True.",
             culprit,
@@ -208,15 +208,15 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     victim = saved.location or node.location
     culprit = thread or (write.location if write is not None else None)
     culprit = culprit or unrecorded_write(evidence)
-    by = f"{_op_name(write)} at {short(culprit)}" if culprit is not None else "something"
+    by = f"{_op_name(write)} at {short_location(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
     proven = write is not None and write.location is not None and not unrecorded
     return Draft(
-        title=f"{slot(saved, node.name)} was written before backward needed it",
+        title=f"{slot_name(saved, node.name)} was written before backward needed it",
         culprit=culprit,
         victim=victim,
         explanation=[
-            f"{node.name}{where(node.module)} saved {shape(saved.tensor)} as "
+            f"{node.name}{in_module(node.module)} saved {describe_tensor(saved.tensor)} as "
             f'"{saved.slot}" at version {version}:',
             victim,
             f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
@@ -304,7 +304,7 @@ def _of_statement(
             "# make the module, or call the function, with inplace=False; here it is called:\n"
             f"# {text}"
         )
-    out_of_place = rewritten(line, part=_writes_part(evidence, storage_id, write))
+    out_of_place = out_of_place_fix(line, part=_writes_part(evidence, storage_id, write))
     return out_of_place or f"x = x.clone()  # x: the tensor that is written\n{text}"
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Op, Region
+    from autogradviz.analysis import Op
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
@@ -20,12 +19,13 @@ _MESSAGE: Final = "cached during selective activation checkpoint has been mutate
 
 PAGE: Final = Page(
     slug="selective-cache-mutated",
-    title="What a checkpoint policy kept was written",
-    means="""The policy kept an operator's result, so as not to run it again. It was written
-    before the region was recomputed, and recomputation would have gone on from the new values:
-    PyTorch stopped.""",
-    happens="""The region stores a tensor in an attribute or a list, and it is written there.""",
-    fix="""Write to a clone; or let the policy recompute that operator.""",
+    title="A tensor that a checkpoint policy saved was written",
+    means="""The policy saved the result of an op instead of recomputing it. The result was
+    written before the recomputation, which would have continued from the new values, so PyTorch
+    stopped.""",
+    happens="""The region stores a tensor in an attribute or a list, and other code writes it
+    there.""",
+    fix="""Write to a clone, or let the policy recompute that op.""",
     example="""
 import torch
 from torch.utils.checkpoint import (
@@ -66,55 +66,39 @@ with autogradviz.record(net) as trace:
 )
 
 
-@rule(
-    "selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90, pages=(PAGE,), at_most=None
-)
-def find_mutated_cache(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the write to what a policy had kept."""
+@rule("selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90, pages=(PAGE,))
+def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the write to a tensor that the policy saved."""
     error = evidence.analysis.error
-    if error is None or _MESSAGE not in error.message:
-        return
-    for region in evidence.analysis.regions:
-        for op in region.ops:
-            if op.policy.endswith("save"):
-                write = _written(evidence, op, error.seq)
-                if write is not None:
-                    yield _describe(region, op, write, error.seq)
-                    return
-    kept = [
+    saved = [
         (r, op) for r in evidence.analysis.regions for op in r.ops if op.policy.endswith("save")
     ]
-    if kept:
-        yield _describe(*kept[-1], None, error.seq)
+    if error is None or not saved:
+        return
+    writes = ((r, op, _first_write(evidence, op, error.seq)) for r, op in saved)
+    region, op, write = next((found for found in writes if found[2]), (*saved[-1], None))
+    text = write.location.text if write is not None and write.location is not None else ""
+    yield Draft(
+        title=f"The result of {op.name}, which the policy saved, was written in place",
+        culprit=write,
+        victim=op,
+        explanation=[
+            f"The policy of the region {region.function}{in_module(region.module)} "
+            f"({short_location(region.location)}) saves the result of {op.name}:",
+            op,
+            f"Then {write.name if write is not None else 'an op that was not recorded'} wrote it:",
+            write,
+            "Recomputation would have continued from the written tensor, so PyTorch stopped.",
+        ],
+        fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
+        f"# instead of: {text or 'the write in place'}",
+        evidence=(op, write, error),
+        region_id=region.region_id,
+    )
 
 
-def _written(evidence: Evidence, op: Op, until: int) -> Op | None:
+def _first_write(evidence: Evidence, op: Op, until: int) -> Op | None:
+    """Return the first op that wrote a result of ``op`` before the event ``until``."""
     storages = [t.storage_id for t in op.outputs if t.storage_id is not None]
     writes = (w for storage_id in storages for w in evidence.writers.get(storage_id, ()))
     return next((write for write in writes if op.seq < write.seq < until), None)
-
-
-def _describe(region: Region, op: Op, write: Op | None, error_seq: int) -> Finding:
-    culprit = write.location if write is not None else None
-    by = write.name if write is not None else "something that was not recorded"
-    return Finding(
-        slug="selective-cache-mutated",
-        title=f"What the policy kept of {op.name} was written in place",
-        culprit=culprit,
-        victim=op.location,
-        explanation=fit(
-            [
-                f"The policy of the region {region.function}{where(region.module)} "
-                f"({short(region.location)}) keeps what {op.name} gave:",
-                quoted(op.location),
-                f"Then {by} wrote it:",
-                quoted(culprit),
-                "Recomputation would have gone on from the written tensor, so PyTorch stopped.",
-            ]
-        ),
-        fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
-        f"# instead of: {culprit.text if culprit is not None else 'the write in place'}",
-        confidence="certain" if culprit is not None else "likely",
-        events=(op.seq, *([write.seq] if write is not None else []), error_seq),
-        region_id=region.region_id,
-    )

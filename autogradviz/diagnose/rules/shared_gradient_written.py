@@ -1,7 +1,7 @@
-"""A hook or a custom backward wrote a gradient that belongs to another branch too.
+"""A hook or a custom backward wrote a gradient that another branch receives too.
 
-A node may hand one tensor on along several edges (addition does), so a gradient is not the
-hook's own to write.
+A node may pass one tensor along several edges (addition does), so a hook must not write its
+gradient in place.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
+from autogradviz.diagnose.formatting import in_module, quote_source, short_location
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Always, rule
+from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="shared-gradient-written",
-    title="A gradient was written in place, and another node gets it too",
-    means="""An operator may hand one gradient tensor on along several edges. Who writes it in
-    place changes what the others get; gradients carry no version check.""",
-    happens="""A tensor hook, or the backward of a custom Function, scales or clips the gradient
-    that it was given with mul_, clamp_ or +=.""",
+    title="A gradient was written in place, and another node receives it too",
+    means="""A node may pass one gradient tensor along several edges. A write in place changes the
+    gradient of the other branches; gradients have no version check.""",
+    happens="""A tensor hook, or the backward of a custom Function, scales or clips its incoming
+    gradient with mul_, clamp_ or +=.""",
     fix="""Return a new tensor: grad * 0.5.""",
     example="""
 import torch
@@ -44,30 +43,28 @@ with autogradviz.record() as trace:
 )
 
 
-@rule("shared-gradient-written", when=Always(), priority=140, pages=(PAGE,), at_most=None)
-def find_shared_gradient_writes(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first write, in backward, of a gradient that another node gets too.
+@rule("shared-gradient-written", when=Always(), priority=140, pages=(PAGE,))
+def shared_gradient_written(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first write, in backward, to a gradient that another node receives.
 
-    The other node starts after the write, and has a giver in common with the one whose gradient
-    was written.
+    The other node starts after the write, and receives the gradient from the same node.
     """
     called_at = {
         evidence.analysis.location(event.stack_id)
         for event in evidence.analysis.log.of(BackwardStarted)
     }
-    handed = _Handed(evidence)
+    gradients = _IncomingGradients(evidence)
     for op in evidence.analysis.ops:
-        # What the engine itself writes is called from the line of the backward.
+        # Writes of the engine itself have the line of the backward call.
         if op.phase != "backward" or not op.written or op.location in called_at:
             continue
-        found = handed.harmed_by(op)
+        found = gradients.affected_by(op)
         if found is not None:
-            yield _describe(op, *found)
-            return
+            yield _draft(op, *found)
 
 
-class _Handed:
-    """Which gradients nodes were handed, by the memory that they lie in."""
+class _IncomingGradients:
+    """The gradients that nodes received, by storage."""
 
     def __init__(self, evidence: Evidence) -> None:
         analysis = evidence.analysis
@@ -76,31 +73,31 @@ class _Handed:
         self._started = [event.seq for event in self._starts]
         self._hooks = analysis.log.of(HookRan)
         self._hooked = [event.seq for event in self._hooks]
-        self._givers: dict[int, list[Edge]] = defaultdict(list)
+        self._sources: dict[int, list[Edge]] = defaultdict(list)
         for edge in analysis.graph.edges:
-            self._givers[edge.target].append(edge)
-        self._takers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
+            self._sources[edge.target].append(edge)
+        self._receivers: dict[int | None, list[tuple[NodeStarted, int]]] = defaultdict(list)
         for event in self._starts:
             for place, tensor_id in enumerate(event.inputs):
                 storage_id = analysis.tensors[tensor_id].storage_id if tensor_id != NO_ID else None
                 if storage_id is not None:
-                    self._takers[storage_id].append((event, place))
+                    self._receivers[storage_id].append((event, place))
 
-    def harmed_by(self, op: Op) -> tuple[Node, Node] | None:
-        """Return who handed the gradient on, and the node that got it after it was written."""
+    def affected_by(self, op: Op) -> tuple[Node, Node] | None:
+        """Return the node that passed a gradient on, and one that received it after the write."""
         own = self._own_node(op)
-        givers = {edge.source for edge in self._givers[own]} if own is not None else set()
+        sources = {edge.source for edge in self._sources[own]} if own is not None else set()
         for tensor in op.written:
-            for event, place in self._takers.get(tensor.storage_id, ()):
+            for event, place in self._receivers.get(tensor.storage_id, ()):
                 if event.seq < op.seq or event.node_id == own:
                     continue
-                for edge in self._givers[event.node_id]:
-                    if edge.source in givers and edge.input == place:
+                for edge in self._sources[event.node_id]:
+                    if edge.source in sources and edge.input == place:
                         return self._nodes[edge.source], self._nodes[edge.target]
         return None
 
     def _own_node(self, op: Op) -> int | None:
-        """Return the node whose gradient the writer was given: its hook's, or the running one."""
+        """Return the node of the running hook, else the running node."""
         place = bisect_right(self._hooked, op.seq)
         ran = self._hooks[place] if place < len(self._hooks) else None
         if ran is not None and ran.node_id is not None and ran.thread == op.thread:
@@ -110,26 +107,23 @@ class _Handed:
         return op.backward_node_id
 
 
-def _describe(op: Op, giver: Node, victim: Node) -> Finding:
-    return Finding(
-        slug="shared-gradient-written",
-        title=f"A gradient was written in place that {victim.name}{where(victim.module)} gets too",
+def _draft(op: Op, giver: Node, victim: Node) -> Draft:
+    return Draft(
+        title=f"A gradient was written in place that {victim.name}{in_module(victim.module)} "
+        "receives too",
         culprit=op.location,
         victim=victim.location,
-        explanation=fit(
-            [
-                f"{giver.name} hands one gradient tensor on along several edges:",
-                quoted(giver.location),
-                f"{op.name} wrote it in place during backward:",
-                quoted(op.location),
-                f"{victim.name} ({short(victim.location)}) got the same tensor afterwards, with "
-                "the new values:",
-                quoted(victim.location),
-                "Gradients carry no version check, so nothing was raised.",
-            ]
-        ),
-        fix="return grad * factor  # a new tensor: never write the gradient that a hook is given",
+        explanation=[
+            f"{giver.name} passes one gradient tensor along several edges:",
+            quote_source(giver.location),
+            f"{op.name} wrote it in place during backward:",
+            quote_source(op.location),
+            f"{victim.name} ({short_location(victim.location)}) received the same tensor "
+            "afterwards, with the new values:",
+            quote_source(victim.location),
+            "Gradients have no version check, so nothing was raised.",
+        ],
+        fix="return grad * factor  # a new tensor: never write an incoming gradient in place",
         confidence="certain" if op.location is not None else "likely",
-        events=(op.seq,),
-        nodes=(victim.node_id, giver.node_id),
+        evidence=(op, victim, giver),
     )

@@ -1,15 +1,14 @@
-"""A sparse tensor was saved, and the values that it was made of were written.
+"""The values of a saved sparse tensor were written.
 
-It shares their memory, and has a version counter of its own.
+A sparse tensor shares the memory of its values, and has its own version counter.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.formatting import fit, quoted, short, where
-from autogradviz.diagnose.rule import NoError, rule
+from autogradviz.diagnose.formatting import in_module, quote_source, short_location
+from autogradviz.diagnose.rule import Draft, NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
-@rule("silent-write", when=NoError(), priority=280, at_most=None)
-def find_written_sparse(evidence: Evidence) -> Iterator[Finding]:
-    """Yield a finding for the first write to what a saved sparse tensor was made of."""
+@rule("silent-write", when=NoError(), priority=280)
+def sparse_parts_written(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first write to the values of a saved sparse tensor."""
     made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")
             and "tensor" in op.name for t in op.outputs}  # fmt: skip
     for node in evidence.analysis.graph.nodes.values() if made else ():
@@ -32,32 +31,27 @@ def find_written_sparse(evidence: Evidence) -> Iterator[Finding]:
                 for part in maker.inputs:
                     writes = evidence.writes_between(part.storage_id, saved.saved_seq, unpack.seq)
                     if writes:
-                        yield _describe(node, saved, maker, writes[0], unpack.seq)
-                        return
+                        yield _draft(node, saved, maker, writes[0], unpack.seq)
 
 
-def _describe(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: int) -> Finding:
+def _draft(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: int) -> Draft:
     victim = saved.location or node.location
-    return Finding(
-        slug="silent-write",
-        title=f"What {node.name}.{saved.slot} is made of was written before backward",
+    return Draft(
+        title=f"The values of {node.name}.{saved.slot} were written before backward",
         culprit=write.location,
         victim=victim,
-        explanation=fit(
-            [
-                f'{node.name}{where(node.module)} saved a sparse tensor as "{saved.slot}":',
-                quoted(victim),
-                "It was made here, and shares the memory of the values that it was made of:",
-                quoted(maker.location),
-                f"Then {write.name} at {short(write.location)} wrote them:",
-                quoted(write.location),
-                "The sparse tensor has a version counter of its own, which stayed as it was: the "
-                "gradient was computed from the new values, and nothing was raised.",
-            ]
-        ),
+        explanation=[
+            f'{node.name}{in_module(node.module)} saved a sparse tensor as "{saved.slot}":',
+            quote_source(victim),
+            "It was created here, and shares the memory of its values:",
+            quote_source(maker.location),
+            f"Then {write.name} at {short_location(write.location)} wrote them:",
+            quote_source(write.location),
+            "The sparse tensor has its own version counter, which did not change: the "
+            "gradient was computed from the new values, and nothing was raised.",
+        ],
         fix="torch.sparse_coo_tensor(indices, values.clone(), size)\n"
         "# or write the values after backward()",
         confidence="likely",
-        events=(saved.saved_seq, write.seq, read_seq),
-        nodes=(node.node_id,),
+        evidence=(saved, write, read_seq, node),
     )

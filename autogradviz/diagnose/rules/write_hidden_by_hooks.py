@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import short, slot, where
+from autogradviz.diagnose.formatting import in_module, short_location, slot_name
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
@@ -74,15 +74,15 @@ def _changed(unpack: Unpack) -> bool:
 def _draft(node: Node, saved: SavedTensor, unpack: Unpack, write: Op) -> Draft:
     victim = saved.location or node.location
     return Draft(
-        title=f"{slot(saved, node.name)} was written before backward, and hooks hid it",
+        title=f"{slot_name(saved, node.name)} was written before backward, and hooks hid it",
         culprit=write,
         victim=victim,
         explanation=[
-            f'{node.name}{where(node.module)} saved a tensor as "{saved.slot}" at version '
+            f'{node.name}{in_module(node.module)} saved a tensor as "{saved.slot}" at version '
             f"{unpack.version}, through saved-tensor hooks:",
             victim,
-            f"Then {write.name} at {short(write.location)} wrote the same memory; its version "
-            f"is {unpack.seen_version}:",
+            f"Then {write.name} at {short_location(write.location)} wrote the same memory; its "
+            f"version is {unpack.seen_version}:",
             write,
             "Saved-tensor hooks disable PyTorch's version check: the gradient was computed from "
             "the new values, and nothing was raised. Without the hooks this is the error "

@@ -1,7 +1,8 @@
-"""Under which other names a file knows an attribute or a variable, and writes through them.
+"""Other names of a variable or attribute in a file: local variables and parameters.
 
-``table = self.__dict__.setdefault("tables", {})``, then ``table[n] = ...``: the write names only
-the local variable. A function that is given the object knows it by its parameter's name.
+After ``table = self.__dict__.setdefault("tables", {})`` the statement ``table[n] = ...`` writes
+``self.tables`` and names only the local variable. A function that receives the object uses the name
+of its parameter.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.index import functions, is_named, last_name, own_nodes, says
+from autogradviz.diagnose.source.index import functions, is_named, is_string, last_name, own_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ _SAME: Final = frozenset({"enumerate", "zip", "iter", "reversed", "values", "ite
 
 
 def aliases(filename: str, name: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of function and local name under which what ``name`` stands for is known."""
+    """Return pairs of function and local name that may refer to the same object as ``name``."""
     found: dict[tuple[str, str], None] = {}
     fresh: list[tuple[str | None, str]] = [(None, name)]
     for _ in range(MAX_DEPTH):
@@ -31,7 +32,7 @@ def aliases(filename: str, name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _one_step(filename: str, scope: str | None, name: str) -> Iterator[tuple[str, str]]:
-    """Yield who else holds what a name stands for, in one function or (None) in all."""
+    """Yield the names that are assigned from ``name``, in one function or (None) in all."""
     for function, owner in functions(filename):
         if scope is not None and function != scope:
             continue
@@ -51,7 +52,7 @@ def _one_step(filename: str, scope: str | None, name: str) -> Iterator[tuple[str
 
 
 def _gives(value: ast.AST, name: str) -> bool:
-    """Return whether an expression is what a name stands for, or an item of it."""
+    """Return whether an expression evaluates to the object of a name, or to an item of it."""
     if isinstance(value, ast.Call):
         return _call_gives(value, name)
     if isinstance(value, ast.BoolOp):
@@ -60,24 +61,24 @@ def _gives(value: ast.AST, name: str) -> bool:
         return _gives(value.body, name) or _gives(value.orelse, name)
     if isinstance(value, (ast.Tuple, ast.List)):  # for each in (first, second): ...
         return any(_gives(part, name) for part in value.elts)
-    # by its name in an instance's dictionary
-    by_key = isinstance(value, ast.Subscript) and says(value.slice, name)
+    # an entry of an instance's dictionary, by its name
+    by_key = isinstance(value, ast.Subscript) and is_string(value.slice, name)
     return by_key or is_named(value, name)
 
 
 def _call_gives(value: ast.Call, name: str) -> bool:
     called = value.func
     if isinstance(called, ast.Attribute):
-        by_name = called.attr in _BY_NAME and bool(value.args) and says(value.args[0], name)
+        by_name = called.attr in _BY_NAME and bool(value.args) and is_string(value.args[0], name)
         return by_name or (called.attr in _SAME | {"setdefault"} and _gives(called.value, name))
     known = last_name(called)
     if known == "getattr":
-        return len(value.args) > 1 and says(value.args[1], name)
+        return len(value.args) > 1 and is_string(value.args[1], name)
     return known in _SAME and any(_gives(part, name) for part in value.args)
 
 
 def _parameters(filename: str, call: ast.Call, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the parameters that a call gives the named object to, in each function it may mean."""
+    """Yield the parameters that receive the named object, in each function that may be called."""
     called = last_name(call.func)
     places = [index for index, part in enumerate(call.args) if is_named(part, name)]
     words = [word.arg for word in call.keywords if is_named(word.value, name)]
@@ -90,7 +91,7 @@ def _parameters(filename: str, call: ast.Call, name: str) -> Iterator[tuple[str,
 
 
 def parameters(filename: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each function of a file with the names of its positional parameters, without self."""
+    """Yield each function of a file with its positional parameters, without ``self``."""
     for function, owner in functions(filename):
         if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             named = [each.arg for each in (*owner.args.posonlyargs, *owner.args.args)]

@@ -1,4 +1,7 @@
-"""Which files of the user's a file imports: what runs no operator appears in no stack."""
+"""Files that the user's files import.
+
+A file that runs no op appears in no recorded stack, but may contain the culprit.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.index import functions, own_nodes
+from autogradviz.diagnose.source.index import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_FILES: Final = 100
-"""A user's project may be large: what is imported first is nearest."""
+"""Limit for large projects; files are added in breadth-first order."""
 
 _INSTALLED: Final = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
 def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
-    """Return files, and behind them those that they import from beside themselves.
+    """Return files, followed by those that they import from their own folder or package.
 
-    What an installed package imports of its own is not read, unless there is nothing else: the
-    packages under a training have thousands of files.
+    The imports of installed packages are not followed, unless there are no other files: the
+    packages below a training have thousands of files.
     """
     known = dict.fromkeys(filenames)
     waiting = [name for name in known if not _INSTALLED.search(name)] or list(known)
@@ -34,9 +37,9 @@ def with_imported(filenames: Iterable[str]) -> tuple[str, ...]:
 
 
 def _imported_by(filename: str) -> tuple[str, ...]:
-    """Return the files that a file imports, as far as they lie in its folder or its package's."""
+    """Return the files that a file imports from its folder or its package's folder."""
     folder = Path(filename).parent
-    names = [name for _, owner in functions(filename) for node in own_nodes(owner)
+    names = [name for _, node in nodes(filename)
              for name in _names(node)]  # fmt: skip
     if not names or not folder.is_absolute():
         return ()
@@ -45,7 +48,7 @@ def _imported_by(filename: str) -> tuple[str, ...]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yield the dotted names that an import may mean, with the dots of a relative one."""
+    """Yield the dotted module names of an import, with the dots of a relative one."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -56,7 +59,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _roots(folder: Path, name: str) -> list[Path]:
-    """Return where a name is looked for: a folder, and that of its outermost package."""
+    """Return the folders to search: a file's folder and that of its outermost package."""
     up = len(name) - len(name.lstrip("."))
     if up:
         return [folder if up == 1 else folder.parents[min(up, len(folder.parents)) - 2]]

@@ -1,7 +1,6 @@
-"""Which line writes an attribute, opens a context, draws a random number: read from the source.
+"""Static index of the user's source: functions, calls, contexts and names, read with ``ast``.
 
-The source is read from disk where it still is, and only files that the recording saw as the
-user's own. Nothing is run.
+Only files that the recording lists as user code are read, if they still exist. Nothing is run.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ def _tree(filename: str) -> ast.Module | None:
 
 
 def location(filename: str, lineno: int, function: str) -> SourceLocation:
-    """Return a place in a file, with its text."""
+    """Return a line of a file with its text."""
     text = linecache.getline(filename, lineno).strip()
     return SourceLocation(filename=filename, lineno=lineno, function=function, text=text)
 
 
 @cache
 def functions(filename: str) -> tuple[tuple[str, ast.AST], ...]:
-    """Return every function of a file with its qualified name, and the module itself as ""."""
+    """Return the functions of a file by qualified name, and the module itself as ""."""
     tree = _tree(filename)
     found = []
     stack: list[tuple[str, ast.AST]] = [] if tree is None else [("", tree)]
@@ -53,7 +52,7 @@ _SCOPES: Final = (*_FUNCTIONS, ast.ClassDef)
 
 
 def _below(owner: ast.AST) -> Iterator[ast.AST]:
-    """Yield the functions and classes directly inside a scope."""
+    """Yield the functions and classes defined directly in a scope."""
     queue = list(ast.iter_child_nodes(owner))
     while queue:
         node = queue.pop()
@@ -65,7 +64,7 @@ def _below(owner: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def own_nodes(owner: ast.AST) -> tuple[ast.AST, ...]:
-    """Return the nodes of one scope, not of the functions inside it, in no order."""
+    """Return the nodes of one scope without those of nested functions, in no particular order."""
     found = []
     queue = list(ast.iter_child_nodes(owner))
     while queue:
@@ -77,8 +76,16 @@ def own_nodes(owner: ast.AST) -> tuple[ast.AST, ...]:
 
 
 @cache
+def nodes(filename: str) -> tuple[tuple[str, ast.AST], ...]:
+    """Return every node of a file with the qualified name of its function."""
+    return tuple(
+        (function, node) for function, owner in functions(filename) for node in own_nodes(owner)
+    )
+
+
+@cache
 def names_in(filename: str, function: str) -> set[str]:
-    """Return every name and attribute that a function reads."""
+    """Return all names and attributes that a function reads."""
     found: set[str] = set()
     for name, owner in functions(filename):
         if name == function or name.rpartition(".")[2] == function:
@@ -98,10 +105,10 @@ def _target_names(node: ast.AST) -> set[str]:
 
 @cache
 def called_names(filename: str, function: str, first: int, last: int) -> frozenset[str]:
-    """Return the last names of what a function calls on the lines between two of its lines.
+    """Return the last names of the callables that a function calls between two of its lines.
 
-    What a ``with`` enters, a decorator or an argument that is a function counts as called;
-    ``F.apply`` calls "F.forward".
+    Entered contexts, attributes (they may be properties) and arguments count as called, since an
+    argument may be a function; ``F.apply`` calls "F.forward".
     """
     found: set[str] = set()
     for name, owner in functions(filename):
@@ -130,7 +137,7 @@ def is_context_manager(filename: str, function: str) -> bool:
 
 
 def is_named(node: ast.AST, name: str) -> bool:
-    """Return whether an expression is a variable or attribute of that name, or an item of it."""
+    """Return whether an expression is the variable or attribute ``name``, or an item of it."""
     if isinstance(node, ast.Subscript):  # self.cache[layer].append(x)
         return is_named(node.value, name)
     return (isinstance(node, ast.Attribute) and node.attr == name) or (
@@ -138,19 +145,19 @@ def is_named(node: ast.AST, name: str) -> bool:
     )
 
 
-def says(node: ast.AST, name: str) -> bool:
-    """Return whether an expression is that very text."""
+def is_string(node: ast.AST, name: str) -> bool:
+    """Return whether an expression is the string literal ``name``."""
     return isinstance(node, ast.Constant) and node.value == name
 
 
 def last_name(node: ast.AST) -> str:
-    """Return "lengths" of ``batch.lengths``, "" of what is no name."""
+    """Return "lengths" for ``batch.lengths``, "" for an expression that is not a name."""
     found = getattr(node, "attr", getattr(node, "id", ""))
     return found if isinstance(found, str) else ""
 
 
 def container(node: ast.AST) -> ast.AST:
-    """Return the container that an item is of, or the node itself."""
+    """Return the container of an item expression, or the node itself."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return node
@@ -158,25 +165,23 @@ def container(node: ast.AST) -> ast.AST:
 
 @cache
 def uses(filename: str, name: str) -> list[tuple[int, str]]:
-    """Return line and function of calls on a variable or attribute, or that are given it."""
+    """Return line and function of the calls on a variable or attribute, or with it as argument."""
     found = set()
-    for function, owner in functions(filename):
-        for node in own_nodes(owner):
-            if isinstance(node, ast.Call):
-                given = [*node.args, *[word.value for word in node.keywords]]
-                called = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-                if any(is_named(part, name) for part in (called, *given)):
-                    found.add((node.lineno, function))
+    for function, node in nodes(filename):
+        if isinstance(node, ast.Call):
+            given = [*node.args, *[word.value for word in node.keywords]]
+            called = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            if any(is_named(part, name) for part in (called, *given)):
+                found.add((node.lineno, function))
     return sorted(found)
 
 
 @cache
 def imported(filename: str, module: str) -> frozenset[str]:
-    """Return the names under which a file knows a module's functions."""
+    """Return the names that a file imports from a module, as it calls them."""
     return frozenset(
         alias.asname or alias.name
-        for _, owner in functions(filename)
-        for node in own_nodes(owner)
+        for _, node in nodes(filename)
         if isinstance(node, ast.ImportFrom) and node.module == module
         for alias in node.names
     )
@@ -184,53 +189,41 @@ def imported(filename: str, module: str) -> frozenset[str]:
 
 @cache
 def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """Return line, function and text of calls whose dotted name holds one of some words."""
+    """Return line, function and callee of the calls whose dotted name contains one of ``words``."""
     found = []
-    for function, owner in functions(filename):
-        for node in own_nodes(owner):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                if any(word in called for word in words):
-                    found.append((node.lineno, function, called))
+    for function, node in nodes(filename):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if any(word in called for word in words):
+                found.append((node.lineno, function, called))
     return sorted(found)
 
 
 @cache
 def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """Return line, function and text of calls and assignments whose target holds a word."""
+    """Return line, function and text of calls and assignments whose target contains a word.
+
+    A ``with`` on a plain name counts as well: ``with self.scope:``.
+    """
     found = []
-    for function, owner in functions(filename):
-        for node in own_nodes(owner):
-            if isinstance(node, ast.Call):
-                target, text = ast.unparse(node.func), ast.unparse(node)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                target, text = ast.unparse(node.targets[0]), ast.unparse(node)
-            elif isinstance(node, ast.withitem) and last_name(node.context_expr):
-                node = node.context_expr  # noqa: PLW2901 - ``with self.scope:`` enters it
-                target = text = ast.unparse(node)
-            else:
-                continue
-            if not target.endswith("Mode") and any(word in target for word in words):
-                found.append((getattr(node, "lineno", 0), function, text))
-    return sorted(found)
-
-
-@cache
-def asks(filename: str, names: tuple[str, ...]) -> list[tuple[int, str]]:
-    """Return line and function of the tests of ``if`` that mention one of some names."""
-    found = set()
-    for function, owner in functions(filename):
-        for node in own_nodes(owner):
-            if isinstance(node, (ast.If, ast.IfExp, ast.While)):
-                inner = set().union(*map(_target_names, ast.walk(node.test)))
-                if inner & set(names):
-                    found.add((node.test.lineno, function))
+    for function, node in nodes(filename):
+        if isinstance(node, ast.Call):
+            target, text = ast.unparse(node.func), ast.unparse(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            target, text = ast.unparse(node.targets[0]), ast.unparse(node)
+        elif isinstance(node, ast.withitem) and last_name(node.context_expr):
+            node = node.context_expr  # noqa: PLW2901
+            target = text = ast.unparse(node)
+        else:
+            continue
+        if not target.endswith("Mode") and any(word in target for word in words):
+            found.append((getattr(node, "lineno", 0), function, text))
     return sorted(found)
 
 
 @cache
 def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
-    """Return line and text of the ``with`` items around a line, the innermost first."""
+    """Return line and text of the ``with`` items that enclose a line, innermost first."""
     tree = _tree(filename)
     if tree is None:
         return []
@@ -246,11 +239,10 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
 
 @cache
 def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of class and name: what the objects of a class are given as names."""
+    """Return pairs of class and name: ``name = Class(...)``."""
     return tuple(
         (last_name(value.func), last_name(target))
-        for _, owner in functions(filename)
-        for node in own_nodes(owner)
+        for _, node in nodes(filename)
         if isinstance(node, ast.Assign)
         for value in ((node.value.body, node.value.orelse)
                       if isinstance(node.value, ast.IfExp) else (node.value,))
@@ -260,23 +252,11 @@ def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
     )  # fmt: skip
 
 
-@cache
-def decorators(filename: str, function: str) -> frozenset[str]:
-    """Return the last names of what decorates a function: its wrapper runs in its place."""
-    found = (getattr(owner, "decorator_list", ()) for name, owner in functions(filename)
-             if name == function)  # fmt: skip
-    return frozenset(
-        last_name(part.func if isinstance(part, ast.Call) else part)
-        for each in found
-        for part in each
-    )
-
-
 _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))
 
 
-def forget() -> None:
-    """Read files anew from here on: in a notebook they change between two recordings."""
+def clear_caches() -> None:
+    """Read files again from now on: in a notebook they change between two recordings."""
     linecache.checkcache()
     for function in _CACHED:
         function.cache_clear()

@@ -1,7 +1,7 @@
-"""Which line may have written a tensor's memory past PyTorch, read from the source.
+"""Lines that may write a tensor's memory without PyTorch, found in the source.
 
-NumPy arrays, storages, buffers and addresses share a tensor's memory. What is known by a name
-that shares it is followed through assignments and calls; what writes such a name is told.
+NumPy arrays, storages, buffers and addresses share a tensor's memory. Names that share it are
+followed through assignments and calls; statements that write through such a name are returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 _TAKEN: Final = frozenset(
     {"from_numpy", "as_tensor", "frombuffer", "from_dlpack", "asarray", "from_address"}
 )
-"""What is given to these shares its memory with what they return."""
+"""Functions whose result shares memory with their argument."""
 
 _WRAPS: Final = frozenset({"from_numpy", "from_dlpack", "frombuffer", "from_address"})
-"""What these return never has memory of its own."""
+"""Functions whose result never owns its memory."""
 
 _SHARES: Final = frozenset({"numpy", "data_ptr", "untyped_storage", "storage", "__array__"})
-"""What these methods return shares the tensor's memory."""
+"""Methods whose result shares the tensor's memory."""
 
 _HOLDS: Final = frozenset({"list", "tuple", "dict", "iter", "nditer"})
-"""What these return holds what it is given."""
+"""Functions whose result contains their arguments."""
 
 _COPIES: Final = frozenset({"copy", "clone", "tolist", "item", "astype", "size", "nbytes", "numel"})
 _WRITERS: Final = frozenset(
@@ -42,16 +42,10 @@ def raw_writes(filename: str) -> list[tuple[int, str]]:
     shared = _shared_names(filename)
     found = {
         (getattr(node, "lineno", 0), function)
-        for function, node in _statements(filename)
+        for function, node in source.nodes(filename)
         if _writes(node, shared)
     }
-    return sorted(found) or sorted(_given_away(filename, shared))
-
-
-def _statements(filename: str) -> Iterator[tuple[str, ast.AST]]:
-    for function, owner in source.functions(filename):
-        for node in source.own_nodes(owner):
-            yield function, node
+    return sorted(found)
 
 
 def _shared_names(filename: str) -> set[str]:
@@ -67,29 +61,29 @@ def _shared_names(filename: str) -> set[str]:
         before = len(names)
         names |= {f"{name}()" for name, values in returned.items()
                   if any(_shares(value, names) for value in values)}  # fmt: skip
-        for _, node in _statements(filename):
+        for _, node in source.nodes(filename):
             if isinstance(node, ast.Assign):
                 names |= {
                     name
                     for target in node.targets
-                    for part, value in _apart(target, node.value)
+                    for part, value in _tuple_pairs(target, node.value)
                     if (name := _name(part)) and _shares(value, names)
                 }
                 names |= {
                     name
                     for target in node.targets
-                    for part, value in _paired(target, node.value, returned)
+                    for part, value in _assigned_pairs(target, node.value, returned)
                     if _name(part) in names
-                    for name in _held(value)
+                    for name in _names_in(value)
                 }
             elif isinstance(node, (ast.For, ast.comprehension)):
-                names |= _looped(node.target, node.iter, names)
+                names |= _loop_variables(node.target, node.iter, names)
             elif isinstance(node, ast.NamedExpr) and _shares(node.value, names):
                 names |= {_name(node.target)} - {""}
             elif isinstance(node, ast.withitem) and _shares(node.context_expr, names):
                 names |= {_name(node.optional_vars)} - {""}
             elif isinstance(node, ast.Call):
-                names |= _taken(node)
+                names |= _shared_arguments(node)
                 known = parameters.get(_name(node.func), [])
                 known = known[1:] if known[:1] == ["self"] else known
                 names |= {p for p, a in zip(known, node.args, strict=False) if _shares(a, names)}
@@ -99,9 +93,9 @@ def _shared_names(filename: str) -> set[str]:
 
 
 def _returned(filename: str) -> dict[str, list[ast.expr]]:
-    """Return what each function may return, by its last name; calls are followed no further."""
+    """Return the expressions that each function may return, by its last name."""
     found: dict[str, list[ast.expr]] = {}
-    for function, node in _statements(filename):
+    for function, node in source.nodes(filename):
         if isinstance(node, ast.Return) and node.value is not None:
             found.setdefault(function.rpartition(".")[2], []).append(node.value)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
@@ -110,38 +104,38 @@ def _returned(filename: str) -> dict[str, list[ast.expr]]:
     return found
 
 
-def _paired(
+def _assigned_pairs(
     target: ast.expr, value: ast.expr, returned: dict[str, list[ast.expr]], depth: int = 0
 ) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what is assigned to what, through tuples and the functions that are called."""
+    """Yield pairs of target and value, through tuples and the functions that are called."""
     if isinstance(value, ast.Call) and depth < _ROUNDS:
         for inner in returned.get(_name(value.func), ()):
-            yield from _paired(target, inner, returned, depth + 1)
+            yield from _assigned_pairs(target, inner, returned, depth + 1)
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         for part, given in zip(target.elts, value.elts, strict=False):
-            yield from _paired(part, given, returned, depth)
+            yield from _assigned_pairs(part, given, returned, depth)
     else:
         yield target, value
 
 
-def _apart(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return what an assignment gives to what: part by part where tuples stand on both sides."""
+def _tuple_pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return pairs of target and value; tuples on both sides are matched element by element."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return list(zip(target.elts, value.elts, strict=False))
     return [(target, value)]
 
 
-def _held(value: ast.expr) -> set[str]:
-    """Return the names that an expression may stand for."""
+def _names_in(value: ast.expr) -> set[str]:
+    """Return the names that an expression may evaluate to."""
     if isinstance(value, ast.IfExp):
-        return _held(value.body) | _held(value.orelse)
+        return _names_in(value.body) | _names_in(value.orelse)
     if isinstance(value, ast.Subscript):
-        return _held(value.value)
+        return _names_in(value.value)
     return {_name(value)} - {""}
 
 
-def _looped(target: ast.expr, over: ast.expr, names: set[str]) -> set[str]:
-    """Return the variables of a loop that are rows of shared memory."""
+def _loop_variables(target: ast.expr, over: ast.expr, names: set[str]) -> set[str]:
+    """Return the loop variables that are rows of shared memory."""
     if isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
         places = {"zip": over.args, "enumerate": [ast.Constant(value=0), *over.args[:1]]}
         given = places.get(_name(over.func), [])
@@ -150,14 +144,14 @@ def _looped(target: ast.expr, over: ast.expr, names: set[str]) -> set[str]:
     return {_name(target)} - {""} if _shares(over, names) else set()
 
 
-def _taken(node: ast.Call) -> set[str]:
+def _shared_arguments(node: ast.Call) -> set[str]:
     if _name(node.func) not in _TAKEN or not node.args:
         return set()
-    return _held(node.args[0])
+    return _names_in(node.args[0])
 
 
 def _shares(node: ast.AST, names: set[str]) -> bool:
-    """Return whether an expression's value shares memory with a name, or with a tensor."""
+    """Return whether the value of an expression shares memory with a name or a tensor."""
     if isinstance(node, ast.Call):
         return _call_shares(node, names)
     if isinstance(node, (ast.Dict, ast.List, ast.Tuple)):
@@ -178,20 +172,12 @@ def _call_shares(node: ast.Call, names: set[str]) -> bool:
     method = isinstance(node.func, ast.Attribute)
     if called in _WRAPS or f"{called}()" in names or (called in _SHARES and method):
         return True
-    if called == "asarray" and any(_is_alias(argument) for argument in node.args):
-        return True
     inner = node.func.value if isinstance(node.func, ast.Attribute) else None
     given = [*node.args, *[word.value for word in node.keywords]]
     return (inner is not None and _shares(inner, names)) or (
         called in _TAKEN | _HOLDS | {"cast", "as_array", "memoryview", "reshape", "ravel", "view"}
         and any(_shares(argument, names) for argument in given)
     )
-
-
-def _is_alias(node: ast.expr) -> bool:
-    """Return whether an expression is a tensor's ``detach()`` or ``.data``."""
-    called = node.func if isinstance(node, ast.Call) else node
-    return isinstance(called, ast.Attribute) and called.attr in {"detach", "data"}
 
 
 def _writes(node: ast.AST, shared: set[str]) -> bool:
@@ -212,18 +198,6 @@ def _writes(node: ast.AST, shared: set[str]) -> bool:
         return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     return any(_shares(part, shared) for part in (owner, *node.args[:2]) if part is not None)
-
-
-def _given_away(filename: str, shared: set[str]) -> set[tuple[int, str]]:
-    """Return the calls that are given memory and whose own source is not there to be read."""
-    known = {function.rpartition(".")[2] for function, _ in source.functions(filename)}
-    return {
-        (node.lineno, function)
-        for function, node in _statements(filename)
-        if isinstance(node, ast.Call)
-        and _name(node.func) not in known | _TAKEN | _SHARES | _COPIES
-        and any(_shares(argument, shared) for argument in node.args)
-    }
 
 
 def _name(node: ast.AST | None) -> str:

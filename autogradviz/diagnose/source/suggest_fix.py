@@ -1,4 +1,4 @@
-"""A statement that writes a tensor in place, written anew so that it makes another tensor."""
+"""Rewrite a statement that writes a tensor in place so that it creates a new tensor."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _NO_OTHER: Final = frozenset(
     {"normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "log_normal", "geometric",
      "fill_diagonal", "set", "resize", "resize_as", "requires_grad", "share_memory", "apply", "map"}
 )  # fmt: skip
-"""In-place methods, without their underscore, that have no counterpart."""
+"""In-place methods, without their underscore, that have no out-of-place counterpart."""
 
 
-def rewritten(location: SourceLocation, *, part: bool) -> str | None:
-    """Return the statement at a line, as code that writes no memory that others may need.
+def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
+    """Return the statement at a line, rewritten so that it writes no existing memory.
 
     Args:
         location: the line that writes.
-        part: it writes a part of its memory, through a view: a new tensor in the place of the
-            view would leave the whole as it was.
+        part: whether it writes part of a storage through a view. Replacing the view by a new
+            tensor would leave the base unchanged.
 
     Returns:
-        One statement, or two lines where a clone comes first; None where it cannot be told.
+        One statement, or two lines if a clone comes first; None if there is no rewrite.
     """
     found = [node for node in _statements(location) if isinstance(node, _KINDS)]
     statement = min(found, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
@@ -48,14 +48,13 @@ _KINDS: Final = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 def _statements(location: SourceLocation) -> list[ast.AST]:
     return [
         node
-        for _, owner in source.functions(location.filename)
-        for node in source.own_nodes(owner)
+        for _, node in source.nodes(location.filename)
         if getattr(node, "lineno", 0) <= location.lineno <= (getattr(node, "end_lineno", 0) or 0)
     ]
 
 
 def _written_target(statement: ast.stmt) -> ast.expr | None:
-    """Return what a statement assigns to in place, or calls an in-place method on."""
+    """Return the expression that a statement writes in place."""
     if isinstance(statement, ast.AugAssign):
         return statement.target
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
@@ -69,7 +68,7 @@ def _written_target(statement: ast.stmt) -> ast.expr | None:
 
 
 def _plain(node: ast.expr) -> str | None:
-    """Return a name or attribute as text: what can be given another tensor."""
+    """Return a name or attribute as text, None for other expressions."""
     return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
 
 
@@ -91,14 +90,14 @@ def _out_of_place(statement: ast.stmt, target: ast.expr | None) -> str | None:
 
 
 class _Writer(ast.NodeTransformer):
-    """Takes the underscore off in-place methods."""
+    """Replaces in-place methods by their out-of-place counterparts."""
 
     def __init__(self) -> None:
         self.found = False
         self.failed = False
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Rewrite one call, from the inside out."""
+        """Rewrite one call after its arguments."""
         self.generic_visit(node)
         method = node.func
         if not isinstance(method, ast.Attribute) or not method.attr.endswith("_"):

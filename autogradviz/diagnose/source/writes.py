@@ -1,4 +1,4 @@
-"""Which statements write a name, or made what it stands for."""
+"""Statements that write a variable or attribute, or create the object it refers to."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from autogradviz.diagnose.source.index import (
     container,
     functions,
     is_named,
+    is_string,
     last_name,
+    location,
     names_in,
+    nodes,
     own_nodes,
-    says,
 )
-from autogradviz.diagnose.source.mutating_calls import CONSUMERS, METHODS, Direction, called_on
+from autogradviz.diagnose.source.mutating_calls import (
+    CONSUMERS,
+    METHODS,
+    Direction,
+    written_by_call,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +38,17 @@ class Write:
     lineno: int
     function: str  # qualified
     direction: Direction
-    key: str | None = None  # of an item, as source: "'flag'"
-    attribute: bool | None = False  # of an object, not a variable; None: it does not say
+    key: str | None = None  # of an item, as in source: "'flag'"
+    attribute: bool | None = False  # an attribute, not a variable; None if unknown
     alias: bool = False  # through another name
-    unnamed: bool = False  # the statement does not say what it writes
-    rebinds: bool = False  # gives the name to something else: ``name = ...``
-    value: str = ""  # what it is given, as source, where that is a constant or a name
-    declared: bool = False  # a variable of somewhere else: ``global``, ``nonlocal``
-    drains: bool = False  # goes through it, which writes an iterator and nothing else
+    indirect: bool = False  # the statement does not name the target
+    rebinds: bool = False  # ``name = ...``
+    declared: bool = False  # ``global`` or ``nonlocal``
+    drains: bool = False  # iterates over it, which changes only an iterator
 
 
 def writes(filename: str, name: str) -> list[Write]:
-    """Return the statements of a file that write a variable or an attribute of that name."""
+    """Return the statements of a file that write a variable or attribute of that name."""
     found = []
     for function, owner in functions(filename):
         declared = any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names
@@ -51,11 +59,11 @@ def writes(filename: str, name: str) -> list[Write]:
                 line = getattr(node, "lineno", 0)
                 assigned = isinstance(node, (ast.Assign, ast.AnnAssign))
                 rebinds = assigned and not isinstance(target, ast.Subscript)
-                key, value = _key(target), _given(node, target)
+                key = _key(target)
                 drains = isinstance(node, (ast.For, ast.AsyncFor)) and target in ast.walk(node.iter)
                 write = Write(
                     line, function, direction, key, attribute,
-                    rebinds=rebinds, value=value, declared=declared, drains=drains,
+                    rebinds=rebinds, declared=declared, drains=drains,
                 )  # fmt: skip
                 found.append(write)
                 break
@@ -64,64 +72,39 @@ def writes(filename: str, name: str) -> list[Write]:
     return sorted(found, key=lambda write: write.lineno)
 
 
-def _given(node: ast.AST, target: ast.AST) -> str:
-    """Return the constant or the name that a statement assigns to a target, as source."""
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return ""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    plain = isinstance(node.value, (ast.Constant, ast.Name, ast.Attribute))
-    return ast.unparse(node.value) if plain and node.value is not None and target in targets else ""
-
-
-def gives(write: Write, found: str) -> int:
-    """Return 1 where a statement gives what was found afterwards, -1 where another constant.
-
-    Constants are those of Python, and names in capitals, as enumerations have.
-    """
-    last = write.value.rpartition(".")[2]
-    if not write.value or not (last.isupper() or _is_constant(write.value)):
-        return 0
-    return 1 if found in {write.value, last} or found.endswith(f".{last}") else -1
-
-
-def _is_constant(text: str) -> bool:
-    return isinstance(ast.parse(text, mode="eval").body, ast.Constant)
-
-
 def _through_aliases(filename: str, name: str) -> Iterator[Write]:
-    """Yield the statements that change what a name stands for through another name of it."""
+    """Yield the statements that change the object of a name through another name."""
     known = set(aliases(filename, name))
     for function, owner in functions(filename):
         for alias in [each for scope, each in known if scope == function]:
             for node in own_nodes(owner):
                 for target, direction in _targets(node, alias):
-                    # ``table = ...`` gives the name to something else; ``table[n] = ...`` writes.
+                    # ``table = ...`` rebinds the name; ``table[n] = ...`` writes the object.
                     own = alias != name or isinstance(container(target), ast.Name)
-                    if own and _writes_what_it_stands_for(node, target):
+                    if own and _mutates_object(node, target):
                         line = getattr(node, "lineno", 0)
                         yield Write(line, function, direction, _key(target), alias=True)
 
 
-def _writes_what_it_stands_for(node: ast.AST, target: ast.AST) -> bool:
-    """Return whether a statement writes an object, and does not only name another one."""
+def _mutates_object(node: ast.AST, target: ast.AST) -> bool:
+    """Return whether a statement mutates an object instead of rebinding a name."""
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return not isinstance(node.value, ast.Constant)  # items += [x]; a number is not written
+        return not isinstance(
+            node.value, ast.Constant
+        )  # items += [x] mutates; a number is replaced
     return isinstance(node, ast.Call) or isinstance(target, ast.Subscript)
 
 
 def _through_methods(filename: str, name: str) -> Iterator[Write]:
-    """Yield the calls of a method that was given a name: ``push = cache.append``, ``push(x)``."""
-    nodes = [
-        (function, node) for function, owner in functions(filename) for node in own_nodes(owner)
-    ]
+    """Yield the calls of a bound method with a name: ``push = cache.append``, ``push(x)``."""
     bound = {
         last_name(target): METHODS[node.value.attr]
-        for _, node in nodes
+        for _, node in nodes(filename)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
         if node.value.attr in METHODS and is_named(node.value.value, name)
         for target in node.targets
     }
-    for function, node in nodes if bound else ():
+    for function, node in nodes(filename) if bound else ():
         direction = bound.get(last_name(node.func)) if isinstance(node, ast.Call) else None
         if direction is not None:
             yield Write(getattr(node, "lineno", 0), function, direction, alias=True)
@@ -136,13 +119,13 @@ def _key(target: ast.AST) -> str | None:
 
 
 def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
-    """Yield what a statement writes of a name, and how."""
+    """Yield the targets of that name which a statement writes."""
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in (part for each in targets for part in _flat(each)):
             if is_named(target, name):
                 yield target, "grew" if isinstance(target, ast.Subscript) else "changed"
-            elif isinstance(target, ast.Subscript) and says(target.slice, name):
+            elif isinstance(target, ast.Subscript) and is_string(target.slice, name):
                 yield ast.Constant(name), "changed"  # vars(config)["name"] = ...
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         through = isinstance(node.iter, ast.Call) and last_name(node.iter.func) in CONSUMERS
@@ -157,7 +140,7 @@ def _targets(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, Direction]]:
     elif isinstance(node, ast.Delete):
         yield from ((target, "shrank") for target in node.targets if is_named(target, name))
     elif isinstance(node, ast.Call):
-        yield from called_on(node, name)
+        yield from written_by_call(node, name)
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:
@@ -170,8 +153,8 @@ def _flat(target: ast.expr) -> Iterator[ast.expr]:
         yield target
 
 
-def makers(filename: str, name: str) -> list[tuple[int, str]]:
-    """Return line and function of the decorator, or of the call, that made a name."""
+def creations(filename: str, name: str) -> list[tuple[int, str]]:
+    """Return line and function of the call or decorator that created the object of a name."""
     found = []
     for function, owner in functions(filename):
         found += [
@@ -188,7 +171,7 @@ def makers(filename: str, name: str) -> list[tuple[int, str]]:
 
 
 def closures(filename: str, enclosing: str, name: str) -> list[int]:
-    """Return the lines where functions inside another are made that read one of its variables."""
+    """Return the lines that define functions inside another which read one of its variables."""
     found = []
     for function, owner in functions(filename):
         inner = function.removeprefix(f"{enclosing}.<locals>.")
@@ -202,3 +185,14 @@ def closures(filename: str, enclosing: str, name: str) -> list[int]:
                 and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.body))
             ]
     return sorted(found)
+
+
+def attribute_assignment(near: SourceLocation | None, name: str) -> SourceLocation | None:
+    """Return the line, in the function of a location, that sets an attribute of that name."""
+    if near is None:
+        return None
+    for write in writes(near.filename, name):
+        found = location(near.filename, write.lineno, write.function)
+        if write.function == near.function and f".{name}" in found.text:
+            return found
+    return None

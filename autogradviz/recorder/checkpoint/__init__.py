@@ -1,1 +1,1 @@
-"""Checkpointed regions, and what surrounds their two runs."""
+"""Checkpointed regions, and the state around their forward and recomputation."""

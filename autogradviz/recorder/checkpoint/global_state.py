@@ -9,25 +9,29 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules import module as torch_modules
-from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from autogradviz.event_log.state_value import StateValue
 from autogradviz.recorder.checkpoint.value_repr import digest
+from autogradviz.recorder.torch_internals.private_api import (
+    caches_parametrizations,
+    get_cudnn_enabled,
+    get_current_dispatch_mode_stack,
+    get_current_function_mode_stack,
+    get_mkldnn_enabled,
+    global_forward_hook_count,
+)
 
 if TYPE_CHECKING:
+    from autogradviz.event_log.state_value import Reading
     from autogradviz.events import StateKind
     from autogradviz.recorder.checkpoint.state_walk import Path
 
-_function_modes = torch.overrides._get_current_function_mode_stack  # noqa: SLF001
 _HIDDEN_MODULES = ("autogradviz.", "torch.utils.checkpoint")
 _MT19937_NBYTES = 4 * (624 + 1)
 """Size of NumPy's struct of a Mersenne Twister: its words and the index of the next one."""
-_GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
-def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
+def read_global_state() -> dict[StateKind, dict[Path, Reading]]:
     """Return readings of the process-wide and thread-wide state, by kind and path."""
     matmul = torch.backends.cuda.matmul
     reduced = (
@@ -39,22 +43,22 @@ def read_global_state() -> dict[StateKind, dict[Path, StateValue]]:
     if numpy is not None:
         random_states["numpy random"] = f"state {digest(_numpy_state(numpy))}"
     modes = {
-        "torch function modes": _named(_mode_names(_function_modes())),
-        "torch dispatch modes": _named(_mode_names(_get_current_dispatch_mode_stack())),
+        "torch function modes": _named(_mode_names(get_current_function_mode_stack())),
+        "torch dispatch modes": _named(_mode_names(get_current_dispatch_mode_stack())),
         "attention backends": _named(_attention_backends()),
         "default dtype": _named([str(torch.get_default_dtype())]),
         "deterministic algorithms": _setting(str(torch.are_deterministic_algorithms_enabled())),
         "float32 matmul precision": _named([torch.get_float32_matmul_precision()]),
         "reduced precision": _setting(reduced),
-        "oneDNN": _flag(torch._C._get_mkldnn_enabled()),  # noqa: SLF001
-        "cuDNN": _flag(torch._C._get_cudnn_enabled()),  # noqa: SLF001
-        "cached parametrizations": _flag(parametrize._cache_enabled),  # noqa: SLF001
-        "module hooks": _setting(f"{_global_hook_count()} global"),
+        "oneDNN": _flag(get_mkldnn_enabled()),
+        "cuDNN": _flag(get_cudnn_enabled()),
+        "cached parametrizations": _flag(caches_parametrizations()),
+        "module hooks": _setting(f"{global_forward_hook_count()} global"),
     }
     return {
         "random": {(name,): StateValue("rng", text) for name, text in random_states.items()},
         "context": {(name,): value for name, value in modes.items()},
-        "thread": {("thread",): StateValue("plain", threading.current_thread().name)},
+        "thread": {("thread",): threading.current_thread().name},
     }
 
 
@@ -87,10 +91,6 @@ def _numpy_state(numpy: Any) -> bytes:
 def _mode_names(modes: list[Any]) -> list[str]:
     kinds = [type(mode) for mode in modes if not type(mode).__module__.startswith(_HIDDEN_MODULES)]
     return [kind.__name__ for kind in kinds if kind.__name__ != "DeviceContext"]
-
-
-def _global_hook_count() -> int:
-    return sum(len(getattr(torch_modules, name)) for name in _GLOBAL_HOOKS)
 
 
 def _attention_backends() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a function's code names, what a class keeps in slots, and whose a class is."""
+"""Introspection: the names that a function reads, ``__slots__`` values, library or user classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.recorder.ids.stacks import is_library
+from autogradviz.recorder.stacks import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names that a function's code reads, and those of the functions inside it."""
+    """Return the names that a function's code and the functions inside it read."""
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -25,7 +25,7 @@ def names_of(code: types.CodeType) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def texts_of(code: types.CodeType) -> tuple[str, ...]:
-    """Return the strings that a function's code, and the functions inside it, mention."""
+    """Return the string constants of a function's code and of the functions inside it."""
     texts: list[str] = []
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -36,7 +36,7 @@ def texts_of(code: types.CodeType) -> tuple[str, ...]:
 
 
 def slots(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object keeps in ``__slots__``: their descriptors run no user's code."""
+    """Yield the values in an object's ``__slots__``; their descriptors run no code of the user."""
     for base in type(value).__mro__[:-1]:
         for name, item in vars(base).items():
             if isinstance(item, types.MemberDescriptorType):
@@ -47,13 +47,13 @@ def slots(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def from_library(kind: type) -> bool:
-    """Return whether a class is none of the user's own."""
+    """Return whether a class is not the user's own."""
     name = kind.__module__
     return name == "builtins" or is_library_module(name)
 
 
 @lru_cache(maxsize=4096)
 def is_library_module(name: str) -> bool:
-    """Return whether a module is torch's, the standard library's or ours."""
+    """Return whether a module belongs to torch, the standard library or autogradviz."""
     filename = getattr(sys.modules.get(name), "__file__", None)
     return filename is not None and is_library(filename)

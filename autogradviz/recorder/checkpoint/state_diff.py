@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import ABSENT, StateValue, change_fields
+from autogradviz.event_log.state_value import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import read_global_state
 from autogradviz.recorder.checkpoint.state_walk import Path, read_state
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN, ObjectIds
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.session import Session
 
-_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 MAX_CHANGES: Final = 40
 MAX_WRITES: Final = 8
 """Different values of one attribute whose lines are kept."""
 
-State: TypeAlias = dict[StateKind, dict[Path, StateValue]]
+State: TypeAlias = dict[StateKind, dict[Path, Reading]]
 
 
 class StateTable:
     """Keeps readings of the state of each region, and emits the changes."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._ids = ObjectIds()
         self._recomputing: dict[int, tuple[int, State]] = {}  # recompute_id → region, its start
         self._before: dict[int, State] = {}
@@ -53,7 +53,7 @@ class StateTable:
         if self.watch_writes is not None:
             self.watch_writes()
             self.watch_writes = None
-        self._entered[region_id] = self._recorder.event_count
+        self._entered[region_id] = self._session.event_count
         self._before[region_id] = self._read(held, arguments)
 
     def on_region_exit(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
@@ -73,7 +73,7 @@ class StateTable:
         left = self._after.get(region_id, now)
         for kind, path in _differences(before, now)[:MAX_CHANGES]:
             first, second = before[kind].get(path), now[kind].get(path)
-            self._recorder.emit(
+            self._session.emit(
                 StateChanged, region_id, recompute_id, kind, path, *change_fields(first, second),
                 first != left[kind].get(path),
                 stack_id=self._writer(path, second, self._entered[region_id])
@@ -91,13 +91,13 @@ class StateTable:
             if was is None or first is None or was == first:
                 continue
             if begun["object"].get(path) not in {value, was, None}:
-                self._recorder.emit(
+                self._session.emit(
                     EffectRepeated, region_id, recompute_id, "object", path,
                     *change_fields(was, value),
                     stack_id=self._writer(path, value, self._entered[region_id]),
                 )  # fmt: skip
 
-    def forget(self, first_seq: int) -> None:
+    def prune(self, first_seq: int) -> None:
         """Remove the regions that were entered before an event."""
         self._ids.prune()
         for region_id in [key for key, seq in self._entered.items() if seq < first_seq]:
@@ -108,32 +108,32 @@ class StateTable:
         ]:
             del self._recomputing[recompute_id]
 
-    def _writer(self, path: Path, value: StateValue | None, since: int) -> int | None:
+    def _writer(self, path: Path, value: Reading | None, since: int) -> int | None:
         """Return the stack that wrote an attribute of a name since an event.
 
         Attributes of one name belong to many modules; the value that was written tells them apart.
         """
         known = self._writes.get(path[-1], {})
-        text = ABSENT if value is None else value.form
+        text = ABSENT if value is None else to_value(value).form
         written, stack_id = known.get(text) or next(reversed(known.values()), (-1, None))
         return stack_id if written >= since else None
 
     def _read(self, held: dict[str, Any], arguments: Any) -> State:
         return {"object": self._read_objects(held, arguments), **read_global_state()}
 
-    def _read_objects(self, held: dict[str, Any], arguments: Any) -> dict[Path, StateValue]:
+    def _read_objects(self, held: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
         named = held.get("kwargs") or {}
-        with _NoFunctions():
+        with DisableTorchFunction():
             return read_state(held.get("fn"), arguments, named, self._ids)
 
     def wrote(self, name: str, value: Any) -> None:
         """Note that a module's attribute was written: the value, and the line."""
-        if self._recorder.with_stacks:
-            stack_id = self._recorder.stacks.capture(3)
+        stack_id = self._session.stack_id()
+        if stack_id is not None:
             text = repr(value)[:MAX_TEXT] if type(value) in PLAIN else ""
             known = self._writes.setdefault(name, {})
             known.pop(text, None)
-            known[text] = (self._recorder.event_count, stack_id)
+            known[text] = (self._session.event_count, stack_id)
             if len(known) > MAX_WRITES:
                 del known[next(iter(known))]
 
@@ -147,15 +147,8 @@ def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
             if before[kind].get(path) != now[kind].get(path)]  # fmt: skip
 
 
-def plain_arguments(frame: Any) -> tuple[Any, ...]:
-    """Return a region's positional arguments, with None for the tensors that checkpoint saved."""
-    kept = getattr(frame, "saved_args", ())
-    saved = torch._C._autograd.SavedTensor  # noqa: SLF001
-    return tuple([None if isinstance(value, saved) else value for value in kept])
-
-
 @contextmanager
-def observe_attributes(recorder: Recorder) -> Iterator[None]:
+def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
     """Note the lines that write attributes of modules, from the first region on.
 
     Not earlier: replacing a special method of a class updates each of its subclasses, and
@@ -164,20 +157,20 @@ def observe_attributes(recorder: Recorder) -> Iterator[None]:
     owner: Any = torch.nn.Module
     original = owner.__setattr__
 
-    @transparent
+    @skip_frame
     def write(module: torch.nn.Module, name: str, value: Any) -> None:
         original(module, name, value)
         if not name.startswith("__"):
-            recorder.guarded("state", recorder.state.wrote, name, value)
+            session.guarded("state", state.wrote, name, value)
 
     def begin() -> None:
         nonlocal original
         original, owner.__setattr__ = owner.__setattr__, write
 
-    recorder.state.watch_writes = begin
+    state.watch_writes = begin
     try:
         yield
     finally:
-        recorder.state.watch_writes = None
+        state.watch_writes = None
         if owner.__setattr__ is write:
             owner.__setattr__ = original

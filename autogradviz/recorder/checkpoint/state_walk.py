@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import StateValue
+from autogradviz.event_log.state_value import Reading, StateValue
 from autogradviz.recorder.checkpoint.introspection import (
     from_library,
     is_library_module,
@@ -39,7 +39,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
     parts_of,
     read_value,
 )
-from autogradviz.recorder.ids.stacks import is_library
+from autogradviz.recorder.stacks import is_library
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""
@@ -60,7 +60,7 @@ class StateWalk:
     """One walk over the state that a function can access."""
 
     def __init__(self, ids: ObjectIds) -> None:
-        self.found: dict[Path, StateValue] = {}
+        self.found: dict[Path, Reading] = {}
         self._ids = ids
         self._seen: set[int] = set()
         self._classes: set[type] = set()
@@ -72,7 +72,7 @@ class StateWalk:
         if depth <= MAX_DEPTH:
             self._queue.append((path, value, depth))
 
-    def walk(self) -> dict[Path, StateValue]:
+    def walk(self) -> dict[Path, Reading]:
         """Return readings of the queued values and of all that they refer to, nearest first."""
         visited = 0
         while self._queue and visited < MAX_OBJECTS:
@@ -238,7 +238,7 @@ class StateWalk:
 
 def read_state(
     function: Any, arguments: tuple[Any, ...], named: dict[str, Any], ids: ObjectIds
-) -> dict[Path, StateValue]:
+) -> dict[Path, Reading]:
     """Return readings of the state that a function can access, by path.
 
     Args:

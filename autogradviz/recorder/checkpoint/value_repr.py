@@ -13,20 +13,21 @@ import functools
 import hashlib
 import itertools
 import logging
-import math
 import operator
 import queue
 import random
 import sys
 import types
 import weakref
-from contextlib import suppress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
 from autogradviz.event_log.state_value import ALIVE, DEAD, StateValue
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
+
+if TYPE_CHECKING:
+    from autogradviz.event_log.state_value import Reading
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20
@@ -36,8 +37,7 @@ MAX_ITEMS: Final = 12
 MAX_HASHED: Final = 1024
 """Of a longer container only the length is read, and its first items."""
 
-_NUMBERS: Final = (int, float)
-PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 SEQUENCES: Final = (list, tuple, collections.deque)
 CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
 _COUNTERS: Final = (itertools.count, itertools.repeat)
@@ -86,12 +86,12 @@ class ObjectIds:
             del self._known[address]
 
 
-def read_value(value: Any, ids: ObjectIds) -> StateValue | None:
+def read_value(value: Any, ids: ObjectIds) -> Reading | None:
     """Return a reading of a value, None where reading would run code of the user."""
     kind = type(value)
-    found: StateValue | None = None
+    found: Reading | None = None
     if kind in PLAIN:
-        found = _plain(value)
+        found = repr(value)[:MAX_TEXT]
     elif isinstance(value, torch.Tensor):
         found = _tensor(value, ids)
     elif isinstance(value, torch.nn.Module):
@@ -107,18 +107,9 @@ def read_value(value: Any, ids: ObjectIds) -> StateValue | None:
         found = _generator(value)
     else:
         found = _library_value(value, kind) or _numpy_value(value, kind)
-        text = None if found is not None else _one_value_text(value, kind)
-        found = found if text is None else StateValue("plain", text[:MAX_TEXT])
+        if found is None:
+            found = _one_value_text(value, kind)
     return found
-
-
-def _plain(value: Any) -> StateValue:
-    number = None
-    if type(value) in _NUMBERS:
-        with suppress(OverflowError):
-            number = float(value)
-        number = number if number is not None and math.isfinite(number) else None
-    return StateValue("plain", repr(value)[:MAX_TEXT], number)
 
 
 def _one_value_text(value: Any, kind: type) -> str | None:
@@ -134,7 +125,7 @@ def _one_value_text(value: Any, kind: type) -> str | None:
         text = f"function {value.__code__.co_name} (line {value.__code__.co_firstlineno})"
     elif kind is types.BuiltinFunctionType:
         text = f"function {value.__name__}"
-    return text
+    return None if text is None else text[:MAX_TEXT]
 
 
 def _library_value(value: Any, kind: type) -> StateValue | None:
@@ -182,8 +173,8 @@ def key_text(key: Any, ids: ObjectIds) -> str | None:
     if type(key) is tuple:
         return repr(key)[:MAX_TEXT] if all(type(part) in PLAIN for part in key) else None
     if isinstance(key, (enum.Enum, torch.nn.Module)):
-        value = read_value(key, ids)
-        return None if value is None else value.text
+        reading = read_value(key, ids)
+        return reading.text if isinstance(reading, StateValue) else reading
     return None
 
 
@@ -238,10 +229,8 @@ def _tensor(value: torch.Tensor, ids: ObjectIds) -> StateValue | None:
         memory = ids.of(value.data_ptr())
     except RuntimeError:  # no memory of its own
         memory = None
-    return StateValue(
-        "tensor", f"{dtype} {shape}{place}", object_id=memory, version=version_of(value),
-        requires_grad=value.requires_grad,
-    )  # fmt: skip
+    form = f"{dtype} {shape}{place}"
+    return StateValue("tensor", form, None, memory, version_of(value), value.requires_grad)
 
 
 def _generator(value: types.GeneratorType[Any, Any, Any]) -> StateValue:
@@ -250,13 +239,13 @@ def _generator(value: types.GeneratorType[Any, Any, Any]) -> StateValue:
     return StateValue("iterator", text)
 
 
-def _numpy_value(value: Any, kind: type) -> StateValue | None:
+def _numpy_value(value: Any, kind: type) -> Reading | None:
     numpy: Any = sys.modules.get("numpy")
-    found: StateValue | None = None
+    found: Reading | None = None
     if numpy is None:
         return None
     if isinstance(value, (numpy.number, numpy.bool_)):
-        found = _plain(value.item())
+        found = repr(value.item())[:MAX_TEXT]
     elif kind is numpy.random.Generator:
         found = _generator_state(repr(value.bit_generator.state).encode())
     elif kind is numpy.random.RandomState:
@@ -266,7 +255,7 @@ def _numpy_value(value: Any, kind: type) -> StateValue | None:
         found = (
             StateValue("array", f"{form} {digest(value.tobytes())}")
             if value.nbytes <= MAX_ARRAY_NBYTES
-            else StateValue("plain", form)
+            else form
         )
     return found
 

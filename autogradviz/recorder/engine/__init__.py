@@ -1,1 +1,1 @@
-"""The graph: backwards, nodes and their slots, hooks, custom Functions, leaves."""
+"""The autograd engine: backwards, the graph and its nodes, hooks, gradients, steps."""

@@ -1,4 +1,4 @@
-"""The custom Function seam: where it saved its tensors, what it marked, and what else it keeps."""
+"""Custom Functions: the line that saved, what they marked, and tensors kept as attributes."""
 
 from __future__ import annotations
 
@@ -10,71 +10,83 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import ContextTensorKept, FunctionMarked
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
+from autogradviz.recorder.torch_internals.grad_fn import safe_grad_fn
 from autogradviz.recorder.torch_internals.patch import patched
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.session import Session
 
 
 _METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
-_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
+
+
+class CustomFunctionTable:
+    """Records what custom Functions save and mark."""
+
+    def __init__(self, session: Session, tensors: TensorTable, creators: CreatorTable) -> None:
+        self._session = session
+        self._intern = tensors.intern
+        self._creators = creators
+
+    def on_save(self, ctx: Any) -> None:
+        """Remember the line that called ``save_for_backward``."""
+        number = getattr(ctx, "_sequence_nr", None)  # functorch's ctx has none
+        if number is not None and self._session.with_stacks:
+            self._creators.custom[number()] = self._session.stack_id()
+
+    def on_mark(self, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
+        """Record a call of ``mark_dirty`` or ``mark_non_differentiable``."""
+        number = getattr(ctx, "_sequence_nr", None)
+        stack_id = self._session.stack_id()
+        with DisableTorchFunction():
+            marked = tuple(self._intern(t) for t in tensors if isinstance(t, torch.Tensor))
+        function = type(ctx).__name__.removesuffix("Backward")
+        sequence_nr = None if number is None else number()
+        self._session.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
+
+    def read_context(self, node: Any, node_id: int) -> None:
+        """Record the tensors that a Function keeps as attributes of ``ctx``, which is its node."""
+        if getattr(node, "_forward_cls", FunctionCtx).__module__.startswith("torch."):
+            return
+        for name, value in vars(node).items():
+            # A parameter lives on anyway.
+            if type(value) is not torch.Tensor or (value.is_leaf and value.requires_grad):
+                continue
+            self._session.emit(
+                ContextTensorKept, node_id, name, self._intern(value),
+                safe_grad_fn(value) is node,
+                stack_id=self._creators.custom.get(node._sequence_nr()),  # noqa: SLF001
+            )  # fmt: skip
 
 
 @contextmanager
-def observe_custom_functions(recorder: Recorder) -> Iterator[None]:
-    """Note where custom Functions save, and what they mark, while the context is open."""
+def observe_custom_functions(session: Session, functions: CustomFunctionTable) -> Iterator[None]:
+    """Record what custom Functions save and mark while the context is open."""
     originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
-    ours = {name: _watched(recorder, name, original) for name, original in originals.items()}
+    ours = {name: _wrapper(session, functions, name, each) for name, each in originals.items()}
     with patched(FunctionCtx, **ours):
         yield
 
 
-def _watched(recorder: Recorder, name: str, original: Callable[..., None]) -> Callable[..., None]:
-    note = _note_save if name == "save_for_backward" else _tell_mark
+def _wrapper(
+    session: Session, functions: CustomFunctionTable, name: str, original: Callable[..., None]
+) -> Callable[..., None]:
+    def record(ctx: Any, tensors: tuple[Any, ...]) -> None:
+        if name == "save_for_backward":
+            functions.on_save(ctx)
+        else:
+            functions.on_mark(name, ctx, tensors)
 
-    @transparent
+    @skip_frame
     @functools.wraps(original)
-    def watched(ctx: Any, *tensors: Any) -> None:
-        recorder.guarded("custom functions", note, recorder, name, ctx, tensors)
+    def call(ctx: Any, *tensors: Any) -> None:
+        session.guarded("custom functions", record, ctx, tensors)
         original(ctx, *tensors)
 
-    return watched
-
-
-def _note_save(recorder: Recorder, _name: str, ctx: Any, _tensors: Any) -> None:
-    number = getattr(ctx, "_sequence_nr", None)  # functorch's stand-in has none
-    if number is not None and recorder.with_stacks:
-        recorder.saves.custom[number()] = recorder.stacks.capture(3)
-
-
-def _tell_mark(recorder: Recorder, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
-    number = getattr(ctx, "_sequence_nr", None)
-    stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
-    with _NoFunctions():
-        marked = tuple(recorder.tensors.number(t) for t in tensors if isinstance(t, torch.Tensor))
-    function = type(ctx).__name__.removesuffix("Backward")
-    sequence_nr = None if number is None else number()
-    recorder.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
-
-
-def look_at_context(recorder: Recorder, node: Any, node_id: int) -> None:
-    """Record the tensors that a Function keeps as attributes, past ``save_for_backward``.
-
-    Its node is the ``ctx`` of its forward.
-    """
-    if getattr(node, "_forward_cls", FunctionCtx).__module__.startswith("torch."):
-        return
-    for name, kept in vars(node).items():
-        # What a module owns lives on anyway.
-        if type(kept) is not torch.Tensor or (kept.is_leaf and kept.requires_grad):
-            continue
-        # The grad_fn of a view whose base was written runs view functions: leave those.
-        askable = not (kept._is_view() and kept._version)  # noqa: SLF001
-        recorder.emit(
-            ContextTensorKept, node_id, name, recorder.tensors.number(kept),
-            askable and kept.grad_fn is node,
-            stack_id=recorder.saves.custom.get(node._sequence_nr()),  # noqa: SLF001
-        )  # fmt: skip
+    return call

@@ -1,10 +1,10 @@
-"""Looking at autograd nodes without disturbing them.
+"""Walks over the autograd graph: each node is read once.
 
 NOTE [ Touching a node ]
-From torch 2.13 on, a node whose Python object was made once keeps it, and a chain of some
-50,000 such nodes overflows the C stack when the graph is freed. Listing ``next_functions``
-makes those objects. So the walk counts the longest chain that it has touched, from above while
-it goes and from below afterwards, and stops at ``SAFE_DEPTH``.
+From torch 2.13 on, a node whose Python object was created once keeps it, and a chain of some 50,000
+such nodes overflows the C stack when the graph is freed. Reading ``next_functions`` creates those
+objects. So the walk tracks the longest chain that it has touched, from above while it goes and from
+below afterwards, and stops at ``SAFE_DEPTH``.
 """
 
 from __future__ import annotations
@@ -18,33 +18,39 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
-from autogradviz.recorder.engine.custom_functions import look_at_context
 from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS
-from autogradviz.recorder.saved_tensors.node_slots import Slots, slots_of
 from autogradviz.recorder.torch_internals.mode_sensitive_nodes import MODE_SENSITIVE, Condition
+from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
+from autogradviz.recorder.torch_internals.raw_slots import Slots, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.engine.custom_functions import CustomFunctionTable
+    from autogradviz.recorder.engine.node_tag import OnStart
+    from autogradviz.recorder.ids.leaves import LeafTable
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+    from autogradviz.recorder.session import Session, SessionRef
 
 SAFE_DEPTH: Final = 15_000
 _NONE: Final[tuple[int, ...]] = ()
-NO_SEQUENCE: Final = 2**64 - 1  # AccumulateGrad's: it has no place in creation order
+NO_SEQUENCE: Final = 2**64 - 1  # of AccumulateGrad, which has no place in creation order
 _Tensor: Final = torch.Tensor
-_Leaf: Final = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]  # noqa: SLF001
+_AccumulateGrad: Final = AccumulateGrad
 
 
 class _Kind(NamedTuple):
-    """What nodes of one type share."""
+    """The properties of all nodes of one type."""
 
-    shared: bool  # classes of C++ that have no type of their own show themselves as this one
+    shared: bool  # also the type of C++ nodes without a Python type of their own
     full: str  # "torch::autograd::AccumulateGrad"
     name: str  # "AccumulateGrad"
-    sensitive: Condition | None  # whether the mode steps aside while a node runs
+    sensitive: Condition | None  # decides whether the mode is suspended while a node runs
     slots: Slots
-    custom: bool  # a Function's, in Python
+    custom: bool  # a custom Function, in Python
 
 
 def _kind_of(node: Any) -> _Kind:
@@ -56,57 +62,73 @@ def _kind_of(node: Any) -> _Kind:
 
 
 class NodeTable:
-    """Walks graphs and numbers their nodes."""
+    """Walks graphs and assigns ids to their nodes."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        leaves: LeafTable,
+        creators: CreatorTable,
+        slots: SlotTable,
+        functions: CustomFunctionTable,
+        on_start: SessionRef[OnStart],
+    ) -> None:
+        self._session = session
+        self._intern = tensors.intern
+        self._add_leaf = leaves.add
+        self._creators = creators
+        self._slots = slots
+        self._functions = functions
+        self._key = on_start  # one a recording, so that tags of other recordings are not found
         self._next_id = itertools.count().__next__
         self._walk = 0
-        self._tell_seen = recorder.emitter(NodeSeen)
+        self._emit_seen = session.emitter(NodeSeen)
         self._kinds: dict[type, _Kind] = {}
         self._too_deep = False
+        self._limited = False
         self.oldest = 0
-        """Nodes told of before this event are told of anew: the log has let them go."""
+        """Nodes whose description is older than this event are described again."""
 
     def tag(self, node: Any) -> NodeTag:
-        """Return a node's tag, a new one at the first meeting."""
-        gate = self._recorder.gate  # one a recording, so that no other one's tags are ours
+        """Return a node's tag, a new one if it has none."""
+        key = self._key
         metadata = node.metadata
-        tag = metadata.get(gate)
+        tag = metadata.get(key)
         if tag is None:
-            tag = metadata[gate] = NodeTag(self._next_id(), gate)
+            tag = metadata[key] = NodeTag(self._next_id(), key)
         return tag  # type: ignore[no-any-return]
 
     def is_new(self, node: Any) -> bool:
-        """Return whether no walk has come to a node yet, nor to what lies below it."""
-        tag = node.metadata.get(self._recorder.gate)
+        """Return whether no walk has reached a node yet."""
+        tag = node.metadata.get(self._key)
         return tag is None or tag.seen < 0
 
     def untag(self, roots: Iterable[Any]) -> None:
-        """Take our tags off the nodes that ``roots`` reach."""
-        gate = self._recorder.gate
+        """Remove the tags of the nodes that ``roots`` reach."""
+        key = self._key
         stack = list(roots)
         while stack:
             node = stack.pop()
-            tag = node.metadata.pop(gate, None)
+            tag = node.metadata.pop(key, None)
             if tag is not None and tag.seen >= 0:
                 stack.extend([child for child, _ in node.next_functions if child is not None])
 
     def walk(self, roots: Iterable[Any]) -> list[tuple[Any, NodeTag]]:
-        """Look at every node that gradients of ``roots`` reach, once; return them with their tags.
+        """Read every node that gradients of ``roots`` reach, once; return them with their tags.
 
-        Nodes come in descending order of creation, which is a topological order, and leaves behind
-        them all, so the depth of a node is known when its turn comes. How high it stands above what
-        was touched below matters only where many were touched.
+        Nodes come in descending order of creation, which is a topological order, and leaves come
+        last, so the depth of a node is known when its turn comes. Its height above the touched
+        nodes below it matters only if many were touched.
         """
         self._walk += 1
         deepest = 0 if self._too_deep else SAFE_DEPTH
-        wide = self._recorder.saves.wide
-        thread = self._recorder.threads.local.state.number
+        wide = self._creators.wide
+        thread = self._session.threads.local.state.number
         heap: list[tuple[int, int, Any, NodeTag]] = []
-        leaves: deque[tuple[Any, NodeTag]] = deque()  # the last ones; the heap stays small
-        # The numbers of each node's next nodes stand apart; lists in a list would keep the garbage
-        # collector busy.
+        leaves: deque[tuple[Any, NodeTag]] = deque()  # apart, so that the heap stays small
+        # A list of its own for the ids of next nodes: tuples in a list of lists would keep the
+        # garbage collector busy.
         trail: list[tuple[Any, NodeTag]] = []
         below: list[tuple[int, ...]] = []
         heights: dict[int, int] = {NO_ID: 0}
@@ -122,13 +144,13 @@ class NodeTable:
                 self._stop_below(tag)
                 heights[tag.node_id] = tag.height
                 continue
-            if sequence_nr is None and type(node) is _Leaf:
+            if sequence_nr is None and type(node) is _AccumulateGrad:
                 next_ids = next_inputs = _NONE
             else:
                 following = node.next_functions
                 next_ids, next_inputs = self._follow(heap, leaves, following, tag.depth + 1)
             if tag.seen < self.oldest:
-                self._look(node, tag, sequence_nr, next_ids, next_inputs, thread)
+                self._read(node, tag, sequence_nr, next_ids, next_inputs, thread)
             trail.append((node, tag))
             below.append(next_ids)
         if len(trail) < SAFE_DEPTH and len(heights) == 1:
@@ -144,12 +166,12 @@ class NodeTable:
     def _follow(
         self, heap: list[Any], leaves: deque[Any], following: Any, depth: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Queue a node's next nodes, which stand at a depth.
+        """Queue a node's next nodes, which are at a depth.
 
         Returns:
-            Their numbers, and which input of each the gradient feeds.
+            Their ids, and the input of each that the gradient feeds.
         """
-        gate, walk = self._recorder.gate, self._walk
+        key, walk = self._key, self._walk
         ids, inputs = [], []
         for child, place in following:
             inputs.append(place)
@@ -157,9 +179,9 @@ class NodeTable:
                 ids.append(NO_ID)
                 continue
             metadata = child.metadata
-            tag = metadata.get(gate)
+            tag = metadata.get(key)
             if tag is None:
-                tag = metadata[gate] = NodeTag(self._next_id(), gate)
+                tag = metadata[key] = NodeTag(self._next_id(), key)
             node_id = tag.node_id
             ids.append(node_id)
             if tag.walk == walk:
@@ -174,16 +196,16 @@ class NodeTable:
         return tuple(ids), tuple(inputs)
 
     def _stop_below(self, tag: NodeTag) -> None:
-        if not self._recorder.limited:
-            self._recorder.limited = True
+        if not self._limited:
+            self._limited = True
             message = (
                 f"the graph is deeper than {SAFE_DEPTH:,} nodes; what lies below node "
                 f"{tag.node_id} was not looked at, because touching more could crash the process "
                 "when the graph is freed"
             )
-            self._recorder.emit(RecorderLimited, "nodes", message)
+            self._session.emit(RecorderLimited, "nodes", message)
 
-    def _look(
+    def _read(
         self,
         node: Any,
         tag: NodeTag,
@@ -192,40 +214,39 @@ class NodeTable:
         next_inputs: tuple[int, ...],
         thread: int,
     ) -> None:
-        recorder = self._recorder
         kind = type(node)
         known = self._kinds.get(kind)
         if known is None or (known[0] and known[1] != node.name()):
             known = self._kinds[kind] = _kind_of(node)
         _, _, name, sensitive, slots, custom = known
+        creators = self._creators
         if sensitive is not None:
-            tag.mode_sensitive = sensitive(node, recorder)
+            tag.mode_sensitive = sensitive(node, creators.op_names)
         leaf_id = stack_id = None
         if sequence_nr is None:
             leaf: Any = getattr(node, "variable", None)
             if type(leaf) in PLAIN_TENSORS or isinstance(leaf, _Tensor):
-                leaf_id = tag.leaf = recorder.tensors.number(leaf)
-                recorder.leaves.met(leaf_id, leaf)
+                leaf_id = tag.leaf = self._intern(leaf)
+                self._add_leaf(leaf_id, leaf)
         else:
-            customs = recorder.saves.custom
-            stack_id = customs.get(sequence_nr) if customs else None
-        again = tag.seen >= 0
-        tag.seen = self._tell_seen(
+            stack_id = creators.custom.get(sequence_nr) if creators.custom else None
+        was_seen = tag.seen >= 0
+        tag.seen = self._emit_seen(
             thread, stack_id, tag.node_id, name, sequence_nr, next_ids, next_inputs, leaf_id
         )
-        if again:
+        if was_seen:
             return
         if slots:
-            recorder.slots.look(node, tag, slots, sequence_nr, thread, stack_id)
+            tag.saved = self._slots.read(node, tag.node_id, slots, sequence_nr, thread, stack_id)
         if custom:
-            look_at_context(recorder, node, tag.node_id)
+            self._functions.read_context(node, tag.node_id)
 
 
 def graph_roots(output: Any) -> list[Any]:
     """Return the nodes behind a tensor, a gradient edge, or lists, tuples and dicts of them.
 
-    A leaf has no node; a view whose base was written in a way that autograd cannot follow has
-    none either.
+    A leaf has no node, and neither has a view whose base was written in a way that autograd cannot
+    differentiate.
     """
     if isinstance(output, torch.autograd.graph.GradientEdge):
         return [output.node]

@@ -1,14 +1,14 @@
-"""The hook seam: what users registered, and every time that backward called it.
+"""User hooks: what was registered, and every call during backward.
 
-NOTE [ Whose hook is it? ]
-PyTorch keeps hooks in dicts: a tensor's, a leaf's, a node's. The dicts hold what users put in,
-before and after every backward; while the engine runs, each hook in a dict that we know stands
-behind a ``TracingHook``, in its own place, so that order, handles and removal are the user's.
-Modules' hooks are copied to lists when the module is called, and are watched there.
+NOTE [ How hooks are traced ]
+PyTorch keeps hooks in dicts: a tensor's, a leaf's, a node's. Before and after every backward these
+dicts hold the user's own functions; while the engine runs, each hook in a known dict is replaced by
+a ``TracingHook`` under the same key, so that order, handles and removal stay the user's. The hooks
+of modules are copied to lists when the module is called, and are wrapped there.
 
-Dicts are known from the registration, and leaves' also from the leaf. Hooks that were put on
-other tensors or on nodes before the recording are not seen, and ``retain_grad`` is a hook of
-C++: its registration is all that can be told.
+Dicts are known from the registration of a hook, and those of leaves also from the leaf. Hooks that
+were registered on other tensors or on nodes before the recording are not seen. ``retain_grad`` is a
+hook of C++: only its registration is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -26,68 +25,69 @@ import torch.autograd.graph
 import torch.utils.hooks
 
 from autogradviz.events import HookKind, HookRan, HookRegistered
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.callables import hook_name
+from autogradviz.recorder.engine.node_tag import NodeTag
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
+from autogradviz.recorder.torch_internals.private_api import current_autograd_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.recorder import Recorder, RecorderRef
+    from autogradviz.recorder.engine.node_runs import NodeRuns
+    from autogradviz.recorder.modules import ModuleTable
+    from autogradviz.recorder.session import Session, SessionRef
 
-_current_node = torch._C._current_autograd_node  # noqa: SLF001
 _OF_TORCH: Final = frozenset({torch.autograd.graph.__file__, torch.utils.hooks.__file__})
-"""Hooks from these files call the user's: multi-grad hooks and modules' are watched as such."""
+"""Hooks from these files call the user's hooks, which are traced by themselves."""
 
 _COMPILERS: Final = str(Path(torch.__file__).parent / "_functorch") + os.sep
 """Hooks from here only keep stack traces for ``torch.compile``."""
 
-_GIVEN: Final = {"module_backward_pre": 1, "module_backward": 1}
-"""Which argument a hook's result replaces, where that is not the first."""
+_GRADIENTS: Final = {"module_backward_pre": 1, "module_backward": 1}
+"""The argument that a hook's result replaces, if that is not the first."""
 
 MAX_HOOKS: Final = 5_000
-"""Hooks that are remembered in a long recording although nothing known holds them."""
+"""Hooks in no known dict that a long recording remembers."""
 
-_NOTHING: Final = frozenset({"post_accumulate_grad", "multi_grad"})
-"""Kinds whose result PyTorch does not look at."""
-
-
-class RecorderHook:
-    """A hook of the recorder's own, which nobody else has to hear of."""
-
-    __slots__ = ()
+_RESULT_IGNORED: Final = frozenset({"post_accumulate_grad", "multi_grad"})
+"""Kinds of hooks whose result PyTorch ignores."""
 
 
 class NodeHooks(dict[Any, Any]):
-    """A node's hooks: all of an ``OrderedDict`` that PyTorch's handles need, at half its cost."""
+    """The hooks of a node: like an ``OrderedDict`` to PyTorch's handles, at half the cost."""
 
     __slots__ = ("__weakref__",)
 
 
 class TracingHook:
-    """A hook that does what the original does, and tells of it."""
+    """A hook that calls the original and records the call."""
 
-    __slots__ = ("_gate", "_hook_id", "_kind", "hook")
+    __slots__ = ("_hook_id", "_kind", "_table", "hook")
 
-    def __init__(self, gate: RecorderRef, hook: Any, hook_id: int, kind: HookKind) -> None:
-        self._gate = gate
+    def __init__(
+        self, table: SessionRef[HookTable], hook: Any, hook_id: int, kind: HookKind
+    ) -> None:
+        self._table = table
         self.hook = hook
         self._hook_id = hook_id
         self._kind = kind
 
-    @transparent
+    @skip_frame
     def __call__(self, *args: Any) -> Any:
         """Call the original."""
-        recorder = self._gate.recorder
-        if recorder is None:
+        table = self._table.target
+        if table is None:
             return self.hook(*args)
-        recorder.guarded("hooks", recorder.backwards.entered, _current_node())
+        guarded = table.session.guarded
+        guarded("hooks", table.runs.on_first_hook, current_autograd_node())
         began = perf_counter_ns()
         try:
             result = self.hook(*args)
         except BaseException:
-            recorder.guarded("hooks", self._emit, recorder, began, args, None, failed=True)
+            guarded("hooks", self._emit, table, began, args, None, failed=True)
             raise
-        recorder.guarded("hooks", self._emit, recorder, began, args, result, failed=False)
+        guarded("hooks", self._emit, table, began, args, result, failed=False)
         return result
 
     def __getattr__(self, name: str) -> Any:
@@ -97,22 +97,18 @@ class TracingHook:
         return repr(self.hook)
 
     def _emit(
-        self, recorder: Recorder, began: int, args: tuple[Any, ...], result: Any, *, failed: bool
+        self, table: HookTable, began: int, args: tuple[Any, ...], result: Any, *, failed: bool
     ) -> None:
         kind: HookKind = self._kind
         if kind == "node":
             kind = "node_pre" if len(args) == 1 else "node_post"
-        given = args[_GIVEN.get(kind, 0)] if args else None
-        changed = result is not None and kind not in _NOTHING and not _is_same(result, given)
-        node = _current_node()
-        metadata: Any = None if node is None else node.metadata
-        tag = None if metadata is None else metadata.get(recorder.gate)
-        state = recorder.threads.local.state
-        entry = recorder.backwards.entry_of(state)
-        recorder.emit(
-            HookRan, self._hook_id, kind, None if entry is None else entry.backward_id,
-            None if tag is None else tag.node_id, changed, failed, perf_counter_ns() - began,
-            thread=state.number,
+        given = args[_GRADIENTS.get(kind, 0)] if args else None
+        changed = result is not None and kind not in _RESULT_IGNORED and not _is_same(result, given)
+        state = table.session.threads.local.state
+        backward_id, node_id = table.runs.current(state)
+        table.session.emit(
+            HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
+            perf_counter_ns() - began, thread=state.number,
         )  # fmt: skip
 
 
@@ -124,15 +120,18 @@ def _is_same(result: Any, given: Any) -> bool:
 
 
 class HookTable:
-    """Numbers hooks, and stands in for them while the engine runs."""
+    """Assigns ids to hooks, and replaces them while the engine runs."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, session: Session, modules: ModuleTable, runs: NodeRuns) -> None:
+        self.session = session
+        self.runs = runs
+        self._find_module = modules.find
         self._count = 0
         self._lock = threading.RLock()
-        self._open = 0  # engine entries
-        self._numbers: dict[int, int] = {}  # handle → hook
+        self._open = 0  # engine calls
+        self._ids: dict[int, int] = {}  # handle → hook
         self._dicts: dict[int, tuple[weakref.ref[Any], HookKind, int | None]] = {}
+        self.ref = session.ref(self)
 
     def new(
         self,
@@ -143,37 +142,42 @@ class HookTable:
         module_id: int | None = None,
         early: bool = False,
     ) -> int:
-        """Record that a hook was registered, or ``early`` that it had been before."""
-        recorder = self._recorder
+        """Record that a hook was registered; ``early`` if that was before the recording."""
         hook_id = self._count
         self._count += 1
-        with_stack = recorder.with_stacks and not early
-        recorder.emit(
+        self.session.emit(
             HookRegistered, hook_id, kind, hook_name(hook), tensor_id, module_id, early,
-            stack_id=recorder.stacks.capture(3) if with_stack else None,
+            stack_id=None if early else self.session.stack_id(),
         )  # fmt: skip
         return hook_id
 
     def watch(
         self, hooks: Any, kind: HookKind, tensor_id: int | None, fresh: int | None = None
     ) -> None:
-        """Know a dict of hooks, and number what is new in it; ``fresh`` is added just now."""
+        """Add a dict of hooks, and record the new hooks in it.
+
+        Args:
+            hooks: the dict.
+            kind: of its hooks.
+            tensor_id: of the tensor that the hooks belong to.
+            fresh: the handle of the hook that was just registered, if any.
+        """
         with self._lock:
             self._dicts[id(hooks)] = (weakref.ref(hooks), kind, tensor_id)
             for handle_id, hook in list(hooks.items()):
-                if handle_id in self._numbers or isinstance(hook, (TracingHook, RecorderHook)):
+                if handle_id in self._ids or isinstance(hook, (TracingHook, NodeTag)):
                     continue
                 if not _is_of_torch(hook):
-                    self._numbers[handle_id] = self.new(
+                    self._ids[handle_id] = self.new(
                         kind, hook, tensor_id=tensor_id, early=handle_id != fresh
                     )
             if self._open:
-                self._stand_in(hooks, kind)
+                self._replace(hooks, kind)
 
     def watch_leaf(self, leaf: torch.Tensor, tensor_id: int) -> None:
-        """Know the hooks of a leaf, those from before the recording too.
+        """Add the dicts of a leaf, with the hooks from before the recording.
 
-        Call it with PyTorch's function overrides switched off.
+        Call it with function overrides disabled.
         """
         tensor_hooks = leaf._backward_hooks  # noqa: SLF001 - has no public name
         if tensor_hooks:
@@ -182,47 +186,47 @@ class HookTable:
         if accumulate_hooks:
             self.watch(accumulate_hooks, "post_accumulate_grad", tensor_id)
 
-    def watched_list(self, module: Any, kind: HookKind, hooks: Any, known: Iterable[Any]) -> Any:
-        """Return a module's hooks, watched; ``known`` are the dicts that they come from."""
+    def traced_list(self, module: Any, kind: HookKind, hooks: Any, dicts: Iterable[Any]) -> Any:
+        """Return a module's hooks, traced; ``dicts`` are those that the hooks come from."""
         if not hooks:
             return hooks
-        handles = {id(hook): handle for found in known for handle, hook in list(found.items())}
-        watched = []
+        handles = {id(hook): handle for found in dicts for handle, hook in list(found.items())}
+        traced = []
         for hook in hooks:
             handle_id = handles.get(id(hook), -1)
-            hook_id = self._numbers.get(handle_id)
+            hook_id = self._ids.get(handle_id)
             if hook_id is None:
-                module_id = self._recorder.modules.find(module)
+                module_id = self._find_module(module)
                 hook_id = self.new(kind, hook, module_id=module_id, early=True)
-                self._numbers[handle_id] = hook_id
-            watched.append(TracingHook(self._recorder.gate, hook, hook_id, kind))
-        return watched
+                self._ids[handle_id] = hook_id
+            traced.append(TracingHook(self.ref, hook, hook_id, kind))
+        return traced
 
-    def number(self, handle: Any, hook_id: int) -> None:
-        """Remember which hook a handle removes."""
-        self._numbers[handle.id] = hook_id
+    def assign(self, handle: Any, hook_id: int) -> None:
+        """Remember the hook that a handle removes."""
+        self._ids[handle.id] = hook_id
 
-    def forget(self) -> None:
-        """Let go of dicts that have died, and of the oldest hooks if they are too many."""
+    def prune(self) -> None:
+        """Remove dead dicts, and the oldest hooks in no known dict if there are too many."""
         with self._lock:
-            living: set[int] = set()
+            live: set[int] = set()
             for key, (reference, _, _) in list(self._dicts.items()):
                 hooks = reference()
                 if hooks is None:
                     del self._dicts[key]
                 else:
-                    living.update(hooks)
-            for handle_id in list(self._numbers)[:-MAX_HOOKS]:
-                if handle_id not in living:
-                    del self._numbers[handle_id]
+                    live.update(hooks)
+            for handle_id in list(self._ids)[:-MAX_HOOKS]:
+                if handle_id not in live:
+                    del self._ids[handle_id]
 
     @property
-    def living(self) -> AbstractSet[int]:
-        """The numbers that may be used again."""
-        return set(self._numbers.values())
+    def live_ids(self) -> AbstractSet[int]:
+        """The ids of the hooks that may be seen again."""
+        return set(self._ids.values())
 
     def begin(self) -> None:
-        """Stand in for every hook: the engine is about to run."""
+        """Replace every hook; the engine is about to run."""
         with self._lock:
             self._open += 1
             for key, (reference, kind, _) in list(self._dicts.items()):
@@ -230,10 +234,10 @@ class HookTable:
                 if hooks is None:
                     del self._dicts[key]
                 else:
-                    self._stand_in(hooks, kind)
+                    self._replace(hooks, kind)
 
     def end(self, *, last: bool = False) -> None:
-        """Give every hook its place back, when the last engine entry has ended."""
+        """Restore every hook when the last engine call has returned, or if ``last`` is set."""
         with self._lock:
             self._open = 0 if last else max(self._open - 1, 0)
             if self._open:
@@ -244,22 +248,13 @@ class HookTable:
                     if isinstance(hook, TracingHook):
                         hooks[handle_id] = hook.hook
 
-    def _stand_in(self, hooks: Any, kind: HookKind) -> None:
-        gate = self._recorder.gate
+    def _replace(self, hooks: Any, kind: HookKind) -> None:
         for handle_id, hook in list(hooks.items()):
-            hook_id = self._numbers.get(handle_id)
+            hook_id = self._ids.get(handle_id)
             if hook_id is not None and not isinstance(hook, TracingHook):
-                hooks[handle_id] = TracingHook(gate, hook, hook_id, kind)
+                hooks[handle_id] = TracingHook(self.ref, hook, hook_id, kind)
 
 
 def _is_of_torch(hook: Any) -> bool:
     filename: str = getattr(getattr(hook, "__code__", None), "co_filename", "")
     return filename in _OF_TORCH or filename.startswith(_COMPILERS)
-
-
-def hook_name(hook: Any) -> str:
-    """Return what a hook is called in its source."""
-    while isinstance(hook, partial):
-        hook = hook.func
-    name = getattr(hook, "__qualname__", None)
-    return str(name) if isinstance(name, str) else f"{type(hook).__qualname__}.__call__"

@@ -1,1 +1,1 @@
-"""What is numbered once and told of often: tensors, their versions, stacks."""
+"""Ids of tensors and storages, version counters, and leaves."""

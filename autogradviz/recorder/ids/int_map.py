@@ -1,4 +1,4 @@
-"""Numbers by number: an array that grows, and what stands in for it when most is forgotten."""
+"""A growing array of ints, and a dict with the same interface for when most of it is forgotten."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from autogradviz.events import NO_ID
 if TYPE_CHECKING:
     from array import array
 
-_SPARE: Final = 256  # grown at a time
+_SPARE: Final = 256  # places added at a time
 
 
 class IntMap(dict[int, int]):
-    """Stands in for an array, most of which has been forgotten."""
+    """Replaces an array most of whose items were forgotten; a missing item is NO_ID."""
 
-    def __missing__(self, number: int) -> int:
+    def __missing__(self, index: int) -> int:
         return NO_ID
 
     def __len__(self) -> int:
         return sys.maxsize
 
 
-def grow(numbers: array[int] | IntMap, place: int) -> None:
-    """Grow an array up to a place and some more; what was put nowhere is NO_ID.
+def grow(numbers: array[int] | IntMap, index: int) -> None:
+    """Extend an array with NO_ID so that an index exists, and some more.
 
-    Putting a number in its place costs half of appending it.
+    Setting an item costs half of appending it.
     """
-    missing = place + 1 - len(numbers)
+    missing = index + 1 - len(numbers)
     if missing > 0 and not isinstance(numbers, IntMap):
         numbers.extend([NO_ID] * (missing + _SPARE))

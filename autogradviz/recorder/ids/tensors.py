@@ -1,15 +1,15 @@
-"""Tensors and storages, numbered without holding them.
+"""Ids of tensors and storages, assigned without keeping them alive.
 
-NOTE [ Which storage is this? ]
-PyTorch keeps a storage's Python object as long as the storage, so its address tells which storage
-it is. That is used anew as soon as the storage is freed, and would alone make two tensors one; a
-weak reference beside it says whether it is still the same. What is dead stays known until its
-address is used anew, or until there is as much again of it. The weak references that PyTorch
-itself has (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small
-holes between the user's tensors, which cost a backward a tenth of its memory.
+NOTE [ Identity of storages ]
+PyTorch keeps the Python object of a storage as long as the storage lives, so its address identifies
+the storage. The address is reused as soon as the storage is freed, which would make one tensor of
+two; a weak reference to the object tells whether it is still the same. Dead storages stay in the
+table until their address is reused, or until the table has doubled. PyTorch's own weak references
+(``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small holes
+between the user's tensors, which cost a backward a tenth of its memory.
 
-A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the
-object that autograd saved are the same window, and the same tensor here.
+A tensor is a window on a storage: offset, shape and dtype. ``detach()``, ``alias`` and the object
+that autograd saved are the same window, and the same tensor here.
 """
 
 from __future__ import annotations
@@ -24,81 +24,83 @@ import torch
 
 from autogradviz.events import NO_ID, TensorSeen
 from autogradviz.recorder.ids.int_map import IntMap, grow
+from autogradviz.recorder.torch_internals.private_api import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.recorder import Recorder
-
-shape_of: Any = torch._C.TensorBase.__dict__["shape"].__get__  # noqa: SLF001
-"""A tensor's shape; a class may have put one of its own over it, as lazy parameters' has."""
+    from autogradviz.recorder.session import Session
 
 MAX_WINDOWS: Final = 50_000
-"""More windows on living storages than this are not all remembered in a long recording."""
+"""A long recording forgets unused windows on live storages when there are more than this."""
 
 _Tensor: Final = torch.Tensor
 _reference: Final = weakref.ref
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-"""PyTorch's own classes: asking such a tensor runs nobody's Python code."""
+"""PyTorch's own classes: reading an attribute of such a tensor runs no Python code."""
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return a tensor's version counter, NO_ID for one that has none (inference mode)."""
+    """Return a tensor's version counter, NO_ID if it has none (inference mode)."""
     try:
         return tensor._version  # noqa: SLF001 - has no public name
     except RuntimeError:
         return NO_ID
 
 
-def _word(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 Window: TypeAlias = tuple[Any, tuple[int, ...], torch.dtype]
-"""Offset, shape and type."""
+"""Offset, shape and dtype."""
 
 Description: TypeAlias = tuple[Window, tuple[int, ...], str, int]
-"""What tensors of one window share, as there are few of them: window, shape, type, bytes."""
+"""The values shared by all tensors of one window: the window, shape, dtype, bytes."""
 
 
 Storage: TypeAlias = tuple[
     Window, int, int, weakref.ref[torch.UntypedStorage], dict[Window, int] | None
 ]
-"""What is known of a storage: window and number of its first tensor, its own number, itself.
+"""A storage: window and id of its first tensor, its own id, a weak reference to it.
 
-Last the numbers of its other tensors, if it has any.
+The last item has the ids of its other tensors, if there are any.
 """
 
 _SWEEP: Final = 1_000
-"""So many more storages than lived at the last look: time to look which have died."""
+"""Dead storages are removed when there are this many more than twice the live ones."""
 
 
 class TensorTable:
-    """Gives every distinct tensor a number and describes it once in the log."""
+    """Assigns an id to every distinct tensor and describes it once in the log."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._threads = recorder.threads
-        self._tally = recorder.tally
-        self._emit = recorder.emitter(TensorSeen)
-        self._append = recorder.log.appender(TensorSeen)
-        self._lock = threading.RLock()  # a finaliser may run ops while we hold it
-        self._bare_ids: dict[Any, int] = {}  # of what has no storage
+    def __init__(self, session: Session) -> None:
+        self._threads = session.threads
+        self._sequence = session.sequence
+        self._emit = session.emitter(TensorSeen)
+        self._append = session.log.appender(TensorSeen)
+        self._lock = threading.RLock()  # a finalizer may run ops while we hold it
+        self._bare_ids: dict[Any, int] = {}  # of tensors without a storage
         self._storages: dict[int, Storage] = {}  # by address, dead ones among them
         self._sweep_at = _SWEEP
         self._count = 0
         self._storage_count = 0
         self._described: dict[Window, Description] = {}
         self.storage_of: array[int] | IntMap = array("q")
-        """Storages by tensor number, NO_ID where a tensor has none."""
+        """Storage id by tensor id, NO_ID if the tensor has no storage."""
 
-    def number(
+    def intern(
         self, tensor: torch.Tensor, thread: int | None = None, now_ns: int | None = None
     ) -> int:
-        """Return a tensor's number.
+        """Return a tensor's id.
 
-        Call it with PyTorch's function overrides switched off: reading ``shape`` of a tensor
-        subclass is a function call that the subclass would see. Who has the calling thread's number
-        or the time at hand, and gives a new tensor, saves asking for them.
+        Call it with function overrides disabled: reading ``shape`` of a tensor subclass is a
+        function call that the subclass would intercept.
+
+        Args:
+            tensor: any tensor.
+            thread: number of the calling thread, if the caller knows it.
+            now_ns: the time for a new tensor's event, if the caller knows it.
         """
         kind = type(tensor)
         try:
@@ -121,25 +123,25 @@ class TensorTable:
         return self._define(storage, window, tensor, thread, now_ns)
 
     def intern_by_shape(self, tensor: torch.Tensor) -> int:
-        """Return the number of all tensors of one shape and type, for those that nobody follows.
+        """Return one id for all tensors of a shape, dtype and device; for untracked gradients.
 
-        It costs a fifth of ``number``, and is called as that is.
+        It costs a fifth of ``intern``, and is called like it.
         """
         if type(tensor) is not _Tensor:
-            return self.number(tensor)
+            return self.intern(tensor)
         try:
             key = (tensor.get_device(), tensor.shape, tensor.dtype)
-        except RuntimeError:  # as in number
-            return self.number(tensor)
+        except RuntimeError:  # as in intern
+            return self.intern(tensor)
         found = self._bare_ids.get(key)
         if found is None:
             nbytes = tensor.numel() * tensor.element_size()
-            word, device = _word(tensor.dtype), str(tensor.device)
+            word, device = _dtype_name(tensor.dtype), str(tensor.device)
             found = self._bare(key, tuple(tensor.shape), word, device, nbytes)
         return found
 
     def storage_id(self, tensor_id: int) -> int | None:
-        """Return the number of a tensor's storage, None where it has none."""
+        """Return the id of a tensor's storage, None if it has none."""
         storage_id = self.storage_of[tensor_id] if tensor_id >= 0 else NO_ID
         return None if storage_id == NO_ID else storage_id
 
@@ -165,14 +167,14 @@ class TensorTable:
             self._count = tensor_id + 1
             known = storages.get(address)
             if known is not None and known[3]() is not storage:
-                known = None  # dead: its address is used anew
+                known = None  # dead: its address was reused
             storage_id = self._storage_count if known is None else known[2]
             try:
                 self.storage_of[tensor_id] = storage_id
             except IndexError:
                 grow(self.storage_of, tensor_id)
                 self.storage_of[tensor_id] = storage_id
-            # Complete when they can be found: other threads look without the lock.
+            # Entries are complete when they are added: other threads read without the lock.
             if known is None:
                 self._storage_count = storage_id + 1
                 storages[address] = (window, tensor_id, storage_id, _reference(storage), None)
@@ -184,14 +186,14 @@ class TensorTable:
                 known[4][window] = tensor_id
         finally:
             lock.release()
-        # As a teller would: it is told of as often as operators are.
-        tally, append = self._tally, self._append
-        next_number = tally.number
-        tally.newest = seq = next_number()
-        if seq >= tally.due:
-            tally.filled(seq)
+        # An emitter, inlined: as many tensors are recorded as operators.
+        sequence, append = self._sequence, self._append
+        next_number = sequence.number
+        sequence.newest = seq = next_number()
+        if seq >= sequence.due:
+            sequence.on_due(seq)
         append((
-            seq, (now_ns or perf_counter_ns()) - tally.began_ns,
+            seq, (now_ns or perf_counter_ns()) - sequence.began_ns,
             self._threads.local.state.number if thread is None else thread,
             None, tensor_id, storage_id, shape, word,
             "cpu" if tensor.is_cpu else str(tensor.device), nbytes, len(storage),
@@ -203,18 +205,18 @@ class TensorTable:
         shape = tuple([int(length) for length in size])  # symbolic sizes become numbers
         nbytes = int(tensor.numel() * tensor.element_size())
         window = (offset, shape, dtype)
-        found = self._described[window] = (window, shape, _word(dtype), nbytes)
+        found = self._described[window] = (window, shape, _dtype_name(dtype), nbytes)
         return found
 
     def _without_storage(self, tensor: torch.Tensor) -> int:
         size = torch.Size() if tensor.is_nested else shape_of(tensor)
         key = (type(tensor), tuple(size), tensor.dtype, str(tensor.layout))
         shape = tuple([int(length) for length in size])
-        return self._bare(key, shape, _word(tensor.dtype), str(tensor.device))
+        return self._bare(key, shape, _dtype_name(tensor.dtype), str(tensor.device))
 
     def _opaque(self, kind: type) -> int:
-        # A subclass with its own dispatch may answer ``shape`` with Python code of its own:
-        # looking would run the user's code, so only its type is told.
+        # A subclass with its own dispatch may implement ``shape`` in Python: reading it would run
+        # the user's code, so only the class is recorded.
         return self._bare(kind, (), kind.__name__, "")
 
     def _bare(
@@ -231,22 +233,22 @@ class TensorTable:
             self._emit(thread, None, found, None, shape, dtype, device, nbytes, 0)
         return found
 
-    def forget(self, used: AbstractSet[int]) -> None:
-        """Let go of what is dead, and of the windows on living storages if those are too many.
+    def prune(self, used: AbstractSet[int]) -> None:
+        """Remove dead storages, and unused windows on live ones if there are too many.
 
         Args:
-            used: tensors that must keep their numbers while they live.
+            used: ids of tensors that must keep their id while they live.
         """
         with self._lock:
             self._sweep()
             others = [storage[4] or () for storage in self._storages.copy().values()]
             if len(self._bare_ids) + sum(map(len, others)) > MAX_WINDOWS:
-                self._forget_windows(used)
+                self._prune_windows(used)
             if len(self._described) > MAX_WINDOWS:
                 self._described.clear()
-            self.storage_of = IntMap((each, self.storage_of[each]) for each in self.living)
+            self.storage_of = IntMap((each, self.storage_of[each]) for each in self.live_ids)
 
-    def _forget_windows(self, used: AbstractSet[int]) -> None:
+    def _prune_windows(self, used: AbstractSet[int]) -> None:
         bare = self._bare_ids.copy().items()
         self._bare_ids = {key: each for key, each in bare if each in used}
         for address, storage in self._storages.copy().items():
@@ -255,8 +257,8 @@ class TensorTable:
                 self._storages[address] = (*storage[:4], kept or None)
 
     @property
-    def living(self) -> AbstractSet[int]:
-        """The numbers that may be used again."""
+    def live_ids(self) -> AbstractSet[int]:
+        """The ids of the tensors that may be seen again."""
         found = set(self._bare_ids.values())
         for _, first, _, reference, others in self._storages.copy().values():
             if reference() is not None:
@@ -265,19 +267,19 @@ class TensorTable:
         return found
 
     @property
-    def storages(self) -> AbstractSet[int]:
-        """The numbers of the storages that may be used again."""
+    def live_storage_ids(self) -> AbstractSet[int]:
+        """The ids of the storages that are alive."""
         found = self._storages.copy().values()
         return {storage_id for _, _, storage_id, reference, _ in found if reference() is not None}
 
     def _sweep(self) -> None:
-        """Forget the storages that have died."""
-        for address, storage in self._storages.copy().items():  # a finaliser may add to them
+        """Remove dead storages."""
+        for address, storage in self._storages.copy().items():  # a finalizer may add some
             if storage[3]() is None and self._storages.get(address) is storage:
                 del self._storages[address]
         self._sweep_at = 2 * len(self._storages) + _SWEEP
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._storages.clear()
         self._bare_ids.clear()

@@ -1,7 +1,7 @@
-"""The version seam: what is known of each storage's version counter.
+"""Version counters of storages, and the events for changes that no operator made.
 
-Ops tell of their writes themselves. Here are those that pass them by: ``increment_version``, a
-counter found higher than anybody was seen raising it, and one that is set back.
+Operators emit the writes that they make. Here are the others: ``increment_version``, a counter
+found higher than any recorded write left it, and a counter that is restored.
 """
 
 from __future__ import annotations
@@ -16,42 +16,39 @@ import torch
 from autogradviz.events import NO_ID, VersionBumped, VersionRestored
 from autogradviz.recorder.ids.int_map import IntMap, grow
 from autogradviz.recorder.ids.tensors import version_of
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
 from autogradviz.recorder.torch_internals.patch import patched
+from autogradviz.recorder.torch_internals.private_api import (
+    C,
+    DisableTorchFunction,
+    current,
+    preserve_version_counter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.recorder import Recorder
-
-_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
-_Preserve = torch.autograd.grad_mode._unsafe_preserve_version_counter  # noqa: SLF001
-_increment_version = torch._C._increment_version  # noqa: SLF001 - ours, not a watched one
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.session import Session
 
 Written: TypeAlias = tuple[int, torch.Tensor, int]
-"""What an op writes: number, tensor, and its version before."""
-
-
-def bump_missed_foreach(written: Sequence[Written]) -> None:
-    """Bump what a foreach write left at its version because a mode was watching."""
-    for _, tensor, before in written:
-        if before != NO_ID and tensor._version == before:  # noqa: SLF001
-            _increment_version((tensor,))
+"""A tensor that an op writes: its id, itself, and its version before."""
 
 
 class VersionTable:
-    """The highest version seen of every storage, and when each was reached."""
+    """The highest version seen of every storage, and the event at which each was reached."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, session: Session, tensors: TensorTable) -> None:
+        self._session = session
+        self._tensors = tensors
         self.known: array[int] | IntMap = array("q", [NO_ID])
-        """The highest version seen, by storage number; never empty: NO_ID is a place too."""
+        """The highest version by storage id; never empty, since NO_ID is an index too."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
-        """Of the storages whose counter moved: [(event, version)]."""
+        """By storage whose counter has changed: [(event, version)]."""
 
     def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
-        """Compare a counter just read with what is known; tell of a rise nobody was seen making."""
+        """Emit ``VersionBumped`` without an op if the counter exceeds the last known value."""
         if storage_id == NO_ID:
             return
         try:
@@ -64,39 +61,39 @@ class VersionTable:
             self.known[storage_id] = version
         else:
             self.bumped(tensor_id, version)
-            self._recorder.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
+            self._session.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
 
     def _version(self, storage_id: int) -> int:
         grow(self.known, storage_id)
         return self.known[storage_id]
 
     def bumped(self, tensor_id: int, version: int) -> None:
-        """Note that a tensor's counter now stands at a version."""
-        storage_id = self._recorder.tensors.storage_id(tensor_id)
+        """Remember that a tensor's counter has reached a version."""
+        storage_id = self._tensors.storage_id(tensor_id)
         if storage_id is None:
             return
         known = self._version(storage_id)
         if version > known:
-            self._moved(storage_id, known, version)
+            self._changed(storage_id, known, version)
 
-    def _moved(self, storage_id: int, known: int, version: int) -> None:
+    def _changed(self, storage_id: int, known: int, version: int) -> None:
         self.known[storage_id] = version
         reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
-        reached.append((self._recorder.event_count, version))
+        reached.append((self._session.event_count, version))
 
     def restored(self, tensor_id: int, version: int) -> None:
-        """Note that a tensor's counter was set back, and tell of it where it had moved."""
-        storage_id = self._recorder.tensors.storage_id(tensor_id)
+        """Emit ``VersionRestored`` if a tensor's counter was set back."""
+        storage_id = self._tensors.storage_id(tensor_id)
         if storage_id is None:
             return
         known = self._version(storage_id)
         if version < known:
-            self._moved(storage_id, known, version)
-            self._recorder.emit(VersionRestored, tensor_id, storage_id, known, version)
+            self._changed(storage_id, known, version)
+            self._session.emit(VersionRestored, tensor_id, storage_id, known, version)
 
     def at(self, tensor_id: int, seq: int) -> int | None:
-        """Return a tensor's version at the time of an event, None where it was never seen."""
-        storage_id = self._recorder.tensors.storage_id(tensor_id)
+        """Return a tensor's version at the time of an event, None if it is unknown."""
+        storage_id = self._tensors.storage_id(tensor_id)
         if storage_id is None:
             return None
         found = None
@@ -109,13 +106,13 @@ class VersionTable:
         known = self._version(storage_id)
         return None if known == NO_ID else known
 
-    def forget(self, storages: AbstractSet[int], first_seq: int) -> None:
-        """Keep what is known of the storages given, and when since an event it was reached."""
+    def prune(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep the versions of the storages given, and their history from an event on."""
         self.known = IntMap((each, self._version(each)) for each in storages)
-        self.forget_rises(storages, first_seq)
+        self.prune_history(storages, first_seq)
 
-    def forget_rises(self, storages: AbstractSet[int], first_seq: int) -> None:
-        """Keep when since an event versions of the storages given were reached."""
+    def prune_history(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep the history of the storages given from an event on."""
         for key in [key for key in self._reached if key not in storages]:
             del self._reached[key]
         for reached in self._reached.values():
@@ -124,53 +121,55 @@ class VersionTable:
 
 
 @contextmanager
-def observe_restores(recorder: Recorder) -> Iterator[None]:
-    """Record counters that are set back while the context is open."""
-    original = _Preserve.__exit__
+def observe_restored_versions(
+    session: Session, tensors: TensorTable, versions: VersionTable
+) -> Iterator[None]:
+    """Record ``_unsafe_preserve_version_counter`` while the context is open."""
+    original = preserve_version_counter.__exit__
 
-    @transparent
+    def record(restored: Sequence[torch.Tensor]) -> None:
+        with DisableTorchFunction():
+            for tensor in restored:
+                version = version_of(tensor)
+                if version != NO_ID:
+                    versions.restored(tensors.intern(tensor), version)
+
+    @skip_frame
     def leave(self: Any, *error: Any) -> None:
         original(self, *error)
-        recorder.guarded("version", _tell_restored, recorder, self.tensors)
+        session.guarded("version", record, self.tensors)
 
-    with patched(_Preserve, __exit__=leave):
+    with patched(preserve_version_counter, __exit__=leave):
         yield
-
-
-def _tell_restored(recorder: Recorder, tensors: Sequence[torch.Tensor]) -> None:
-    with _NoFunctions():
-        for tensor in tensors:
-            version = version_of(tensor)
-            if version != NO_ID:
-                recorder.versions.restored(recorder.tensors.number(tensor), version)
 
 
 @contextmanager
-def observe_increments(recorder: Recorder) -> Iterator[None]:
+def observe_increments(
+    session: Session, tensors: TensorTable, versions: VersionTable
+) -> Iterator[None]:
     """Record ``torch.autograd.graph.increment_version`` while the context is open."""
-    original = torch._C._increment_version  # noqa: SLF001
+    original = current("_C._increment_version")
 
-    @transparent
-    def increment(tensors: Any) -> None:
-        listed = list(tensors)
+    def record(incremented: list[torch.Tensor]) -> None:
+        stack_id = session.stack_id()
+        for tensor in incremented:
+            after = version_of(tensor)
+            if after == NO_ID:
+                continue
+            tensor_id = tensors.intern(tensor)
+            versions.bumped(tensor_id, after)
+            storage_id = tensors.storage_id(tensor_id)
+            session.emit(
+                VersionBumped, tensor_id, storage_id, after - 1, after, "increment_version", None,
+                stack_id=stack_id,
+            )  # fmt: skip
+
+    @skip_frame
+    def increment(given: Any) -> None:
+        listed = list(given)
         original(listed)
-        with _NoFunctions():
-            recorder.guarded("increment_version", _record, recorder, listed)
+        with DisableTorchFunction():
+            session.guarded("increment_version", record, listed)
 
-    with patched(torch._C, _increment_version=increment):  # noqa: SLF001
+    with patched(C, _increment_version=increment):
         yield
-
-
-def _record(recorder: Recorder, tensors: list[torch.Tensor]) -> None:
-    stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
-    for tensor in tensors:
-        after = version_of(tensor)
-        if after == NO_ID:
-            continue
-        tensor_id = recorder.tensors.number(tensor)
-        recorder.versions.bumped(tensor_id, after)
-        storage_id = recorder.tensors.storage_id(tensor_id)
-        recorder.emit(
-            VersionBumped, tensor_id, storage_id, after - 1, after, "increment_version", None,
-            stack_id=stack_id,
-        )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Operators: the dispatch seam, what each wrote, and what tensors hold."""
+"""Operators: the dispatch mode, operator schemas, inputs and outputs, fingerprints."""

@@ -1,12 +1,12 @@
-"""The dispatch seam: every operator below autograd, and what it wrote.
+"""The dispatch mode: every operator below autograd, and what it wrote.
 
 NOTE [ Versions under a dispatch mode ]
 The mode stands below the kernel that bumps version counters (``ADInplaceOrView``), so a counter
-moves only after we have returned: the version after such a write is the one before it plus one.
-Operators without that kernel move the counter themselves, or not at all (fused optimizers), and
-the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
-runs one in-place op for each tensor, and those are not dispatched through the bumping kernel
-when a mode called them. Unwatched they bump once, so we do it for them.
+changes only after the mode has returned: the version after such a write is the one before it plus
+one. Operators without that kernel bump the counter themselves, or not at all (fused optimizers),
+and the counter is read after them. One family does neither under a mode: ``_foreach_*_`` on the CPU
+runs one in-place op for each tensor, and those are not dispatched through the bumping kernel when a
+mode called them. Without a mode they bump once, so the mode does it for them.
 """
 
 from __future__ import annotations
@@ -15,44 +15,52 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode,
-    _pop_mode,
-    _push_mode,
-)
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
-from autogradviz.recorder.ids.versions import Written, bump_missed_foreach
-from autogradviz.recorder.ops.mutation_clones import tell_clone
-from autogradviz.recorder.ops.op_io import Numbers, look, read_inputs_no_override, read_outputs
-from autogradviz.recorder.ops.random_ops import tell_draw
+from autogradviz.recorder.ops.mutation_clones import emit_clone
+from autogradviz.recorder.ops.op_io import Ints, TensorReader
+from autogradviz.recorder.ops.random_ops import emit_draw
 from autogradviz.recorder.ops.schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
+    bump_missed_foreach,
     call_with_tls_keys,
     decompose,
     redispatch_with_autograd,
     wrap_scalars,
 )
-from autogradviz.recorder.torch_internals.dynamo import hidden
+from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.private_api import (
+    TorchDispatchMode,
+    allows_mutation_on_saved_tensors,
+    current_graph_task_id,
+    get_current_dispatch_mode,
+    get_sequence_nr,
+    len_torch_function_stack,
+    pop_mode,
+    push_mode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ids.versions import VersionTable, Written
+    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+    from autogradviz.recorder.session import Session
     from autogradviz.recorder.threads import ThreadState
 
-_sequence_nr = torch._C._autograd._get_sequence_nr  # noqa: SLF001
-_graph_task = torch._C._current_graph_task_id  # noqa: SLF001
+_sequence_nr = get_sequence_nr
+_graph_task = current_graph_task_id
+_function_modes = len_torch_function_stack
 _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
-_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
-_function_modes: Final = torch._C._len_torch_function_stack  # noqa: SLF001
 _Tensor: Final = torch.Tensor
 _UNWRITTEN: Final = (0,)
-"""The versions of one tensor that nobody wrote: one tuple for all of them."""
+"""The versions of one tensor that was never written: one tuple for all of them."""
 _NO_REGION: Final = (None, None)
 
 Call: TypeAlias = tuple[
@@ -66,47 +74,64 @@ Call: TypeAlias = tuple[
     "Sequence[Written]",
     tuple[int, ...],
 ]
-"""One call of an operator, before it ran.
+"""One call of an operator, before it runs.
 
-Its signature and thread; whether nobody overrides functions and no contents are read; the node that
-it makes and the custom Function whose first op it is, by sequence number; of what it took the
-numbers and versions; what it writes; fingerprints.
+Its signature and thread; whether nothing overrides functions and no contents are read; the sequence
+numbers of the node that it creates and of the custom Function whose first op it is; ids and
+versions of its inputs; the inputs that it writes; fingerprints.
 """
 
 
 class OpMode(TorchDispatchMode):
-    """Records every operator and passes it on unchanged."""
+    """Records every operator and runs it unchanged."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        versions: VersionTable,
+        fingerprints: Fingerprints,
+        creators: CreatorTable,
+        recent_outputs: RecentOutputs,
+    ) -> None:
         super().__init__()
-        self._recorder = recorder
-        self._append = recorder.log.appender(OpCalled)
+        self._session = session
+        self._local = session.threads.local
+        self._sequence = session.sequence
+        self._append = session.log.appender(OpCalled)
+        self._stacks = session.stacks if session.with_stacks else None
+        self._with_fingerprints = session.with_fingerprints
+        self._tensors = tensors
+        self._versions = versions
+        self._reader = TensorReader(session, tensors, versions, fingerprints)
+        self._creators = creators
+        self._recent_outputs = recent_outputs
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let ``torch.compile`` compile as if nobody looked."""
+        """Let ``torch.compile`` compile as if no mode were active."""
         return True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # The wrapper that this would put around the handler imports Dynamo (a second) and costs
-        # as much as an op; ``hidden`` does the same for nothing.
+        # The wrapper that True would put around the handler imports Dynamo (one second) and costs
+        # as much as an op; ``skip_dynamo_recursive`` does the same at no cost.
         return False
 
     def suspend(self) -> bool:
-        """Step aside where nobody stands above us; return whether we did."""
-        if _get_current_dispatch_mode() is not self:
+        """Deactivate the mode if it is the innermost one; return whether it was."""
+        if get_current_dispatch_mode() is not self:
             return False
-        _pop_mode()
+        pop_mode()
         return True
 
     def resume(self) -> None:
-        """Come back after ``suspend``."""
-        _push_mode(self)
+        """Activate the mode again after ``suspend``."""
+        push_mode(self)
 
-    @hidden
+    @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = self._begin(func, args, kwargs)
@@ -127,27 +152,27 @@ class OpMode(TorchDispatchMode):
             else:
                 result = run(*args)
         except BaseException as error:
-            wrapped = wrap_scalars(error, signature, args)
+            positions = {position for position, _, _ in signature.places}
+            wrapped = wrap_scalars(error, positions, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
             self._finish(call, None, started, error)
             raise
         row = self._finish(call, result, started, None)
         if signature.draw is not None and row is not None:
-            self._recorder.guarded(
-                "random", tell_draw, self._recorder, signature.draw, args, kwargs, row, result
+            self._session.guarded(
+                "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
         return result
 
     def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
-        recorder = self._recorder
         try:
             try:
                 signature = SIGNATURES[func._op]  # noqa: SLF001
-            except (KeyError, AttributeError):  # first met, or of higher order
+            except (KeyError, AttributeError):  # seen for the first time, or of higher order
                 signature = signature_of(func)
             now = _sequence_nr()
-            state = recorder.threads.local.state
+            state = self._local.state
             # The node exists before its op is dispatched (counter - 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
             fresh = now > state.sequence_nr
@@ -156,17 +181,18 @@ class OpMode(TorchDispatchMode):
             if fresh and not _grad_enabled():
                 inside = now - 1
                 fresh = False
-            plain = not (_function_modes() or recorder.with_fingerprints)
+            plain = not (_function_modes() or self._with_fingerprints)
             tensor: Any = args[0] if signature.alone and args else None
             if plain and (type(tensor) is _Tensor or type(tensor) in PLAIN_TENSORS):
-                tensor_id = recorder.tensors.number(tensor, state.number)
+                tensors = self._tensors
+                tensor_id = tensors.intern(tensor, state.number)
                 try:
                     version = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     version = NO_ID
                 created = now - 1 if fresh and tensor.requires_grad else None
-                storage_id = recorder.tensors.storage_of[tensor_id]
-                known = recorder.versions.known
+                storage_id = tensors.storage_of[tensor_id]
+                known = self._versions.known
                 try:
                     highest = known[storage_id]
                 except IndexError:
@@ -175,55 +201,56 @@ class OpMode(TorchDispatchMode):
                 if highest == NO_ID != storage_id:
                     known[storage_id] = version  # seen for the first time
                 elif highest != version:
-                    recorder.versions.seen(tensor_id, storage_id, version)
+                    self._versions.seen(tensor_id, storage_id, version)
                 versions = (version,) if version else _UNWRITTEN
                 return signature, state, plain, created, inside, (tensor_id,), versions, (), ()
-            looked = look(recorder, signature, args, kwargs, fresh, plain) if plain else None
-            requires_grad, ids, found, written, hashes = looked or read_inputs_no_override(
-                recorder, signature, args, kwargs, fresh
+            reader = self._reader
+            inputs = reader.read_inputs(signature, args, kwargs, fresh, plain) if plain else None
+            requires_grad, ids, found, written, hashes = inputs or reader.read_inputs_no_override(
+                signature, args, kwargs, fresh
             )
             if requires_grad:
                 created = now - 1
             return signature, state, plain, created, inside, ids, found, written, hashes  # noqa: TRY300
-        except Exception as error:  # noqa: BLE001 - whatever we got wrong, the op must run
-            recorder.fail("ops", error)
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
+            self._session.fail("ops", error)
             return None
 
     def _finish(
         self, call: Call, result: Any, started: int, error: BaseException | None
     ) -> tuple[Any, ...] | None:
         ended = perf_counter_ns()
-        recorder = self._recorder
         try:
             signature, state, plain, created, inside, taken, versions, written, hashes = call
             if signature.foreach and error is None:
                 bump_missed_foreach(written)
-            given: Numbers
-            versions_after: Numbers
-            hashes_after: Numbers = ()
+            given: Ints
+            versions_after: Ints
+            hashes_after: Ints = ()
             if plain and type(result) is _Tensor and not written:
-                given = (recorder.tensors.number(result, state.number, ended),)
+                given = (self._tensors.intern(result, state.number, ended),)
                 try:
                     version = result._version  # noqa: SLF001
                 except RuntimeError:  # inference mode
                     version = NO_ID
                 versions_after = (version,) if version else _UNWRITTEN
             else:
-                given, versions_after, hashes_after = read_outputs(
-                    recorder, signature, result, written
+                given, versions_after, hashes_after = self._reader.read_outputs(
+                    signature, result, written
                 )
-            stack_id = recorder.stacks.capture(2, state) if recorder.with_stacks else None
+            stacks = self._stacks
+            stack_id = None if stacks is None else stacks.capture(2, state)
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
             of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
-            tally = recorder.tally
-            # A call less than its own method; as an attribute by itself it is found at once.
-            next_number, append = tally.number, self._append
-            tally.newest = seq = next_number()
-            if seq >= tally.due:
-                tally.filled(seq)
+            sequence = self._sequence
+            # An emitter, inlined: it saves one call for each op.
+            next_number, append = sequence.number, self._append
+            sequence.newest = seq = next_number()
+            if seq >= sequence.due:
+                sequence.on_due(seq)
             row = (
-                seq, started - tally.began_ns, state.number, stack_id,
+                seq, started - sequence.began_ns, state.number, stack_id,
                 signature.name, phase, taken, versions, given, versions_after,
                 tuple([tensor_id for tensor_id, _, _ in written]) if written else (),
                 hashes, hashes_after, ended - started, created,
@@ -233,35 +260,34 @@ class OpMode(TorchDispatchMode):
             )  # fmt: skip
             append(row)
             if created is not None:
-                recorder.saves.op_created(created, row)
+                self._creators.add(created, row)
                 if error is None:
-                    recorder.newest.remember(result)
+                    self._recent_outputs.remember(result)
             if inside is not None:
-                recorder.saves.custom.setdefault(inside, stack_id)
+                self._creators.custom.setdefault(inside, stack_id)
             if (written or signature.clone) and error is None:
-                self._tell_writes(signature, row, written)
+                self._emit_writes(signature, row, written)
         except Exception as own:  # noqa: BLE001
-            recorder.fail("ops", own)
+            self._session.fail("ops", own)
             return None
         return row
 
-    def _tell_writes(
+    def _emit_writes(
         self, signature: Signature, row: tuple[Any, ...], written: Sequence[Written]
     ) -> None:
-        """Tell which versions an op raised, and what it cloned for a write to come."""
-        recorder = self._recorder
+        """Record the versions that an op bumped, and a clone that it made for a later write."""
         seq, _, thread, stack_id, name, _, taken, _, given, *_ = row
-        if signature.clone and torch.autograd.graph._allow_mutation_on_saved_tensors_enabled:  # noqa: SLF001
-            tell_clone(recorder, taken[0], given, seq, thread, stack_id)
+        if signature.clone and allows_mutation_on_saved_tensors():
+            emit_clone(self._session, self._tensors, taken[0], given, seq, thread, stack_id)
         for tensor_id, tensor, before in written:
             if before == NO_ID:
                 continue
             after = before + 1 if signature.bumps_later else version_of(tensor)
             if after == before:
                 continue
-            recorder.versions.bumped(tensor_id, after)
-            storage_id = recorder.tensors.storage_id(tensor_id)
-            recorder.emit(
+            self._versions.bumped(tensor_id, after)
+            storage_id = self._tensors.storage_id(tensor_id)
+            self._session.emit(
                 VersionBumped, tensor_id, storage_id, before, after, name, seq,
                 stack_id=stack_id, thread=thread,
             )  # fmt: skip

@@ -1,18 +1,18 @@
-"""Reading contents: whether two tensors hold the same, and whether all of it is finite.
+"""Fingerprints of tensor contents: whether two tensors are equal, and whether all is finite.
 
 NOTE [ What a fingerprint is ]
-The bits, read as integers, are summed and xor-ed: passes over the tensor on its own device and two
-numbers copied to the host, which waits for the device. Equal content gives equal numbers, whatever
-its layout; other content gives other ones but for chance, and for a mere change of order. A third
-pass, once a content, tells whether it holds NaN or infinities.
+The bits, read as integers, are summed and xor-ed: passes over the tensor on its own device, and two
+numbers copied to the host, which waits for the device. Equal contents give equal numbers, whatever
+their layout; different contents give different ones except by chance, and except if only the order
+differs. A third pass, once for each content, tells whether it has NaN or infinities.
 
-A small tensor of the host is read byte by byte, which is faster than calling operators, and tells
-order too: a mask, a permutation, a transposed square.
+A small tensor on the host is hashed byte by byte, which is faster than calling operators and also
+sensitive to order: a mask, a permutation, a transposed square.
 
-A large tensor of the host with entries of four bytes is read two entries at a time, as integers of
+A large tensor on the host with entries of four bytes is read two entries at a time, as integers of
 eight bytes, which PyTorch does several times faster than it widens them one by one.
 
-It runs below autograd and below all dispatch modes: nobody sees its operators.
+It runs below autograd and below all dispatch modes: nobody observes its operators.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ import torch
 
 from autogradviz.events import NO_ID, NotFiniteSeen
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.private_api import (
+    AutoDispatchBelowAutograd,
+    DisableTorchDispatch,
+    is_functorch_wrapped_tensor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.session import Session
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_BelowAutograd = torch._C._AutoDispatchBelowAutograd  # noqa: SLF001
-_BelowModes = torch._C._DisableTorchDispatch  # noqa: SLF001
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001
 _STRIDED: Final = torch.strided
 _MASK: Final = 2**63 - 1
 _MASK_32: Final = 2**32 - 1
 _MIXER: Final = 0x9E3779B97F4A7C15
 _SMALL: Final = 1 << 12
-"""Bytes up to which a tensor of the host is read byte by byte."""
+"""Bytes up to which a tensor on the host is hashed byte by byte."""
 _LARGE: Final = 1 << 17
-"""Entries from which on a tensor is read in pairs; below, the calls cost more than the reading."""
+"""Entries from which on pairs are read; below that, the calls cost more than the reading."""
 _CHUNK: Final = 1 << 15
-"""Pairs that are shifted at once: as many as stay in a core's cache."""
+"""Pairs that are shifted at once: as many as fit into the cache of a core."""
 _FLOATING: Final = frozenset(
     {
         torch.float16, torch.bfloat16, torch.float32, torch.float64,
@@ -54,27 +56,57 @@ _FLOATING: Final = frozenset(
 )  # fmt: skip
 
 
-def fingerprint(recorder: Recorder, tensor: torch.Tensor) -> int:
-    """Return a number for a tensor's content, NO_ID where none can be had."""
-    if not _has_bits(tensor):
-        return NO_ID
-    with _BelowModes(), _BelowAutograd():
-        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        bits = real.view(_INTEGERS[real.element_size()])
-        if bits.is_cpu and bits.nbytes <= _SMALL:
-            found = _of_bytes(bits) & _MASK
-        else:
-            once, times = _unexpanded(bits)
-            total, parity = _sum_and_xor(once)
-            found = (total * times * _MIXER ^ parity * (times % 2)) & _MASK
-        if tensor.dtype in _FLOATING and found not in recorder.contents:
-            recorder.contents.add(found)
-            _look_for_nan(recorder, real, found)
-        return found
+MAX_CONTENTS: Final = 1_000_000
+"""A long recording forgets which contents it searched for NaN when there are more than this."""
+
+
+class Fingerprints:
+    """Computes fingerprints, and records the contents that are not finite."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._contents: set[int] = set()  # fingerprints of contents that were searched for NaN
+
+    def of(self, tensor: torch.Tensor) -> int:
+        """Return the fingerprint of a tensor's content, NO_ID if it cannot be read."""
+        if not _has_bits(tensor):
+            return NO_ID
+        with DisableTorchDispatch(), AutoDispatchBelowAutograd():
+            real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+            bits = real.view(_INTEGERS[real.element_size()])
+            if bits.is_cpu and bits.nbytes <= _SMALL:
+                found = _of_bytes(bits) & _MASK
+            else:
+                once, times = _unexpanded(bits)
+                total, parity = _sum_and_xor(once)
+                found = (total * times * _MIXER ^ parity * (times % 2)) & _MASK
+            if tensor.dtype in _FLOATING and found not in self._contents:
+                self._contents.add(found)
+                self._find_nan(real, found)
+            return found
+
+    def hash_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the fingerprint of a tensor's content, None unless fingerprints are recorded."""
+        found = self.of(tensor) if self._session.with_fingerprints else NO_ID
+        return None if found == NO_ID else found
+
+    def _find_nan(self, tensor: torch.Tensor, content: int) -> None:
+        # A sum is NaN or infinite if an entry is; if only the sum overflowed, both counts are zero.
+        once, times = _unexpanded(tensor)
+        if bool(torch.isfinite(once.sum())):
+            return
+        nans, infinities = int(once.isnan().sum()), int(once.isinf().sum())
+        if nans or infinities:
+            self._session.emit(NotFiniteSeen, content, nans * times, infinities * times)
+
+    def prune(self) -> None:
+        """Forget the contents that were searched for NaN, if there are too many."""
+        if len(self._contents) > MAX_CONTENTS:
+            self._contents.clear()
 
 
 def _unexpanded(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Return what a tensor repeats, and how often; it may be far larger than any memory."""
+    """Return the part that an expanded tensor repeats, and how often."""
     times = 1
     for dim, step in enumerate(tensor.stride()):
         if step == 0:
@@ -84,8 +116,8 @@ def _unexpanded(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 def _of_bytes(bits: torch.Tensor) -> int:
-    whole = bits.contiguous()
-    content = ctypes.string_at(whole.data_ptr(), whole.nbytes)
+    packed = bits.contiguous()
+    content = ctypes.string_at(packed.data_ptr(), packed.nbytes)
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
@@ -107,8 +139,8 @@ def _sum_and_xor_of_pairs(pairs: torch.Tensor) -> tuple[int, int]:
     parity = int(torch.hash_tensor(pairs).item())
     total = -(pairs.numel() << 31)
     for part in pairs.split(_CHUNK):
-        # With its sign flipped the low half is 2**31 more than what it stands for, and never
-        # below zero: then the high half is what a shift leaves.
+        # With its sign bit flipped the low half is 2**31 more than its value and never negative:
+        # then a shift leaves the high half.
         shifted = part ^ (1 << 31)
         both = shifted.sum().item()
         high = shifted.bitwise_right_shift_(32).sum().item()
@@ -117,7 +149,7 @@ def _sum_and_xor_of_pairs(pairs: torch.Tensor) -> tuple[int, int]:
 
 
 def _in_memory_order(bits: torch.Tensor) -> torch.Tensor | None:
-    """Return a tensor's entries in one row as they lie, None where they lie apart or at odds."""
+    """Return a tensor's entries in memory order, None if they have gaps or are not aligned."""
     if bits.storage_offset() % 2 or bits.data_ptr() % 8:
         return None
     strides = bits.stride()
@@ -125,18 +157,8 @@ def _in_memory_order(bits: torch.Tensor) -> torch.Tensor | None:
     return row.view(-1) if row.is_contiguous() else None
 
 
-def _look_for_nan(recorder: Recorder, tensor: torch.Tensor, content: int) -> None:
-    # A sum is NaN or infinite where an entry is; a sum that overflowed is counted to zero.
-    once, times = _unexpanded(tensor)
-    if bool(torch.isfinite(once.sum())):
-        return
-    nans, infinities = int(once.isnan().sum()), int(once.isinf().sum())
-    if nans or infinities:
-        recorder.emit(NotFiniteSeen, content, nans * times, infinities * times)
-
-
 def readable(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's entries are numbers that can be read where it lies."""
+    """Return whether a tensor has floating or complex entries that can be read on its device."""
     capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
     return tensor.dtype in _FLOATING and not capturing and _has_bits(tensor)
 
@@ -145,12 +167,12 @@ def _has_bits(tensor: torch.Tensor) -> bool:
     if type(tensor) not in PLAIN_TENSORS or tensor.layout is not _STRIDED:
         return False
     entries = tensor.numel()
-    if entries == 0 or tensor.is_meta or _is_wrapped(tensor):
+    if entries == 0 or tensor.is_meta or is_functorch_wrapped_tensor(tensor):
         return False
-    # Conjugates and negatives are bits on a tensor, a zero tensor has no memory behind it.
+    # Conjugation and negation are bits of the tensor object; a zero tensor has no memory.
     if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
         return False
-    # Sharded modules free a parameter's memory, and get it anew before they use it again.
+    # Sharded modules free a parameter's memory and allocate it again before they use it.
     if not tensor.is_contiguous():
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         entries = 1 + sum((length - 1) * step for length, step in steps)
@@ -160,6 +182,6 @@ def _has_bits(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """Step below autograd, and below every dispatch mode: nobody is to see what is read."""
-    with _BelowModes(), _BelowAutograd():
+    """Run operators below autograd and below every dispatch mode, so that nothing observes them."""
+    with DisableTorchDispatch(), AutoDispatchBelowAutograd():
         yield

@@ -12,21 +12,33 @@ from autogradviz.events import MutationCloned
 if TYPE_CHECKING:
     from types import FrameType
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.session import Session
 
 _GRAPH_FILE: Final = torch.autograd.graph.__file__
-_DEPTH: Final = 12  # frames between the clone and the mode that asked for it
+_DEPTH: Final = 12  # frames between the clone and the mode that makes it
 
 
-def tell_clone(
-    recorder: Recorder,
+def emit_clone(
+    session: Session,
+    tensors: TensorTable,
     source: int,
     outputs: tuple[int, ...],
     seq: int,
     thread: int,
     stack_id: int | None,
 ) -> None:
-    """Record that an op which cloned a tensor did so for a write, where it did."""
+    """Record that an op which cloned a tensor did so for a write, if it did.
+
+    Args:
+        session: of the recording.
+        tensors: of the recording.
+        source: id of the cloned tensor.
+        outputs: ids of the op's results.
+        seq: of the op's ``OpCalled``.
+        thread: of the op.
+        stack_id: of the op.
+    """
     # allow_mutation_on_saved_tensors clones in a function of its own, called by its mode.
     frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - the documented way
     for _ in range(_DEPTH):
@@ -38,7 +50,7 @@ def tell_clone(
         frame = frame.f_back
     else:
         return
-    storage_id = recorder.tensors.storage_id(source)
-    recorder.emit(
+    storage_id = tensors.storage_id(source)
+    session.emit(
         MutationCloned, source, storage_id, outputs[0], seq, stack_id=stack_id, thread=thread
     )

@@ -1,6 +1,6 @@
-"""What an operator takes and gives: numbers, versions and contents of its tensors.
+"""Reads the tensors that an operator takes and returns: ids, versions and fingerprints.
 
-Most take one plain tensor and give one; ``ops.py`` looks at those by itself, without a loop.
+Most operators take and return one plain tensor; ``OpMode`` reads those itself, without a loop.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import torch
 
 from autogradviz.events import NO_ID
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
-from autogradviz.recorder.ops.fingerprints import fingerprint
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.ids.versions import Written
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ids.versions import VersionTable, Written
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.schemas import Signature
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.session import Session
 
-Numbers: TypeAlias = tuple[int, ...]
+Ints: TypeAlias = tuple[int, ...]
 
-_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _Tensor: Final = torch.Tensor
 
 
@@ -35,100 +36,115 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:
     return ()
 
 
-Looked: TypeAlias = tuple[bool, Numbers, Numbers, "Sequence[Written]", Numbers]
-"""What an op takes.
-
-Whether any of it requires a gradient, numbers and versions, what is written, and fingerprints.
-"""
+Inputs: TypeAlias = tuple[bool, Ints, Ints, "Sequence[Written]", Ints]
+"""Whether any input requires a gradient, ids and versions, the tensors written, fingerprints."""
 
 
-def look(
-    recorder: Recorder,
-    signature: Signature,
-    args: Any,
-    kwargs: Any,
-    fresh: bool,  # noqa: FBT001 - where keywords must be named, Python calls in its slow way
-    plain: bool,  # noqa: FBT001
-) -> Looked | None:
-    """Look at what an op takes.
+class TensorReader:
+    """Reads the inputs and outputs of operators."""
 
-    Args:
-        recorder: who records.
-        signature: of the op.
-        args: what it was called with.
-        kwargs: by keyword.
-        fresh: find out whether any of it requires a gradient.
-        plain: nobody overrides functions of plain tensors, and no contents are read.
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        versions: VersionTable,
+        fingerprints: Fingerprints,
+    ) -> None:
+        self._tensors = tensors
+        self._versions = versions
+        self._fingerprint = fingerprints.of
+        self._with_fingerprints = session.with_fingerprints
 
-    Returns:
-        None where all should be plain tensors, and one is not.
-    """
-    number, storage_of = recorder.tensors.number, recorder.tensors.storage_of
-    with_fingerprints = recorder.with_fingerprints
-    known = recorder.versions.known
-    ids, versions, hashes = [], [], []
-    written: list[Written] | None = None
-    requires_grad = False
-    given = len(args)
-    for position, keyword, writes in signature.places:
-        value = args[position] if position < given else kwargs.get(keyword)
-        if value is None:
-            continue
-        for tensor in (value,) if type(value) is _Tensor else _tensors(value):
-            if plain and type(tensor) is not _Tensor and type(tensor) not in PLAIN_TENSORS:
-                return None
-            tensor_id = number(tensor)
-            try:
-                version = tensor._version  # noqa: SLF001 - has no public name
-            except RuntimeError:  # inference mode
-                version = NO_ID
-            ids.append(tensor_id)
-            versions.append(version)
-            if fresh and tensor.requires_grad:
-                requires_grad, fresh = True, False
-            storage_id = storage_of[tensor_id]
-            if storage_id >= len(known) or known[storage_id] != version:
-                recorder.versions.seen(tensor_id, storage_id, version)
-            if with_fingerprints:
-                hashes.append(fingerprint(recorder, tensor))
-            if writes:
-                written = written or []
-                written.append((tensor_id, tensor, version))
-    return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
+    def read_inputs(
+        self,
+        signature: Signature,
+        args: Any,
+        kwargs: Any,
+        fresh: bool,  # noqa: FBT001 - Python calls functions with keyword-only arguments more slowly
+        plain: bool,  # noqa: FBT001
+    ) -> Inputs | None:
+        """Read the tensors that an op takes.
 
+        Args:
+            signature: of the op.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            fresh: find out whether any of them requires a gradient.
+            plain: nothing overrides functions of plain tensors, and no contents are read.
 
-def read_inputs_no_override(
-    recorder: Recorder,
-    signature: Signature,
-    args: Any,
-    kwargs: Any,
-    fresh: bool,  # noqa: FBT001
-) -> Looked:
-    """Look at what an op takes with function overrides switched off, contents too."""
-    with _NoFunctions():
-        found = look(recorder, signature, args, kwargs, fresh, plain=False)
-    assert found is not None
-    return found
+        Returns:
+            None if ``plain`` and one of the tensors is of a subclass.
+        """
+        tensors = self._tensors
+        intern, storage_of = tensors.intern, tensors.storage_of
+        with_fingerprints = self._with_fingerprints
+        known = self._versions.known
+        ids, versions, hashes = [], [], []
+        written: list[Written] | None = None
+        requires_grad = False
+        given = len(args)
+        for position, keyword, writes in signature.places:
+            value = args[position] if position < given else kwargs.get(keyword)
+            if value is None:
+                continue
+            for tensor in (value,) if type(value) is _Tensor else _tensors(value):
+                if plain and type(tensor) is not _Tensor and type(tensor) not in PLAIN_TENSORS:
+                    return None
+                tensor_id = intern(tensor)
+                try:
+                    version = tensor._version  # noqa: SLF001 - has no public name
+                except RuntimeError:  # inference mode
+                    version = NO_ID
+                ids.append(tensor_id)
+                versions.append(version)
+                if fresh and tensor.requires_grad:
+                    requires_grad, fresh = True, False
+                storage_id = storage_of[tensor_id]
+                if storage_id >= len(known) or known[storage_id] != version:
+                    self._versions.seen(tensor_id, storage_id, version)
+                if with_fingerprints:
+                    hashes.append(self._fingerprint(tensor))
+                if writes:
+                    written = written or []
+                    written.append((tensor_id, tensor, version))
+        return requires_grad, tuple(ids), tuple(versions), written or (), tuple(hashes)
 
+    def read_inputs_no_override(
+        self,
+        signature: Signature,
+        args: Any,
+        kwargs: Any,
+        fresh: bool,  # noqa: FBT001
+    ) -> Inputs:
+        """Read the tensors that an op takes, contents too, with function overrides disabled."""
+        with DisableTorchFunction():
+            inputs = self.read_inputs(signature, args, kwargs, fresh, plain=False)
+        assert inputs is not None
+        return inputs
 
-def read_outputs(
-    recorder: Recorder, signature: Signature, result: Any, written: Sequence[Written]
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Look at what an op gave, after it wrote what is ``written``.
+    def read_outputs(
+        self, signature: Signature, result: Any, written: Sequence[Written]
+    ) -> tuple[Ints, Ints, Ints]:
+        """Read the tensors that an op returned.
 
-    Returns:
-        Numbers, versions as they will be when the op is over, and fingerprints.
-    """
-    number, with_fingerprints = recorder.tensors.number, recorder.with_fingerprints
-    raised = {}
-    if written and signature.bumps_later:
-        raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
-    ids, versions, hashes = [], [], []
-    with _NoFunctions():
-        for tensor in _tensors(result):
-            tensor_id = number(tensor)
-            ids.append(tensor_id)
-            versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
-            if with_fingerprints:
-                hashes.append(fingerprint(recorder, tensor))
-    return tuple(ids), tuple(versions), tuple(hashes)
+        Args:
+            signature: of the op.
+            result: its result.
+            written: the inputs that it wrote.
+
+        Returns:
+            Ids, versions as they will be when the op has returned, and fingerprints.
+        """
+        intern, with_fingerprints = self._tensors.intern, self._with_fingerprints
+        raised = {}
+        if written and signature.bumps_later:
+            raised = {tensor_id: before + 1 for tensor_id, _, before in written if before != NO_ID}
+        ids, versions, hashes = [], [], []
+        with DisableTorchFunction():
+            for tensor in _tensors(result):
+                tensor_id = intern(tensor)
+                ids.append(tensor_id)
+                versions.append(raised[tensor_id] if tensor_id in raised else version_of(tensor))
+                if with_fingerprints:
+                    hashes.append(self._fingerprint(tensor))
+        return tuple(ids), tuple(versions), tuple(hashes)

@@ -1,4 +1,4 @@
-"""Random numbers: which operators draw them, and from whose generator."""
+"""Operators that draw random numbers, and the generators that they draw from."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from autogradviz.events import RandomDrawn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.session import Session
 
-_RATES: Final = {"dropout_p", "dropout"}  # of 0: nothing is drawn
+_RATES: Final = {"dropout_p", "dropout"}  # nothing is drawn if the rate is 0
 _SWITCHES: Final = {"train", "training"}
-_NEVER_DRAW: Final = {"aten::_fused_sdp_choice"}  # it is tagged, but only chooses a kernel
+_NEVER_DRAW: Final = {"aten::_fused_sdp_choice"}  # tagged, but only chooses a kernel
 
 
 class Draw(NamedTuple):
-    """How an operator that may draw random numbers is told whether to, and from where."""
+    """The arguments that decide whether an operator draws random numbers, and from where."""
 
     generator: tuple[int, str] | None  # position and keyword of that argument
-    needed: tuple[tuple[int, str], ...]  # arguments of which none is zero where it draws
+    needed: tuple[tuple[int, str], ...]  # it draws only if none of these arguments is zero
 
     def source(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
-        """Return "default" or "given", by the generator that a call draws from; None without."""
+        """Return the generator that a call draws from, "default" or "given"; None if none."""
         if not all(_argument(place, args, kwargs) for place in self.needed):
             return None
         given = self.generator and _argument(self.generator, args, kwargs)
@@ -38,7 +38,7 @@ def _argument(place: tuple[int, str], args: Sequence[Any], kwargs: dict[str, Any
 
 
 def read_draw(func: Any, schema: Any) -> Draw | None:
-    """Return how an operator draws random numbers, None where it never does."""
+    """Return how an operator draws random numbers, None if it never does."""
     if torch.Tag.nondeterministic_seeded not in func.tags or schema.name in _NEVER_DRAW:
         return None
     rates = {*_RATES, "p"} if "dropout" in schema.name else _RATES
@@ -47,22 +47,22 @@ def read_draw(func: Any, schema: Any) -> Draw | None:
     return Draw(places.get("generator"), tuple(needed))
 
 
-def tell_draw(
-    recorder: Recorder, draw: Draw, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
+def emit_draw(
+    session: Session, draw: Draw, args: Any, kwargs: Any, row: tuple[Any, ...], result: Any
 ) -> None:
-    """Record that an op drew random numbers, where it did.
+    """Record that an op drew random numbers, if it did.
 
     Args:
-        recorder: who records.
-        draw: of its operator.
-        args: what it was called with.
-        kwargs: by keyword.
+        session: of the recording.
+        draw: of the operator.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
         row: of its ``OpCalled``.
-        result: what it gave.
+        result: of the op.
     """
     source = draw.source(args, kwargs)
     drawn = result[0] if isinstance(result, tuple) else result
     if source is not None and isinstance(drawn, torch.Tensor):
         seq, _, thread, stack_id, name, *_ = row
         device = str(drawn.device)
-        recorder.emit(RandomDrawn, name, seq, source, device, stack_id=stack_id, thread=thread)
+        session.emit(RandomDrawn, name, seq, source, device, stack_id=stack_id, thread=thread)

@@ -1,4 +1,4 @@
-"""What operators' schemas say of their tensor arguments."""
+"""Operator schemas: the tensor arguments, what is written, and which kernels exist."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
-from torch._C import DispatchKey, DispatchKeySet
 
 from autogradviz.recorder.ops.random_ops import Draw, read_draw
+from autogradviz.recorder.torch_internals.dispatch_workarounds import AUTOCASTS
+from autogradviz.recorder.torch_internals.private_api import (
+    DispatchKeySet,
+    OpOverload,
+    has_kernel_for_dispatch_key,
+)
 
-_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _VIEW: Final = "ADInplaceOrView"
 _BUMPING_KEYS: Final = (_VIEW, _COMPOSITE)
@@ -21,11 +25,6 @@ _OWN_GRADIENT_KEYS: Final = (
     "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
 )  # fmt: skip
 _SIMPLE: Final = {torch.Tag.core, torch.Tag.pointwise, torch.Tag.reduction}
-AUTOCASTS: Final = {
-    name: DispatchKeySet(key)
-    for name, key in DispatchKey.__members__.items()
-    if name.startswith("Autocast")
-}
 _RULED_AS: Final = {
     "aten::_euclidean_dist": "aten::cdist",
     "aten::_linalg_eigh": "aten::linalg_eigh",
@@ -33,31 +32,31 @@ _RULED_AS: Final = {
     "aten::_linalg_svd": "aten::linalg_svd",
     "aten::_trilinear": "aten::bilinear",
 }
-"""Operators that only others call, and the one of those that has a rule for autocast."""
+"""Operators that only others call, and the operator whose autocast rule applies to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What an operator's schema says of its tensor arguments."""
+    """The parts of an operator's schema that recording needs."""
 
-    run: Any  # what the operator's own ``__call__``, which is Python, calls
+    run: Any  # the C++ function that the operator's ``__call__``, which is Python, calls
     name: str
     places: tuple[tuple[int, str, bool], ...]  # position, keyword, written
     alone: bool  # the first argument is the only one with tensors, and is not written
-    bumps_later: bool  # a kernel above us bumps the counters of what is written
+    bumps_later: bool  # a kernel above the mode bumps the versions of what is written
     foreach: bool
     clone: bool
-    special: Literal["", "composite", "bare"]  # see handed.py
-    casts: DispatchKeySet | None  # autocast rules of its own, if its kernel may call operators
+    special: Literal["", "composite", "bare"]  # see torch_internals/dispatch_workarounds.py
+    casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
 
 
 SIGNATURES: Final[dict[Any, Signature]] = {}
-"""Of the operators that any recording met, by what they run: hashing an operator is Python code."""
+"""By the function that an operator runs: hashing the operator itself is Python code."""
 
 
 def signature_of(func: Any) -> Signature:
-    """Return the signature of an operator, or of a higher-order operator; read once a process."""
+    """Return the signature of an operator or higher-order operator; read once a process."""
     key = getattr(func, "_op", func)
     signature = SIGNATURES.get(key)
     if signature is None:
@@ -94,7 +93,7 @@ def _read_schema(func: Any) -> Signature:
     elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
         special = "bare"
     return Signature(
-        func._op if type(func) is torch._ops.OpOverload else func,  # noqa: SLF001
+        func._op if type(func) is OpOverload else func,  # noqa: SLF001
         str(func),
         tuple(places),
         alone=[(position, written) for position, _, written in places] == [(0, False)],
@@ -108,12 +107,12 @@ def _read_schema(func: Any) -> Signature:
 
 
 def _is_composite(qualified: str) -> bool:
-    """Return whether an operator is only its parts; ``chunk`` and ``narrow`` are views as well."""
+    """Return whether an operator is composite and has no view kernel, as ``chunk`` has."""
     return _has_any_kernel(qualified, (_COMPOSITE,)) and not _has_any_kernel(qualified, (_VIEW,))
 
 
 def _calls_others(func: Any, schema: Any) -> bool:
-    """Return whether an operator's kernel may call operators: no view's and no basic one's does."""
+    """Return whether an operator's kernel may call others; those of views and basic ops do not."""
     if schema.name.startswith("aten::") and not _SIMPLE.isdisjoint(func.tags):
         return False
     aliases = [argument.alias_info for argument in schema.arguments]
@@ -128,6 +127,6 @@ def _casts(qualified: str) -> DispatchKeySet:
 
 def _has_any_kernel(qualified: str, keys: tuple[str, ...], *, unknown: bool = False) -> bool:
     try:
-        return any(_has_kernel(qualified, key) for key in keys)
-    except RuntimeError:  # an operator of Python alone, without a registered schema
+        return any(has_kernel_for_dispatch_key(qualified, key) for key in keys)
+    except RuntimeError:  # implemented in Python, without a registered schema
         return unknown

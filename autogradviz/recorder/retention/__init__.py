@@ -1,1 +1,1 @@
-"""What a long recording keeps, seals and lets go of, step by step."""
+"""Retention: which events stay in memory, what is compressed, dropped or written to a file."""

@@ -1,15 +1,14 @@
-"""What becomes of events while a recording goes on: when somebody looks after them, and sealing.
+"""When events are compressed during a recording, and the base class of retention policies.
 
-NOTE [ Sealing ]
-The values of a row are Python objects of some 300 bytes. Once there are many, the oldest are
-marshalled and compressed, to 14 bytes an event, for half a microsecond each: where a step ends
-if there are enough, in the middle of a step if there are too many. The newest stay rows, since
-another thread may be about to append an older event, and seams look back at the last ones. Short
-recordings are never sealed.
+NOTE [ Compaction ]
+The values of a row are Python objects of some 300 bytes. When there are many rows, the oldest are
+marshalled and compressed to 14 bytes an event, for half a microsecond each: at the end of a step if
+there are enough, in the middle of a step if there are too many. The newest stay rows, since another
+thread may be about to append an older event, and hook points read the last ones again. Short
+recordings are never compressed.
 
-With the rows goes what the recorder itself remembers of ops, writes and regions from more than
-``OPEN_STEPS`` steps ago: a graph that nobody has looked at since then would have its
-versions read when somebody does.
+At the same time the recorder forgets the ops, writes and regions of more than ``OPEN_STEPS`` steps
+ago: if a graph from that time is first walked later, its versions are those at the walk.
 """
 
 from __future__ import annotations
@@ -23,43 +22,47 @@ from autogradviz.signals import uninterrupted
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log, Stream
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.observer import Observer
     from autogradviz.recorder.retention.loss_watch import LossWatch
+    from autogradviz.recorder.session import Session
 
-SEAL_AFTER_STEP: Final = 16_384  # events that are rows when a step ends
-SEAL: Final = 32_768  # and in the middle of a step
-STAY: Final = 4_096  # the newest ones, which are not sealed
+COMPRESS_AFTER_STEP: Final = 16_384  # rows at the end of a step
+COMPRESS: Final = 32_768  # rows in the middle of a step
+UNCOMPRESSED: Final = 4_096  # the newest rows, which are not compressed
 OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
 
 
 class RetentionPolicy:
-    """Looks after a recording's events, where a step ends and when there are many."""
+    """Decides which events of a recording stay in memory; acts at steps and when there are many."""
 
     stream: Stream | None = None
-    """Where everything is written, or None."""
+    """The file to which all events are written, or None."""
 
     watch: LossWatch | None = None
-    """What writes the last steps when a loss is not finite, or None."""
+    """Writes the last steps when a loss is not finite, or None."""
 
     dropped = 0
-    """Events that are no longer in memory."""
+    """The number of events that are no longer in memory."""
 
-    def __init__(self, recorder: Recorder, batch: int) -> None:
-        """Begin to look after a recording.
+    def __init__(self, session: Session, observer: Observer, batch: int) -> None:
+        """Attach to a recording.
 
         Args:
-            recorder: whose events.
-            batch: how many events may come before the next look, however long a step is.
+            session: of the recording.
+            observer: of the recording; its tables are pruned.
+            batch: how many events may come before the policy acts, however long a step is.
         """
-        self._recorder = recorder
-        self._log = recorder.log
+        self._session = session
+        self._observer = observer
+        self._log = session.log
         self._batch = batch
         self._busy = threading.Lock()
-        recorder.steps.listeners.append(self.step_ended)
-        recorder.tally.due = batch
+        observer.steps.listeners.append(self.step_ended)
+        session.sequence.on_due = self.on_due
+        session.sequence.due = batch
 
     def step_ended(self, end_seq: int) -> None:
-        """Do what is due after a step; ``end_seq`` is the number of the first event after it."""
+        """Act after a step; ``end_seq`` is the number of the first event after it."""
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
@@ -67,72 +70,68 @@ class RetentionPolicy:
             finally:
                 self._busy.release()
 
-    def filled(self, seq: int) -> None:
-        """Do what is due in the middle of a step; ``seq`` is the newest event's number."""
-        self._recorder.tally.due = seq + self._batch
+    def on_due(self, seq: int) -> None:
+        """Act in the middle of a step; ``seq`` is the number of the newest event."""
+        self._session.sequence.due = seq + self._batch
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
-                    self._amid_step(seq)
+                    self._during_step(seq)
             finally:
                 self._busy.release()
 
     def _after_step(self, end_seq: int) -> None:
         raise NotImplementedError
 
-    def _amid_step(self, seq: int) -> None:
+    def _during_step(self, seq: int) -> None:
         raise NotImplementedError
 
     def write(self) -> None:
-        """Write what is not written yet, where anything is."""
+        """Write the events to the file that are not in it yet, if there is a file."""
 
     def finish(self) -> None:
-        """Write the rest and end the file; nothing more is recorded."""
+        """Write the last events and end the file."""
 
     def abandon(self) -> None:
-        """Leave everything as it is: this process is a copy of the one that records."""
-        self._recorder.tally.due = sys.maxsize
+        """Detach from the file without writing: this is a forked child, or the recording failed."""
+        self._session.sequence.due = sys.maxsize
 
-    def lost(self, log: Log) -> str | None:  # noqa: ARG002 - others lose some
-        """Return what is not in a log of what is kept, in one line."""
+    def missing(self, log: Log) -> str | None:  # noqa: ARG002 - subclasses drop some
+        """Return a one-line description of the events that a log lacks, None if it is complete."""
         return None
 
 
 class KeepAll(RetentionPolicy):
-    """Keeps all events, and seals the old ones; see NOTE [ Sealing ]."""
+    """Keeps all events, and compresses the old ones; see NOTE [ Compaction ]."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__(recorder, SEAL)
+    def __init__(self, session: Session, observer: Observer) -> None:
+        super().__init__(session, observer, COMPRESS)
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far
-        self._forgotten = (0, 0)  # the first event and save that are remembered
-        self._broken = False
+        self._pruned = (0, 0)  # the first event and save that are remembered
+        self._failed = False
 
     def _after_step(self, end_seq: int) -> None:
-        self._ends.append((end_seq, self._recorder.saves.count))
-        if self._log.recent_count > SEAL_AFTER_STEP:
-            self._seal(end_seq)
+        self._ends.append((end_seq, self._observer.saved_count))
+        if self._log.recent_count > COMPRESS_AFTER_STEP:
+            self._compress(end_seq)
 
-    def _amid_step(self, seq: int) -> None:
-        if self._log.recent_count > SEAL_AFTER_STEP:
-            self._seal(seq)
+    def _during_step(self, seq: int) -> None:
+        if self._log.recent_count > COMPRESS_AFTER_STEP:
+            self._compress(seq)
 
-    def _seal(self, seq: int) -> None:
-        if self._broken:
+    def _compress(self, seq: int) -> None:
+        if self._failed:
             return
         try:
-            self._log.seal(seq - STAY)
+            self._log.seal(seq - UNCOMPRESSED)
         except Exception as error:  # noqa: BLE001 - the step must go on; the rows stay rows
-            self._broken = True
-            self._recorder.fail("sealing", error)
-        self._forget()
+            self._failed = True
+            self._session.fail("sealing", error)
+        self._prune()
 
-    def _forget(self) -> None:
-        """Let go of what only graphs of long ago would need."""
-        recorder = self._recorder
-        if len(self._ends) < OPEN_STEPS or self._ends[0] == self._forgotten:
+    def _prune(self) -> None:
+        """Forget the data that only graphs of long ago would need."""
+        if len(self._ends) < OPEN_STEPS or self._ends[0] == self._pruned:
             return
-        first_seq, first_saved_id = self._forgotten = self._ends[0]
-        recorder.saves.forget(first_seq, first_saved_id)
-        recorder.versions.forget_rises(recorder.tensors.storages, first_seq)
-        recorder.state.forget(first_seq)
-        recorder.modules.forget()
+        self._pruned = self._ends[0]
+        self._observer.prune_history(*self._pruned)

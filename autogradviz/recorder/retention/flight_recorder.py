@@ -1,10 +1,10 @@
-"""What a long recording keeps: the last steps in memory, everything on disk, or both.
+"""Long recordings: the last steps stay in memory, all events go to a file, or both.
 
-NOTE [ Letting go ]
+NOTE [ Pruning ]
 After each step the events of the oldest one are dropped. Definitions (tensors, stacks, modules,
-hooks) stay while an event that is kept uses them, or while what they define lives; the
-recorder's own tables let go of what is dead. Both are looked through only when they have doubled,
-so that the cost for each event stays the same however long the recording is.
+hooks) stay while a kept event refers to them, or while the object that they define lives; the
+observer's tables remove dead objects. Both are searched only when the definitions have doubled, so
+that the cost of each event stays the same however long the recording is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
 from autogradviz.events import (
     EVENT_TYPES,
@@ -34,21 +35,22 @@ from autogradviz.recorder.retention.references import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log import Log, PathLike
-    from autogradviz.event_schema import Target
     from autogradviz.events import Event
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.observer import Observer
+    from autogradviz.recorder.session import Session
 
 STEPS_BESIDE_FILE: Final = 3
-"""Steps that stay in memory while everything goes to a file."""
+"""Steps that stay in memory while all events go to a file."""
 
 BATCH: Final = 8_192  # events after which a batch is written in the middle of a step
-SMALL_BATCH: Final = 4_096  # fewer events than this wait for more, but not for long
+SMALL_BATCH: Final = 4_096  # a smaller batch waits for more events, at most ``PATIENCE_S``
 PATIENCE_S: Final = 1.0
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
-MAX_BESIDE_FILE: Final = 65_536  # and while everything goes to a file
+MAX_BESIDE_FILE: Final = 65_536  # the same while all events go to a file
 _SLACK: Final = 4_096
 
 _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
@@ -56,34 +58,33 @@ _CALL_ID: Final = field_names(ModuleEntered).index("call_id")
 
 
 class FlightRecorder(RetentionPolicy):
-    """Drops old events, and writes all of them to a file where one is given."""
+    """Drops old events, after writing them to a file if there is one."""
 
     def __init__(
         self,
-        recorder: Recorder,
+        session: Session,
+        observer: Observer,
         steps: int,
         *,
-        stream: Stream | None = None,
         watch: LossWatch | None = None,
     ) -> None:
-        """Begin to keep.
+        """Attach to a recording.
 
         Args:
-            recorder: whose events.
+            session: of the recording.
+            observer: of the recording.
             steps: how many complete steps stay in memory, from 1.
-            stream: where everything is written, or None.
-            watch: looks at each step's losses, or None.
+            watch: checks the losses of each step, or None.
         """
-        super().__init__(recorder, BATCH)
+        super().__init__(session, observer, BATCH)
         self.watch = watch
         self._ends: deque[int] = deque(maxlen=steps + 1)
-        self.stream = stream
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
-        self._forget_at = _SLACK
+        self._prune_at = _SLACK
 
     def _after_step(self, end_seq: int) -> None:
-        """Write, and drop the oldest step."""
+        """Write the step, and drop the oldest one."""
         self._ends.append(end_seq)
         if self._wait_for_more():
             return
@@ -91,33 +92,33 @@ class FlightRecorder(RetentionPolicy):
         if len(self._ends) == self._ends.maxlen:
             self._drop_before(self._ends[0])
         if self.watch is not None:
-            self.watch.look()
+            self.watch.check()
 
-    def _amid_step(self, seq: int) -> None:
-        """Write, and drop what is too much for one step."""
+    def _during_step(self, seq: int) -> None:
+        """Write, and drop events if a single step has too many."""
         self.write()
         most = MAX_HELD if self.stream is None else MAX_BESIDE_FILE
         if len(self._log) > most:
             self._drop_before(seq - most // 2)
 
     def finish(self) -> None:
-        """Write the rest and end the file; nothing more is recorded."""
+        """Write the last events and end the file."""
         self.write()
         if self.stream is not None:
             try:
                 self.stream.close()
             except OSError as error:
-                self._give_up(error)
+                self._disable_stream(error)
 
     def abandon(self) -> None:
-        """Leave everything as it is: this process is a copy of the one that records."""
+        """Close the file without writing."""
         super().abandon()
         if self.stream is not None:
             self.stream.file.close()
             self.stream = None
 
-    def lost(self, log: Log) -> str | None:
-        """Return what is not in a log of what is kept, in one line."""
+    def missing(self, log: Log) -> str | None:
+        """Return a one-line description of the events that a log lacks, None if it is complete."""
         if self.dropped == 0 or self.stream is not None:
             return None
         return (
@@ -134,7 +135,7 @@ class FlightRecorder(RetentionPolicy):
         return unwritten < SMALL_BATCH and monotonic() < self._wrote_at + PATIENCE_S
 
     def write(self) -> None:
-        """Write what is not written yet."""
+        """Write the events to the file that are not in it yet."""
         if self.stream is None:
             return
         pieces = [
@@ -145,18 +146,18 @@ class FlightRecorder(RetentionPolicy):
         try:
             self.stream.write(pieces)
         except Exception as error:  # noqa: BLE001 - the step must go on
-            self._give_up(error)
+            self._disable_stream(error)
             return
         for kind, columns in pieces:
             self._written[kind] += len(columns[0])
         self._wrote_at = monotonic()
 
-    def _give_up(self, error: Exception) -> None:
-        """Go on in memory alone."""
+    def _disable_stream(self, error: Exception) -> None:
+        """Close the file after a failure; the recording continues in memory."""
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.file.close()
-        self._recorder.fail("file", error)
+        self._session.fail("file", error)
 
     # --- dropping --------------------------------------------------------------------------
 
@@ -168,15 +169,15 @@ class FlightRecorder(RetentionPolicy):
                 among = self._droppable(kind)
                 self._count(kind, self._log.drop_before(kind, among, seq))
         if self.stream is None:
-            # Nodes that outlive their step are told of in each step that uses them.
-            self._recorder.nodes.oldest = self._ends[-1] if self._ends else seq
-        if len(self._log.recent(TensorSeen)) > self._forget_at:
-            self._forget(seq)
-            self._forget_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
+            # Nodes that outlive their step are described in each step that uses them.
+            self._observer.describe_again(self._ends[-1] if self._ends else seq)
+        if len(self._log.recent(TensorSeen)) > self._prune_at:
+            self._prune(seq)
+            self._prune_at = 2 * len(self._log.recent(TensorSeen)) + _SLACK
 
     def _drop_closed_calls(self, seq: int) -> None:
-        """Keep the calls that still run: they may hold the whole training."""
-        running = {call_id for state in self._recorder.threads for call_id in state.calls}
+        """Drop module calls that have returned; an open one may contain the whole training."""
+        running = {call_id for state in self._session.threads for call_id in state.calls}
         older = self._log.recent(ModuleEntered).find(seq, stop=self._droppable(ModuleEntered))
         self._keep_only(ModuleEntered, older, lambda row: row[_CALL_ID] in running)
 
@@ -184,7 +185,7 @@ class FlightRecorder(RetentionPolicy):
         self._count(kind, self._log.keep_only(kind, among, keep))
 
     def _droppable(self, kind: type[Event]) -> int:
-        """Return how many of a kind's rows may go: other threads go on appending."""
+        """Return how many of a kind's rows may be dropped, not counting later ones."""
         return len(self._log.recent(kind)) if self.stream is None else self._written[kind]
 
     def _count(self, kind: type[Event], dropped: int) -> None:
@@ -192,53 +193,61 @@ class FlightRecorder(RetentionPolicy):
         if self.stream is not None:
             self._written[kind] -= dropped
 
-    def _forget(self, seq: int) -> None:
-        """Let go of what nothing refers to any more; see NOTE [ Letting go ]."""
-        recorder, log = self._recorder, self._log
+    def _prune(self, seq: int) -> None:
+        """Drop definitions that no event refers to; see NOTE [ Pruning ]."""
+        log = self._log
         tensors = used_ids(log, "tensor")
-        recorder.leaves.forget()
-        recorder.tensors.forget(tensors | recorder.leaves.living)
-        recorder.versions.forget(recorder.tensors.storages, seq)
         saved = log.recent(TensorSaved).rows(1)
-        recorder.saves.forget(seq, saved[0][_SAVED_ID] if saved else sys.maxsize)
-        recorder.state.forget(seq)
-        for table in (recorder.modules, recorder.hooks, recorder.stacks):
-            table.forget()
-        if len(recorder.contents) > MAX_HELD:
-            recorder.contents.clear()
-        living: dict[Target | None, AbstractSet[int]] = {
-            "tensor": tensors | recorder.tensors.living,
-            "module": recorder.modules.living,
-            "hook": recorder.hooks.living,
-            "stack": recorder.stacks.living,
-        }
+        first_saved_id = saved[0][_SAVED_ID] if saved else sys.maxsize
+        live = self._observer.prune(tensors, seq, first_saved_id)
         for kind in DEFINITIONS:
             target = defined(kind)
-            ids = living.get(target, set())
-            if target is not None and target != "tensor":  # those were collected above
-                ids = ids | used_ids(log, target)
+            ids: AbstractSet[int] = set()
+            if target is not None:
+                ids = live.get(target, ids)
+                if target != "tensor":  # those were collected above
+                    ids = ids | used_ids(log, target)
             self._keep_only(kind, self._droppable(kind), is_used(log, kind, ids))
 
 
-def open_keeper(recorder: Recorder, steps: int | None, path: PathLike | None) -> RetentionPolicy:
-    """Return what keeps a recording: in memory all of it, where nothing else was asked for.
+def open_retention(
+    session: Session,
+    observer: Observer,
+    snapshot_log: Callable[[], Log],
+    steps: int | None,
+    path: PathLike | None,
+) -> RetentionPolicy:
+    """Return the retention policy of a recording.
 
-    With ``steps`` the last ones stay in memory, and are written to the path, where one is given,
-    when a loss is not finite; with a path alone all is written there.
+    Without options all events are kept in memory. With ``steps`` the last ones are, and are written
+    to the path, if there is one, when a loss is not finite; with a path alone all events are
+    written there.
+
+    Args:
+        session: of the recording.
+        observer: of the recording.
+        snapshot_log: returns a log of the events in memory.
+        steps: how many complete steps stay in memory, from 1.
+        path: of the file to write.
 
     Raises:
-        FileExistsAlreadyError: something stands where the trace was to be written.
+        OutputExistsError: there is a file at the path.
     """
     if path is not None:
         check_not_exists(path)
     if steps is not None:
-        watch = None if path is None else LossWatch(recorder, Path(path).absolute())
-        return FlightRecorder(recorder, steps, watch=watch)
+        watch = (
+            None if path is None
+            else LossWatch(session, observer, snapshot_log, Path(path).absolute())
+        )  # fmt: skip
+        return FlightRecorder(session, observer, steps, watch=watch)
     if path is None:
-        return KeepAll(recorder)
-    keeper = FlightRecorder(recorder, STEPS_BESIDE_FILE)
+        return KeepAll(session, observer)
+    retention = FlightRecorder(session, observer, STEPS_BESIDE_FILE)
     try:
-        keeper.stream = Stream(path)
+        retention.stream = Stream(path)
+    except OutputExistsError:
+        raise
     except OSError as error:
-        recorder.fail("file", error)
-    return keeper
+        session.fail("file", error)
+    return retention

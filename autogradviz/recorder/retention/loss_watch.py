@@ -1,10 +1,10 @@
-"""The losses of a long training: the first that is not finite has the last steps written.
+"""Checks the losses of a long training; the first that is not finite makes it write the last steps.
 
 NOTE [ Without waiting ]
-A loss on the CPU is there when its step ends. One on another device is copied to pinned memory,
-and read when the copy has arrived, one step later or so: nothing waits for the device. Gradients
-are not read: what is NaN in them is in the next step's loss, while this step is still held, and
-infinite gradients are everyday where losses are scaled.
+A loss on the CPU can be read when its step ends. One on another device is copied to pinned memory
+and read when the copy has arrived, about one step later: nothing waits for the device. Gradients
+are not read: a NaN in them is in the next step's loss, while this step is still in memory, and
+infinite gradients are normal if losses are scaled.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ import sys
 import warnings
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.event_log import save_new
 from autogradviz.events import NormRead, field_names
-from autogradviz.recorder.ids.stacks import is_library
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
+from autogradviz.recorder.stacks import is_library
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from autogradviz.event_log import Log
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.observer import Observer
+    from autogradviz.recorder.session import Session
 
-_NoFunctions: Final = torch._C.DisableTorchFunction  # noqa: SLF001
 _PLACE, _NORM = (field_names(NormRead).index(name) for name in ("place", "norm"))
 
 
@@ -38,86 +40,89 @@ class PendingLoss(NamedTuple):
 
     step: int
     value: torch.Tensor
-    arrival: Any  # an event of its device, None where it is there
+    copied: Any  # an event of its device; None if no copy was needed
 
     @property
-    def is_there(self) -> bool:
+    def has_arrived(self) -> bool:
         """Whether it can be read without waiting."""
-        return self.arrival is None or bool(self.arrival.query())
+        return self.copied is None or bool(self.copied.query())
 
 
-def send(loss: torch.Tensor, step: int) -> PendingLoss:
-    """Begin to copy a loss to the host."""
+def copy_to_host(loss: torch.Tensor, step: int) -> PendingLoss:
+    """Start to copy a loss to the host."""
     if loss.device.type == "cpu":
         return PendingLoss(step, loss, None)
     value = torch.empty_like(loss, device="cpu", pin_memory=True)
     value.copy_(loss, non_blocking=True)
-    arrival = torch.Event(loss.device)
-    arrival.record()
-    return PendingLoss(step, value, arrival)
+    copied = torch.Event(loss.device)
+    copied.record()
+    return PendingLoss(step, value, copied)
 
 
 class LossWatch:
-    """Writes what is held, once, when a loss is not finite."""
+    """Writes the events in memory, once, when a loss is not finite."""
 
-    def __init__(self, recorder: Recorder, path: Path) -> None:
-        self._recorder = recorder
+    def __init__(
+        self, session: Session, observer: Observer, snapshot_log: Callable[[], Log], path: Path
+    ) -> None:
+        self._session = session
+        self._steps = observer.steps
+        self._gradients = observer.gradients
+        self._snapshot_log = snapshot_log
         self._path = path
-        self._backward_id = -1  # whose loss was sent last
-        self._coming: deque[PendingLoss] = deque()
+        self._backward_id = -1  # of the newest loss that was read
+        self._pending: deque[PendingLoss] = deque()
         self._done = False
         self.written = False
         """Whether the file was written."""
 
-    def look(self) -> None:
-        """Look at the losses that have come; a step has ended."""
+    def check(self) -> None:
+        """Check the losses that have arrived; a step has ended."""
         if self._done:
             return
-        with _NoFunctions(), below_autograd():
+        with DisableTorchFunction(), below_autograd():
             step = self._first_bad()
         if step is not None:
             self._done = True
             self._write(step)
 
     def _first_bad(self) -> int | None:
-        """Return the step whose loss is not finite, None as long as none is known."""
-        recorder = self._recorder
-        for backward_id, _, _, loss in recorder.leaves.losses_after(self._backward_id):
+        """Return the first step whose loss is not finite, None if none is known."""
+        for backward_id, _, _, loss in self._gradients.losses_after(self._backward_id):
             self._backward_id = backward_id
             if readable(loss):
-                self._coming.append(send(loss, recorder.steps.count - 1))
-        while self._coming and self._coming[0].is_there:
-            step, value, _ = self._coming.popleft()
+                self._pending.append(copy_to_host(loss, self._steps.count - 1))
+        while self._pending and self._pending[0].has_arrived:
+            step, value, _ = self._pending.popleft()
             if not bool(torch.isfinite(value).all()):
                 return step
         return None
 
     def _write(self, step: int) -> None:
-        recorder = self._recorder
-        recorder.leaves.read()  # so that the trace says what is not finite
+        self._gradients.read_norms()  # the trace then shows what is not finite
         try:
-            save_new(recorder.held(), self._path)
+            save_new(self._snapshot_log(), self._path)
         except (OSError, AutogradvizError) as error:
-            recorder.fail("file", error)
+            self._session.fail("file", error)
             return
         self.written = True
         warn_of_loss(f"the loss of step {step:,}", self._path)
 
 
 def has_bad_loss(log: Log) -> bool:
-    """Return whether a loss of a recording that has ended is not finite."""
+    """Return whether any loss of a finished recording is not finite."""
     return any(row[_PLACE] == "root" and row[_NORM] is None for row in log.rows(NormRead))
 
 
 def warn_of_loss(loss: str, path: Path) -> None:
-    """Say that a loss is not finite, and where the trace is; a strict filter ends no step."""
+    """Warn that a loss is not finite; never raise, even with a filter of "error"."""
     message = f"{loss} is not finite; the last steps are in {path}"
     with suppress(AutogradvizWarning):
         warnings.warn(message, AutogradvizWarning, stacklevel=_level_of_user())
 
 
 def _level_of_user() -> int:
-    """Return how far above its caller the nearest line of the user's own code is."""
+    """Return the ``stacklevel`` of the innermost frame of the user's code, for the caller."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - the same in every CPython
     while is_library(frame.f_code.co_filename) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back

@@ -1,1 +1,1 @@
-"""Saved-tensor hooks and what is saved for backward."""
+"""Saved tensors: slots of nodes, saved-tensor hooks, and what they pack."""

@@ -1,4 +1,4 @@
-"""Saved-tensor hooks that do what somebody else's do, and tell of it."""
+"""Wrappers around pack and unpack hooks that call the original and record it."""
 
 from __future__ import annotations
 
@@ -9,148 +9,169 @@ import torch
 from autogradviz.events import NO_ID, TensorMoved, TensorUnpacked
 from autogradviz.recorder.ids.tensors import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd
-from autogradviz.recorder.saved_tensors.packed_tensors import kept_in, tell_written
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.saved_tensors.packed_tensors import PackedTensors
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from autogradviz.events import PackedBy
-    from autogradviz.recorder.recorder import Recorder, RecorderRef
-    from autogradviz.recorder.saved_tensors.packed_tensors import Packed
-
-_NoFunctions = torch._C.DisableTorchFunction  # noqa: SLF001
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.saved_tensors.packed_tensors import HookedSave
+    from autogradviz.recorder.saved_tensors.registry import SaveTable
+    from autogradviz.recorder.session import Session, SessionRef
 
 
 class TracingPackHook:
-    """A pack hook that does what the original does, and tells of it."""
+    """A pack hook that calls the original and records the save."""
 
-    __slots__ = ("_count", "_gate", "_hook", "_packed_by", "_region")
+    __slots__ = ("_count", "_hook", "_packed_by", "_region", "_tracer")
 
     def __init__(
         self,
-        gate: RecorderRef,
+        tracer: SessionRef[HookTracer],
         hook: Any,
         packed_by: PackedBy,
         region: tuple[int | None, int | None],
     ) -> None:
-        self._gate = gate
+        self._tracer = tracer
         self._hook = hook
         self._packed_by = packed_by
         self._region = region
         self._count = 0
 
-    @transparent
+    @skip_frame
     def __call__(self, tensor: torch.Tensor) -> Any:
-        """Pack as the original does."""
-        recorder = self._gate.recorder
-        if recorder is None:
+        """Pack a tensor."""
+        tracer = self._tracer.target
+        if tracer is None:
             return self._hook(tensor)
-        save = recorder.guarded("saved tensors", self._begin, recorder, tensor)
-        state = recorder.threads.local.state
+        session = tracer.session
+        save = session.guarded("saved tensors", self._pack, tracer, tensor)
+        state = session.threads.local.state
         before = state.sequence_nr
         result = self._hook(tensor)
-        # Ops in the hook must not pass for the one that created the node: it is still to come.
+        # The node is yet to be created: no op in the hook may pass for the op that creates it.
         state.sequence_nr = before
         if save is not None:
-            recorder.saves.packed(save, result)
+            tracer.saves.packed(save, result)
             if self._packed_by == "user":
-                recorder.guarded("saved tensors", _look, recorder, save, result, tensor)
+                session.guarded("saved tensors", tracer.read_packed, save, result, tensor)
             if self._packed_by == "offload":
-                recorder.guarded(
-                    "saved tensors", _tell_moved, recorder, save.saved_id, tensor, _copy_in(result)
+                session.guarded(
+                    "saved tensors", tracer.emit_moved, save.saved_id, tensor, _copy_in(result)
                 )
         return result
 
-    def _begin(self, recorder: Recorder, tensor: torch.Tensor) -> Packed:
+    def _pack(self, tracer: HookTracer, tensor: torch.Tensor) -> HookedSave:
         position = None
         if self._packed_by in {"checkpoint", "recompute"}:
             position = self._count
             self._count += 1
-        with _NoFunctions():
-            return recorder.saves.packing(tensor, self._packed_by, self._region, position)
+        with DisableTorchFunction():
+            return tracer.saves.packing(tensor, self._packed_by, self._region, position)
 
 
 class TracingUnpackHook:
-    """An unpack hook that does what the original does, and tells of it.
+    """An unpack hook that calls the original and records the unpack.
 
-    It lives as long as the graph, so it holds the original hook and the gate, nothing else.
+    It lives as long as the graph, so it holds nothing but the original hook and a reference that is
+    cleared at the end of the recording.
     """
 
-    __slots__ = ("_gate", "_hook", "_offload")
+    __slots__ = ("_hook", "_offload", "_tracer")
 
-    def __init__(self, gate: RecorderRef, hook: Any, packed_by: PackedBy) -> None:
-        self._gate = gate
+    def __init__(self, tracer: SessionRef[HookTracer], hook: Any, packed_by: PackedBy) -> None:
+        self._tracer = tracer
         self._hook = hook
         self._offload = packed_by == "offload"
 
-    @transparent
+    @skip_frame
     def __call__(self, packed: Any) -> Any:
-        """Unpack as the original does."""
-        recorder = self._gate.recorder
-        if recorder is None:
+        """Unpack a tensor."""
+        tracer = self._tracer.target
+        if tracer is None:
             return self._hook(packed)
-        recorder.guarded("saved tensors", self._look_again, recorder, packed)
+        guarded = tracer.session.guarded
+        guarded("saved tensors", tracer.find_writes, packed)
         try:
             result = self._hook(packed)
         except BaseException:
-            recorder.guarded("saved tensors", self._emit, recorder, packed, None)
+            guarded("saved tensors", tracer.emit_unpacked, packed, None, self._offload)
             raise
-        recorder.guarded("saved tensors", self._emit, recorder, packed, result)
+        guarded("saved tensors", tracer.emit_unpacked, packed, result, self._offload)
         return result
 
-    def _look_again(self, recorder: Recorder, packed: Any) -> None:
-        save = recorder.saves.find(packed, _running(recorder))
-        if save is not None and save.kept:
-            with _NoFunctions():
-                tell_written(recorder, save.saved_id, save.kept)
 
-    def _emit(self, recorder: Recorder, packed: Any, result: Any) -> None:
+class HookTracer:
+    """Records what wrapped pack and unpack hooks do."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        saves: SaveTable,
+        fingerprints: Fingerprints,
+    ) -> None:
+        self.session = session
+        self.saves = saves
+        self._intern = tensors.intern
+        self._hash_of = fingerprints.hash_of
+        self._packed_tensors = PackedTensors(session, tensors, fingerprints)
+        self.ref = session.ref(self)
+
+    def read_packed(self, save: HookedSave, result: Any, tensor: torch.Tensor) -> None:
+        """Remember the tensors that a user's pack hook returned for a save."""
+        with DisableTorchFunction():
+            save.packed = self._packed_tensors.read(result, tensor)
+
+    def find_writes(self, packed: Any) -> None:
+        """Record writes to what was packed, before it is unpacked."""
+        save = self.saves.find(packed, self._running_node())
+        if save is not None and save.packed:
+            with DisableTorchFunction():
+                self._packed_tensors.emit_written(save)
+
+    def emit_unpacked(self, packed: Any, result: Any, offload: bool) -> None:  # noqa: FBT001
+        """Record an unpack; ``result`` is no tensor if it failed."""
         failed = not isinstance(result, torch.Tensor)
-        with _NoFunctions():
-            seen_hash = None if failed else recorder.hash_of(result)
-        node_id = _running(recorder)
-        save = recorder.saves.find(packed, node_id)
+        with DisableTorchFunction():
+            seen_hash = None if failed else self._hash_of(result)
+        node_id = self._running_node()
+        save = self.saves.find(packed, node_id)
         if save is None:
             return
         save.unpacked += 1
         original = save.original() if save.original is not None else None
         seen = NO_ID if original is None else version_of(original)
-        stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
-        recorder.emit(
+        self.session.emit(
             TensorUnpacked, save.saved_id, node_id, save.version,
             None if seen == NO_ID else seen, failed, save.saved_hash, seen_hash,
-            stack_id=stack_id,
+            stack_id=self.session.stack_id(),
         )  # fmt: skip
-        if self._offload and not failed:
-            _tell_moved(recorder, save.saved_id, _copy_in(packed), result)
+        if offload and not failed:
+            self.emit_moved(save.saved_id, _copy_in(packed), result)
 
+    def emit_moved(
+        self, saved_id: int, source: torch.Tensor | None, target: torch.Tensor | None
+    ) -> None:
+        """Record that ``save_on_cpu`` copied a tensor, if it did not keep it as it was."""
+        if source is None or target is None:
+            return
+        with DisableTorchFunction(), below_autograd():
+            if self._intern(target) == self._intern(source):
+                return
+            nbytes = target.numel() * target.element_size()
+            pinned = (target if target.device.type == "cpu" else source).is_pinned()
+            self.session.emit(TensorMoved, saved_id, str(target.device), nbytes, pinned)
 
-def _look(recorder: Recorder, save: Packed, result: Any, tensor: torch.Tensor) -> None:
-    with _NoFunctions():
-        save.kept = kept_in(recorder, result, tensor)
-
-
-def _running(recorder: Recorder) -> int | None:
-    """Return the node that runs in this thread."""
-    state = recorder.threads.local.state
-    return state.running[-1][1] if state.running else None
+    def _running_node(self) -> int | None:
+        """Return the id of the node that runs in this thread."""
+        state = self.session.threads.local.state
+        return state.running[-1][1] if state.running else None
 
 
 def _copy_in(packed: Any) -> torch.Tensor | None:
-    """Return the copy that ``save_on_cpu`` packs behind a device; None where it did not."""
+    """Return the copy that ``save_on_cpu`` packed with a device, None if it made none."""
     pair = type(packed) is tuple and len(packed) == 2  # noqa: PLR2004
     return packed[1] if pair and isinstance(packed[1], torch.Tensor) else None
-
-
-def _tell_moved(
-    recorder: Recorder, saved_id: int, source: torch.Tensor | None, target: torch.Tensor | None
-) -> None:
-    """Record that ``save_on_cpu`` copied a tensor, where it did not keep it as it was."""
-    if source is None or target is None:
-        return
-    number = recorder.tensors.number
-    with _NoFunctions(), below_autograd():
-        if number(target) == number(source):
-            return
-        nbytes = target.numel() * target.element_size()
-        pinned = (target if target.device.type == "cpu" else source).is_pinned()
-        recorder.emit(TensorMoved, saved_id, str(target.device), nbytes, pinned)

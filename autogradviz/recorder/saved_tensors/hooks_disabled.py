@@ -1,38 +1,34 @@
-"""Contexts that change what autograd does: saved-tensor hooks switched off."""
+"""Saved-tensor hooks that were disabled, as ``torch.func`` transforms do."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from autogradviz.events import HooksDisabled
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
 from autogradviz.recorder.torch_internals.patch import patched
+from autogradviz.recorder.torch_internals.private_api import AUTOGRAD_C, current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.session import Session
 
 
 @contextmanager
-def observe_disabling(recorder: Recorder) -> Iterator[None]:
-    """Record who switches saved-tensor hooks off, while the context is open."""
-    owner = torch._C._autograd  # noqa: SLF001
-    original = owner._saved_tensors_hooks_disable  # noqa: SLF001
+def observe_disabled_hooks(session: Session) -> Iterator[None]:
+    """Record calls that disable saved-tensor hooks, while the context is open."""
+    original = current("_C._autograd._saved_tensors_hooks_disable")
 
-    @transparent
+    def record(message: str) -> None:
+        session.emit(HooksDisabled, str(message), stack_id=session.stack_id())
+
+    @skip_frame
     def disable(message: str, *rest: Any) -> Any:
         result = original(message, *rest)
-        recorder.guarded("saved tensors", _emit, recorder, message)
+        session.guarded("saved tensors", record, message)
         return result
 
-    with patched(owner, _saved_tensors_hooks_disable=disable):
+    with patched(AUTOGRAD_C, _saved_tensors_hooks_disable=disable):
         yield
-
-
-def _emit(recorder: Recorder, message: str) -> None:
-    stack_id = recorder.stacks.capture(3) if recorder.with_stacks else None
-    recorder.emit(HooksDisabled, str(message), stack_id=stack_id)

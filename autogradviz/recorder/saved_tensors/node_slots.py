@@ -1,70 +1,94 @@
-"""Looking at what nodes saved.
-
-NOTE [ Looking at a slot ]
-``node._saved_x`` unpacks: it runs hooks, and on a checkpointed region the forward.
-``node._raw_saved_x`` is the slot itself; its ``data`` and ``unpack_hook`` run nothing.
-"""
+"""The saved tensors of nodes: read when a node is first walked, and before it runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 
 from autogradviz.events import NO_ID, TensorUnpacked
-from autogradviz.recorder.engine.node_tag import Kept
 from autogradviz.recorder.ids.tensors import PLAIN_TENSORS
+from autogradviz.recorder.torch_internals.private_api import SavedTensor
+from autogradviz.signals import interrupt_again
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.engine.node_tag import NodeTag, Slot
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ids.versions import VersionTable
+    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.saved_tensors.registry import SaveTable
+    from autogradviz.recorder.session import Session, SessionRef
+    from autogradviz.recorder.torch_internals.raw_slots import Slots
 
-_RAW: Final = "_raw_saved_"
 _Tensor: Final = torch.Tensor
-_SavedTensor: Final = torch._C._autograd.SavedTensor  # noqa: SLF001 - has no public name
+_SavedTensor: Final = SavedTensor
 
-Slots: TypeAlias = tuple[tuple[str, str], ...]
-"""The slots of a type of nodes: attributes and labels."""
+Slot: TypeAlias = tuple[int, str, int | None, int | None, int | None]
+"""One saved tensor of one node: save, attribute, index in it, version, fingerprint.
 
-_known: Final[WeakKeyDictionary[type, Slots]] = WeakKeyDictionary()
-
-
-def slots_of(kind: type) -> Slots:
-    """Return the slots of a type of nodes; looked up once a process."""
-    names = _known.get(kind)
-    if names is None:
-        names = _known[kind] = tuple(
-            [(name, _label(name)) for name in dir(kind) if name.startswith(_RAW)]
-        )
-    return names
+The attribute is "" for a save that went through hooks; the index is that in a slot that holds a
+list. A plain tuple, since the garbage collector never untracks a named one.
+"""
 
 
-def _label(attribute: str) -> str:
-    """Return what users call a slot."""
-    label = attribute.removeprefix(_RAW)
-    return "saved_tensors" if label == "tensors" else label  # a custom Function's
+class NodeSlots:
+    """The saved tensors of one node; their release is recorded when the node dies.
+
+    A separate object and not the node's tag, so that Python runs no finalizer for the many nodes
+    that save nothing.
+    """
+
+    __slots__ = ("slots", "table")
+
+    def __init__(self, table: SessionRef[SlotTable], slots: tuple[Slot, ...]) -> None:
+        self.table = table
+        self.slots = slots
+
+    def __del__(self) -> None:
+        if not self.slots:
+            return
+        try:
+            table = self.table.target
+            if table is not None:
+                table.on_node_freed(self)
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)
 
 
 class SlotTable:
-    """Reads nodes' slots: what they keep, when they take it back, when they give it up."""
+    """Records the tensors that nodes save, unpack and release."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._tell_unpacked = recorder.emitter(TensorUnpacked)
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        versions: VersionTable,
+        creators: CreatorTable,
+        saves: SaveTable,
+        fingerprints: Fingerprints,
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._tensors = tensors
+        self._versions = versions
+        self._creators = creators
+        self._saves = saves
+        self._hash_of = fingerprints.hash_of
+        self._with_fingerprints = session.with_fingerprints
+        self._emit_unpacked = session.emitter(TensorUnpacked)
+        self._ref = session.ref(self)
 
-    def look(
+    def read(
         self,
         node: Any,
-        tag: NodeTag,
+        node_id: int,
         slots: Slots,
         sequence_nr: int | None,
         thread: int,
         stack_id: int | None,
-    ) -> None:
-        """Record what a node keeps in its slots."""
+    ) -> NodeSlots | None:
+        """Record the tensors that a node saved; return its slots, None if all are empty."""
         saved: list[Slot] = []
-        node_id = tag.node_id
         for name, label in slots:
             try:
                 raw = getattr(node, name)
@@ -75,15 +99,16 @@ class SlotTable:
             if type(raw) is not _SavedTensor and isinstance(raw, (tuple, list)):
                 for index, slot in enumerate(raw):
                     part = f"{label}[{index}]"
-                    self._look_at(
+                    self._read_slot(
                         saved, name, index, slot, node_id, sequence_nr, part, thread, stack_id
                     )
             else:
-                self._look_at(saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id)
-        if saved:
-            tag.saved = Kept(tag.gate, tuple(saved))
+                self._read_slot(
+                    saved, name, None, raw, node_id, sequence_nr, label, thread, stack_id
+                )
+        return NodeSlots(self._ref, tuple(saved)) if saved else None
 
-    def _look_at(
+    def _read_slot(
         self,
         saved: list[Slot],
         attribute: str,
@@ -95,76 +120,77 @@ class SlotTable:
         thread: int,
         stack_id: int | None,
     ) -> None:
-        kept = slot.data
+        content = slot.data
         if slot.unpack_hook is not None:
-            saved.append(self._look_behind_hook(kept, node_id, sequence_nr, label))
+            saved.append(self._read_hooked(content, node_id, sequence_nr, label))
             return
-        if type(kept) not in PLAIN_TENSORS and not isinstance(kept, _Tensor):
+        if type(content) not in PLAIN_TENSORS and not isinstance(content, _Tensor):
             return
-        recorder = self._recorder
-        saves, tensors = recorder.saves, recorder.tensors
-        tensor_id = tensors.number(kept)
+        saves, tensors, creators = self._saves, self._tensors, self._creators
+        tensor_id = tensors.intern(content)
         version = saved_hash = None
-        if sequence_nr is not None and saves.ops:
-            version = saves.version_saved(sequence_nr, tensor_id)
-            if recorder.with_fingerprints:
-                saved_hash = saves.hash_saved(sequence_nr, tensor_id)
+        if sequence_nr is not None and creators.ops:
+            version = creators.version_saved(sequence_nr, tensor_id)
+            if self._with_fingerprints:
+                saved_hash = creators.hash_saved(sequence_nr, tensor_id)
         try:
-            seen = kept._version  # noqa: SLF001 - has no public name
+            seen = content._version  # noqa: SLF001 - has no public name
         except RuntimeError:  # inference mode
             seen = NO_ID
-        recorder.versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
+        self._versions.seen(tensor_id, tensors.storage_of[tensor_id], seen)
         if version is None and seen != NO_ID:
             version = seen
         saved_id = saves.count
         saves.count = saved_id + 1
-        saves.tell_saved(
+        saves.emit_saved(
             thread, stack_id, saved_id, node_id, sequence_nr, label, tensor_id, version, "pytorch",
             None, None, None,
         )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
 
-    def _look_behind_hook(
-        self, kept: Any, node_id: int, sequence_nr: int | None, label: str
-    ) -> Slot:
-        saves = self._recorder.saves
-        save = saves.slot_found(kept, node_id, label, sequence_nr)
+    def _read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, label: str) -> Slot:
+        saves = self._saves
+        save = saves.slot_found(content, node_id, label, sequence_nr)
         if save is not None:
             return (save.saved_id, "", None, save.version, None)
-        # Packed before the recording, or by hooks put on this one slot.
-        known = kept if isinstance(kept, _Tensor) else None
+        # Packed before the recording, or by hooks registered on this slot alone.
+        known = content if isinstance(content, _Tensor) else None
         saved_id = saves.new(
             known, packed_by="user", node_id=node_id, sequence_nr=sequence_nr, slot=label
         )
         return (saved_id, "", None, None, None)
 
-    def read_versions(self, node: Any, node_id: int, kept: Kept, thread: int) -> None:
-        """Record what a node is about to unpack, before PyTorch compares the versions itself."""
-        tell = self._tell_unpacked
-        for saved_id, attribute, place, version, saved_hash in kept.slots:
+    def read_versions(self, node: Any, node_id: int, saved: NodeSlots, thread: int) -> None:
+        """Record the tensors that a node is about to unpack, before PyTorch checks the versions."""
+        emit = self._emit_unpacked
+        for saved_id, attribute, index, version, saved_hash in saved.slots:
             if not attribute:
                 continue
             raw = getattr(node, attribute)
             try:
-                tensor = (raw if place is None else raw[place]).data
-            except IndexError:  # a Function that lets go of what it has read
+                tensor = (raw if index is None else raw[index]).data
+            except IndexError:  # a Function that releases each tensor when it has read it
                 continue
             if type(tensor) in PLAIN_TENSORS or isinstance(tensor, _Tensor):
                 try:
                     seen = tensor._version  # noqa: SLF001 - has no public name
                 except RuntimeError:  # inference mode
                     seen = None
-                found = None if saved_hash is None else self._recorder.hash_of(tensor)
-                tell(thread, None, saved_id, node_id, version, seen, False, saved_hash, found)
+                seen_hash = None if saved_hash is None else self._hash_of(tensor)
+                emit(thread, None, saved_id, node_id, version, seen, False, saved_hash, seen_hash)
 
-    def release(self, kept: Kept) -> None:
-        """Record that a node gave its saved tensors up."""
-        thread = self._recorder.threads.local.state.number
-        saves = self._recorder.saves
-        tell = saves.tell_released
-        slots, kept.slots = kept.slots, ()
+    def on_node_freed(self, saved: NodeSlots) -> None:
+        """Record that a node died with its saved tensors."""
+        self._session.guarded("release", self.release, saved)
+
+    def release(self, saved: NodeSlots) -> None:
+        """Record that a node released its saved tensors."""
+        thread = self._local.state.number
+        saves = self._saves
+        emit = saves.emit_released
+        slots, saved.slots = saved.slots, ()
         for saved_id, attribute, _, _, _ in slots:
             if attribute:
-                tell(thread, None, saved_id)
+                emit(thread, None, saved_id)
             else:  # it went through hooks
                 saves.released(saved_id, thread)

@@ -1,51 +1,54 @@
-"""What is known of a save that went through hooks, and of the tensors in what its hook gave.
+"""Saves that went through hooks, and the tensors in what a pack hook returned.
 
-A hook that copies into memory of its own, a pinned staging buffer for instance, gives that
-memory and not the tensor. PyTorch knows nothing of it, and nothing checks whether it is written
-before it is unpacked.
+A hook that copies into memory of its own, a pinned staging buffer for instance, returns that memory
+and not the tensor. PyTorch does not check whether it is written before it is unpacked.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
 from autogradviz.events import NO_ID, PackedWritten
-from autogradviz.recorder.checkpoint.value_repr import CONTAINERS
 from autogradviz.recorder.ids.tensors import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.recorder import Recorder
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.session import Session
 
 MAX_PARTS: Final = 8
-"""Items of a tuple, a list or a dictionary that are looked at."""
+"""Items of a tuple, a list or a dictionary that are searched for tensors."""
+
+_CONTAINERS: Final = (list, tuple, deque, set, frozenset, dict)
 
 
-class Kept(NamedTuple):
-    """One tensor in what a hook gave, as it was then."""
+class PackedTensor(NamedTuple):
+    """One tensor in what a pack hook returned, as it was then."""
 
     reference: weakref.ref[torch.Tensor]
     since_seq: int
     version: int
-    content: int | None
+    content: int | None  # its fingerprint
 
 
-class Packed:
+class HookedSave:
     """One save that went through hooks."""
 
     __slots__ = (
         "holder",
-        "kept",
+        "is_recomputed",
         "node_id",
         "original",
+        "packed",
         "saved_hash",
         "saved_id",
         "sequence_nr",
-        "stands_in",
         "unpacked",
         "version",
     )
@@ -58,55 +61,64 @@ class Packed:
         saved_hash: int | None,
         sequence_nr: int,
         *,
-        stands_in: bool,
+        is_recomputed: bool,
     ) -> None:
         self.saved_id = saved_id
-        self.stands_in = stands_in  # a recomputation's, for the forward's: its graph dies at once
-        self.sequence_nr = sequence_nr  # of the node that saved, by the count at that time
+        self.is_recomputed = is_recomputed  # its graph dies at once: the forward's save remains
+        self.sequence_nr = sequence_nr  # of the node that saved, by the counter at that time
         self.version = version
         self.original = original  # weak, or None
         self.saved_hash = saved_hash
         self.node_id: int | None = None
         self.unpacked = 0
-        self.holder: weakref.ref[Any] | None = None  # what the hook returned
-        self.kept: tuple[Kept, ...] = ()  # the tensors in that
+        self.holder: weakref.ref[Any] | None = None  # the object that the hook returned
+        self.packed: tuple[PackedTensor, ...] = ()  # the tensors in it
 
-    def let_go(self, tensor: torch.Tensor) -> None:
-        """Forget that this is what was saved, what the hook returned or a part of that."""
+    def release(self, tensor: torch.Tensor) -> None:
+        """Drop the weak references to a tensor."""
         if self.original is not None and self.original() is tensor:
             self.original = None
         if self.holder is not None and self.holder() is tensor:
             self.holder = None
-        self.kept = tuple(part for part in self.kept if part.reference() is not tensor)
+        self.packed = tuple(part for part in self.packed if part.reference() is not tensor)
 
 
-def kept_in(recorder: Recorder, result: Any, original: torch.Tensor) -> tuple[Kept, ...]:
-    """Return the tensors in what a hook gave that have other memory than what was saved."""
-    return tuple(
-        Kept(weakref.ref(tensor), recorder.event_count, version, recorder.hash_of(tensor))
-        for tensor in _tensors(result)
-        if (version := version_of(tensor)) != NO_ID and not _same_memory(tensor, original)
-    )
+class PackedTensors:
+    """Reads the tensors in what pack hooks returned."""
 
+    def __init__(self, session: Session, tensors: TensorTable, fingerprints: Fingerprints) -> None:
+        self._session = session
+        self._intern = tensors.intern
+        self._hash_of = fingerprints.hash_of
 
-def tell_written(recorder: Recorder, saved_id: int, kept: tuple[Kept, ...]) -> None:
-    """Record which of them were written since."""
-    for reference, since_seq, version, content in kept:
-        tensor = reference()
-        if tensor is None:
-            continue
-        seen = version_of(tensor)
-        if seen not in {version, NO_ID}:
-            recorder.emit(
-                PackedWritten, saved_id, recorder.tensors.number(tensor), since_seq,
-                version, seen, content, recorder.hash_of(tensor),
-            )  # fmt: skip
+    def read(self, result: Any, original: torch.Tensor) -> tuple[PackedTensor, ...]:
+        """Return the tensors in a hook's result whose memory differs from the saved tensor's."""
+        return tuple(
+            PackedTensor(
+                weakref.ref(tensor), self._session.event_count, version, self._hash_of(tensor)
+            )
+            for tensor in _tensors(result)
+            if (version := version_of(tensor)) != NO_ID and not _same_memory(tensor, original)
+        )
+
+    def emit_written(self, save: HookedSave) -> None:
+        """Record the packed tensors of a save that were written since."""
+        for reference, since_seq, version, content in save.packed:
+            tensor = reference()
+            if tensor is None:
+                continue
+            seen = version_of(tensor)
+            if seen not in {version, NO_ID}:
+                self._session.emit(
+                    PackedWritten, save.saved_id, self._intern(tensor), since_seq, version, seen,
+                    content, self._hash_of(tensor),
+                )  # fmt: skip
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:
     if type(result) is torch.Tensor:
         yield result
-    elif type(result) in CONTAINERS:
+    elif type(result) in _CONTAINERS:
         items = result.values() if type(result) is dict else result
         for item in list(items)[:MAX_PARTS]:
             if type(item) is torch.Tensor:

@@ -1,133 +1,47 @@
-"""What is saved for backward, by whom, and at which version.
-
-NOTE [ The version at save ]
-PyTorch does not show the version that a slot was saved at. It is the version of the op's
-argument at dispatch, or of its result after the op; for what is neither (a clone made on the
-way) the version at the first look; for a custom Function, the version when its forward ended.
-"""
+"""All saves for backward: ids, and what recognizes a save that went through hooks."""
 
 from __future__ import annotations
 
 import weakref
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autogradviz.events import (
-    NO_ID,
-    OpCalled,
-    PackedBy,
-    SlotSeen,
-    TensorReleased,
-    TensorSaved,
-    field_names,
-)
+from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, TensorSaved
 from autogradviz.recorder.ids.tensors import version_of
-from autogradviz.recorder.saved_tensors.packed_tensors import Packed
+from autogradviz.recorder.saved_tensors.packed_tensors import HookedSave
+from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from autogradviz.event_log import Row
-    from autogradviz.recorder.recorder import Recorder
-
-_COLUMNS: Final = {name: index for index, name in enumerate(field_names(OpCalled))}
-_OP: Final = _COLUMNS["op"]
-_INPUTS, _OUTPUTS, _WRITTEN = (_COLUMNS[name] for name in ("inputs", "outputs", "written"))
-_VERSIONS: Final = (_COLUMNS["input_versions"], _COLUMNS["output_versions"])
-_HASHES: Final = (_COLUMNS["input_hashes"], _COLUMNS["output_hashes"])
-
-WIDE: Final = 5_000
-"""An op with more inputs than this is not looked behind: one look would touch them all."""
-
-MAX_CUSTOM: Final = 20_000
-"""Custom Functions whose lines are remembered in a long recording."""
-
-
-def _kept(row: Row, columns: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the tensors that an op may have saved, each with what stands in a pair of columns.
-
-    First what it gave, then what it took; not what it wrote in place, whose version before the
-    write nobody saves.
-    """
-    of_inputs, of_outputs = columns
-    yield from zip(row[_OUTPUTS], row[of_outputs], strict=False)
-    for tensor_id, found in zip(row[_INPUTS], row[of_inputs], strict=False):
-        if tensor_id not in row[_WRITTEN]:
-            yield tensor_id, found
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.session import Session
 
 
 class SaveTable:
-    """Numbers saves and remembers what is needed to recognize them later."""
+    """Assigns ids to saves, and finds the save of a packed object."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self.tell_saved = recorder.emitter(TensorSaved)
-        self.tell_released = recorder.emitter(TensorReleased)
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        creators: CreatorTable,
+        fingerprints: Fingerprints,
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._intern = tensors.intern
+        self._creators = creators
+        self._hash_of = fingerprints.hash_of
+        self.emit_saved = session.emitter(TensorSaved)
+        self.emit_released = session.emitter(TensorReleased)
         self.count = 0
-        """How many saves were numbered; the next one's number."""
-        self.ops: dict[int, Row | list[Row]] = {}  # by sequence number
-        self._packed: dict[int, list[Packed]] = {}  # by the address of what the hook returned
+        """The number of saves so far, which is the id of the next one."""
+        self._packed: dict[int, list[HookedSave]] = {}  # by address of what the hook returned
         self._address_of: dict[int, int] = {}  # saved id → that address
-        self.wide: set[int] = set()
-        self.custom: dict[int, int | None] = {}
-        """Where custom Functions saved, or ran their first op: stacks by sequence number."""
-
-    def op_created(self, sequence_nr: int, row: Row) -> None:
-        """Remember the op that created a node: its row in the log."""
-        if len(row[_INPUTS]) > WIDE:
-            self.wide.add(sequence_nr)
-        other = self.ops.get(sequence_nr)
-        if other is None:
-            self.ops[sequence_nr] = row
-        elif isinstance(other, list):
-            other.append(row)
-        else:  # two threads share the number
-            self.ops[sequence_nr] = [other, row]
-
-    def _created(self, sequence_nr: int) -> list[Row]:
-        """Return the ops that created a node of that number, one a thread."""
-        found = self.ops.get(sequence_nr)
-        if found is None:
-            return []
-        return found if isinstance(found, list) else [found]
-
-    def creators(self, sequence_nr: int) -> list[str]:
-        """Return the names of the ops that created a node of that number, one a thread."""
-        return [row[_OP] for row in self._created(sequence_nr)]
-
-    def hash_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
-        """Return a tensor's fingerprint when a node saved it, None where none was taken.
-
-        A square and its transpose are one window on one memory, and hold other contents: of an
-        op that took both nobody can tell which one it was.
-        """
-        for row in self._created(sequence_nr):
-            found = {saved for other, saved in _kept(row, _HASHES) if other == tensor_id}
-            if found:
-                return found.pop() if len(found) == 1 and NO_ID not in found else None
-        return None
-
-    def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
-        """Return the version at which a node saved a tensor, None where nothing tells."""
-        candidates = self._created(sequence_nr)
-        for row in candidates:
-            if tensor_id in row[_OUTPUTS]:
-                return int(row[_VERSIONS[1]][row[_OUTPUTS].index(tensor_id)])
-            if tensor_id in row[_INPUTS] and tensor_id not in row[_WRITTEN]:
-                return int(row[_VERSIONS[0]][row[_INPUTS].index(tensor_id)])
-        storage_of = self._recorder.tensors.storage_id
-        storage_id = storage_of(tensor_id)
-        for row in candidates:  # another window on the same storage shares its counter
-            for other, version in _kept(row, _VERSIONS):
-                if storage_id is not None and storage_of(other) == storage_id:
-                    return version
-        if candidates:
-            return None
-        following = self._created(sequence_nr + 1)
-        return self._recorder.versions.at(tensor_id, following[0][0]) if following else None
 
     def new(
         self,
@@ -142,14 +56,13 @@ class SaveTable:
         position: int | None = None,
         stack_id: int | None = None,
     ) -> int:
-        """Record one save, of a tensor or of its number; return the save's own."""
-        recorder = self._recorder
+        """Record one save of a tensor, given by itself or by its id; return the id of the save."""
         if isinstance(tensor, torch.Tensor):
-            tensor = recorder.tensors.number(tensor)
+            tensor = self._intern(tensor)
         saved_id = self.count
         self.count += 1
-        self.tell_saved(
-            recorder.threads.local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
+        self.emit_saved(
+            self._local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
         )  # fmt: skip
         return saved_id
@@ -160,13 +73,12 @@ class SaveTable:
         packed_by: PackedBy,
         region: tuple[int | None, int | None],
         position: int | None,
-    ) -> Packed:
-        """Record a save that is on its way through hooks."""
-        recorder = self._recorder
-        sequence_nr = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
-        stack_id = self.custom.get(sequence_nr)
-        if stack_id is None and recorder.with_stacks:
-            stack_id = recorder.stacks.capture(4)
+    ) -> HookedSave:
+        """Record a save that is about to be packed."""
+        sequence_nr = get_sequence_nr() - 1
+        stack_id = self._creators.custom.get(sequence_nr)
+        if stack_id is None:
+            stack_id = self._session.stack_id()
         found = version_of(tensor)
         version = None if found == NO_ID else found
         saved_id = self.new(
@@ -178,32 +90,30 @@ class SaveTable:
             position=position,
             stack_id=stack_id,
         )
-        # A checkpoint's holders know nothing of the tensor; other pairs keep it or a copy, and
-        # PyTorch's check is off for them, so its version is read again at unpack.
-        watch = packed_by in {"user", "allow_mutation", "offload"}
-        original = weakref.ref(tensor) if watch else None
-        return Packed(
-            saved_id, version, original, recorder.hash_of(tensor), sequence_nr,
-            stands_in=packed_by == "recompute",
+        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
+        # PyTorch does not check their versions, so the version is read again at unpack.
+        keeps_tensor = packed_by in {"user", "allow_mutation", "offload"}
+        original = weakref.ref(tensor) if keeps_tensor else None
+        return HookedSave(
+            saved_id, version, original, self._hash_of(tensor), sequence_nr,
+            is_recomputed=packed_by == "recompute",
         )  # fmt: skip
 
-    def packed(self, save: Packed, result: Any) -> None:
-        """Remember what the pack hook made of a save."""
+    def packed(self, save: HookedSave, result: Any) -> None:
+        """Remember what the pack hook returned for a save."""
         for other in self._packed.get(id(result), ()):
             if other.holder is not None and other.holder() is not result:
-                # Its graph died unseen, and the address is used anew.
-                if not other.stands_in:
-                    self.tell_released(
-                        self._recorder.threads.local.state.number, None, other.saved_id
-                    )
-                self._drop(other.saved_id)
+                # Its graph died unnoticed, and the address was reused.
+                if not other.is_recomputed:
+                    self.emit_released(self._local.state.number, None, other.saved_id)
+                self._discard(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
         self._address_of[save.saved_id] = id(result)
 
-    def find(self, result: Any, node_id: int | None) -> Packed | None:
-        """Return the save that a hook packed as ``result``: this node's, the least used."""
+    def find(self, result: Any, node_id: int | None) -> HookedSave | None:
+        """Return the save that a hook packed as ``result``: of this node, the least unpacked."""
         candidates = self._packed.get(id(result), ())
         best = None
         for save in candidates:
@@ -215,31 +125,31 @@ class SaveTable:
 
     def slot_found(
         self, result: Any, node_id: int, slot: str, sequence_nr: int | None
-    ) -> Packed | None:
-        """Give a hooked save its node and slot.
+    ) -> HookedSave | None:
+        """Assign a node and slot to a save that went through hooks, and return it.
 
-        Where a hook gave several nodes the same object, they are told apart by their numbers.
+        If a hook returned the same object for several nodes, their sequence numbers decide.
         """
         free = [save for save in self._packed.get(id(result), ()) if save.node_id is None]
         if not free:
             return None
         save = next((save for save in free if save.sequence_nr == sequence_nr), free[0])
         save.node_id = node_id
-        self._recorder.emit(SlotSeen, save.saved_id, node_id, slot)
+        self._session.emit(SlotSeen, save.saved_id, node_id, slot)
         return save
 
-    def let_go(self, tensor: torch.Tensor) -> None:
-        """Forget which hooked saves were of this tensor, and which were packed as it."""
+    def release(self, tensor: torch.Tensor) -> None:
+        """Drop the weak references to a tensor."""
         for save in chain.from_iterable(self._packed.values()):
-            save.let_go(tensor)
+            save.release(tensor)
 
     def released(self, saved_id: int, thread: int) -> None:
-        """Record that a slot gave its tensor up."""
-        self.tell_released(thread, None, saved_id)
-        self._drop(saved_id)
+        """Record that a slot released its tensor."""
+        self.emit_released(thread, None, saved_id)
+        self._discard(saved_id)
 
-    def _drop(self, saved_id: int) -> None:
-        """Forget a hooked save."""
+    def _discard(self, saved_id: int) -> None:
+        """Forget a save that went through hooks."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
             left = [save for save in self._packed[address] if save.saved_id != saved_id]
@@ -248,15 +158,7 @@ class SaveTable:
             else:
                 del self._packed[address]
 
-    def forget(self, first_seq: int, first_saved_id: int) -> None:
-        """Let go of ops before an event, and of hooked saves with smaller numbers."""
-        self.ops = {
-            number: ops
-            for number, ops in self.ops.items()
-            if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
-        }
-        self.wide &= self.ops.keys()
-        for number in list(self.custom)[:-MAX_CUSTOM]:
-            del self.custom[number]
+    def prune(self, first_saved_id: int) -> None:
+        """Forget the saves through hooks with smaller ids."""
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            self._drop(saved_id)
+            self._discard(saved_id)

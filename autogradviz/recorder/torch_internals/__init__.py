@@ -1,1 +1,1 @@
-"""Private PyTorch APIs and workarounds for PyTorch behavior, in one place."""
+"""Undocumented PyTorch APIs and workarounds for PyTorch behavior."""

@@ -1,17 +1,15 @@
-"""Calls that reach a dispatch mode in another shape than the one they have without it.
+"""Run operators below a dispatch mode as they run without one.
 
-In inference mode a composite operator reaches the mode whole, and its parts then run below
-autograd: a view of a normal tensor would not know its base, and writing to it would not raise.
-It is taken apart above autograd, as it is where nobody looks. An operator that somebody registered
-without any gradient of its own runs with autograd on where nobody looks, so what its kernel does is
-part of the graph; a mode runs it below autograd, and its gradient would be lost. And a number that
-C++ had wrapped as a tensor arrives as a plain number, which few operators take back: it is wrapped
-again where one does not.
+In inference mode a composite operator reaches the mode undecomposed, and its parts then run below
+autograd: a view of a normal tensor would not know its base, and writing to it would not raise. It
+is decomposed above autograd, as without a mode. An operator that was registered without a gradient
+of its own runs with autograd on, so that the ops of its kernel are part of the graph; a mode runs
+it below autograd, and its gradient would be lost. A number that C++ had wrapped as a tensor arrives
+as a plain number, which few operators accept: it is wrapped again if the operator refuses it.
 
-And below a mode PyTorch does less for the operators that a kernel calls by itself, as that of
-``linalg.pinv`` or a custom operator's does: autocast is off, and nobody looks for the bit that says
-that a complex number is still to be conjugated, so that the kernel computes with the wrong numbers.
-Both are switched on again where they would be.
+Below a mode PyTorch also does less for the operators that a kernel calls itself, such as those of
+``linalg.pinv`` or of a custom operator: autocast is off, and the conjugate bit of complex tensors
+is not resolved, so that the kernel computes with wrong numbers. Both are switched on again.
 """
 
 from __future__ import annotations
@@ -22,39 +20,51 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._C import (
-    DispatchKey,
-    DispatchKeySet,
     _dispatch_keys,
     _dispatch_tls_local_exclude_set,
     _dispatch_tls_local_include_set,
     _ForceDispatchKeyGuard,
     _len_torch_dispatch_stack,
 )
-from torch._C._functorch import peek_interpreter_stack as _peek_interpreter_stack
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import enable_reentrant_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves
 
-from autogradviz.recorder.ops.schemas import AUTOCASTS
+from autogradviz.events import NO_ID
+from autogradviz.recorder.torch_internals.private_api import (
+    DispatchKey,
+    DispatchKeySet,
+    TorchDispatchMode,
+    increment_version,
+    pop_mode,
+    push_mode,
+)
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.ops.schemas import Signature
+    from collections.abc import Collection, Iterable
 
-_KERNELS = torch._C._dispatch_keyset_full_after(DispatchKey.ADInplaceOrView)  # noqa: SLF001
-_LAZY: Final = map(
+AUTOCASTS: Final = {
+    name: DispatchKeySet(key)
+    for name, key in DispatchKey.__members__.items()
+    if name.startswith("Autocast")
+}
+"""The dispatch keys of autocast by name."""
+
+_KERNELS = torch._C._dispatch_keyset_full_after(DispatchKey.ADInplaceOrView)
+_FALLBACKS: Final = map(
     DispatchKeySet, (DispatchKey.Conjugate, DispatchKey.Negative, DispatchKey.ZeroTensor)
 )
-_WITHIN: Final = functools.reduce(operator.or_, [*_LAZY, *AUTOCASTS.values()])
+_IN_KERNELS: Final = functools.reduce(operator.or_, [*_FALLBACKS, *AUTOCASTS.values()])
 
 
 def decompose(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
     """Run the parts of a composite operator above autograd, under ``mode``."""
     with enable_reentrant_dispatch():
-        _push_mode(mode)
+        push_mode(mode)
         try:
             return func.decompose(*args, **kwargs)
         finally:
-            _pop_mode()
+            pop_mode()
 
 
 def redispatch_with_autograd(
@@ -62,50 +72,66 @@ def redispatch_with_autograd(
 ) -> Any:
     """Run the kernel of an operator without a gradient of its own with autograd on, under ``mode``.
 
-    Where others look too, transforms are active or a device is put in place of the tensors' own,
-    it reaches them as PyTorch hands it on.
+    If other modes or transforms are active, or a device replaces that of the tensors, the operator
+    is called as PyTorch passed it on.
     """
     leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    others = types or _len_torch_dispatch_stack() or _peek_interpreter_stack() is not None
+    others = types or _len_torch_dispatch_stack() or peek_interpreter_stack() is not None
     if not leaves or others or _dispatch_tls_local_include_set().has(DispatchKey.Meta):
         return func(*args, **kwargs)
     keys = functools.reduce(operator.or_, map(_dispatch_keys, leaves)) & _KERNELS
     with enable_reentrant_dispatch():
-        _push_mode(mode)
+        push_mode(mode)
         try:
             return func.redispatch(keys, *args, **kwargs)
         finally:
-            _pop_mode()
+            pop_mode()
 
 
 def call_with_tls_keys(casts: DispatchKeySet, run: Any, args: Any, kwargs: Any) -> Any:
-    """Run an operator whose kernel calls others, and do for these what is done unwatched.
+    """Run an operator with the thread-local dispatch keys that its kernel has without a mode.
 
     Args:
-        casts: the kinds of autocast that a rule for the operator itself has done and switched off.
+        casts: the kinds of autocast that a rule for the operator itself has applied already.
         run: the operator.
-        args: what it takes.
-        kwargs: what it takes by name.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
     """
-    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined] # noqa: SLF001
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
         outside = _dispatch_tls_local_exclude_set()
     included, excluded = _dispatch_tls_local_include_set(), _dispatch_tls_local_exclude_set()
-    excluded = (excluded - _WITHIN) | (outside & _WITHIN) | casts
+    excluded = (excluded - _IN_KERNELS) | (outside & _IN_KERNELS) | casts
     with _ForceDispatchKeyGuard(included, excluded):
         return run(*args, **kwargs)
 
 
 def wrap_scalars(
-    error: BaseException, signature: Signature, args: tuple[Any, ...]
+    error: BaseException, positions: Collection[int], args: tuple[Any, ...]
 ) -> tuple[Any, ...] | None:
-    """Return the arguments with numbers made tensors, if ``error`` turned them down."""
+    """Return the arguments with numbers wrapped as tensors, None if that does not help.
+
+    Args:
+        error: the exception of the call with the plain numbers.
+        positions: positions of the tensor arguments in the schema.
+        args: the positional arguments.
+    """
     if "but instead found type" not in str(error):
         return None
-    places = {position for position, _, _ in signature.places}
     wrapped = tuple(
         torch.tensor(value)
-        if place in places and isinstance(value, (int, float, complex))
+        if position in positions and isinstance(value, (int, float, complex))
         else value
-        for place, value in enumerate(args)
+        for position, value in enumerate(args)
     )
     return None if all(a is b for a, b in zip(args, wrapped, strict=True)) else wrapped
+
+
+def bump_missed_foreach(written: Iterable[tuple[int, torch.Tensor, int]]) -> None:
+    """Bump the versions of tensors that a foreach op wrote, which a mode keeps PyTorch from doing.
+
+    Args:
+        written: id, tensor and version before the op.
+    """
+    for _, tensor, before in written:
+        if before != NO_ID and tensor._version == before:
+            increment_version((tensor,))

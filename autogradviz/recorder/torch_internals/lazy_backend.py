@@ -1,7 +1,7 @@
-"""Backends that run operators later (XLA, PyTorch's own lazy one): no dispatch mode may be on.
+"""Detect backends that run operators later (XLA, PyTorch's lazy tensors).
 
-Under any mode their tensors lose what makes views and writes work, so that programs raise, and
-what reaches the mode has no storage: asking for it ends the process.
+Their tensors cannot be used under any dispatch mode: views and in-place writes raise, and the
+tensors that reach the mode have no storage, so that reading it ends the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_OPS_WITH_LAZY: Final = "operators are not recorded: a lazy backend fails unde
 def has_lazy_backend() -> bool:
     """Return whether this process has a lazy backend."""
     try:
-        torch._C._lazy._get_default_device_type()  # noqa: SLF001
+        torch._C._lazy._get_default_device_type()
     except RuntimeError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Methods of tensors, watched while recording."""
+"""Replace methods of ``torch.Tensor`` while a recording is open."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def watched_method(name: str, ours: Callable[..., Any]) -> Iterator[None]:
-    """Put a method in another's place while the context is open."""
+def patched_tensor_method(name: str, ours: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of ``torch.Tensor`` while the context is open."""
     original = getattr(torch.Tensor, name)
     method = _Method(original, functools.wraps(original)(ours))
     with patched(torch.Tensor, **{name: method}):
@@ -25,10 +25,10 @@ def watched_method(name: str, ours: Callable[..., Any]) -> Iterator[None]:
 
 
 class _Method:
-    """Ours for a tensor; for who reads it from the class, the original.
+    """Our method on a tensor; the original when it is read from the class.
 
-    ``__torch_function__`` is told what the class says, and people look that up in tables which
-    they filled before.
+    ``__torch_function__`` receives the function that the class has, and programs look it up in
+    tables that they filled before.
     """
 
     def __init__(self, original: Any, ours: Callable[..., Any]) -> None:

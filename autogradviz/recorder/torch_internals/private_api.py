@@ -1,93 +1,178 @@
-"""Every private name of PyTorch that the recorder stands on, probed in one place.
+"""Every undocumented PyTorch name that the recorder uses, and the check that they all exist.
 
-None of them is promised by PyTorch. ``require_seams`` says in one error which are missing, so
-that a new release fails here and not in the middle of somebody's training step.
+``NEEDED`` is the one table of them. It is checked when this module is imported and each time a
+recording opens, so that an unsupported PyTorch release fails there, with every missing name, and
+not in the middle of a training step. The other modules of the recorder import undocumented
+functions and classes from here; attributes of tensors, nodes, modules and operators
+(``tensor._version``) are read where they are needed, but are listed here too.
 """
 
 from __future__ import annotations
 
-import sys
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.autograd.graph
+import torch.nn.modules.module
+import torch.nn.utils.parametrize
+import torch.overrides
+import torch.utils._python_dispatch
+import torch.utils._pytree
 import torch.utils.checkpoint
+import torch.utils.hooks
 
 from autogradviz.errors import UnsupportedTorchError
 
 TESTED_TORCH: Final = "2.13"
 MINIMUM_TORCH: Final = "2.11"
 
-_NAMES: Final = (
-    "_C._autograd._get_sequence_nr",
-    "_C._current_autograd_node",
-    "_C._current_graph_task_id",
-    "_C._increment_version",
-    "_C.DisableTorchFunction",
-    "_C._len_torch_function_stack",
-    "_C._AutoDispatchBelowAutograd",
-    "_C._DisableTorchDispatch",
-    "_C._dynamo.eval_frame.set_code_exec_strategy",
-    "autograd.function.FunctionCtx.save_for_backward",
-    "autograd.function.FunctionCtx.mark_dirty",
-    "autograd.function.FunctionCtx.mark_non_differentiable",
-    "autograd.grad_mode._unsafe_preserve_version_counter",
-    "autograd.graph._engine_run_backward",
-    "autograd.graph.saved_tensors_hooks",
-    "autograd.graph._swap_with_cloned",
-    "autograd.graph._CloneArgBeforeMutateMode",
-    "utils.checkpoint._checkpoint_hook",
-    "utils.checkpoint._recomputation_hook",
-    "utils.checkpoint._StopRecomputationError",
-    "utils.checkpoint.GraphExecGroup._get_current_group",
-    "utils.checkpoint._allowed_determinism_checks_to_fns",
-    "utils.checkpoint._CachingTorchDispatchMode",
-    "utils.checkpoint._CachedTorchDispatchMode.__torch_dispatch__",
-    "utils.hooks.BackwardHook",
-    "autograd.function.Function._register_hook",
-    "autograd.graph.register_multi_grad_hook",
-    "_C._autograd._saved_tensors_hooks_disable",
-    "utils.checkpoint.CheckpointFunction.forward",
-    "utils.checkpoint.CheckpointFunction.backward",
-    "_C._autograd.SavedTensor.data",
-    "_C._autograd.SavedTensor.unpack_hook",
+
+class PrivateName(NamedTuple):
+    """One undocumented name of PyTorch."""
+
+    path: str
+    """Where it is looked up, from ``torch`` on."""
+
+    used_for: str
+    """What the recorder cannot do without it."""
+
+    versions: str = f"{MINIMUM_TORCH} to {TESTED_TORCH}"
+    """The PyTorch releases that were tested with it."""
+
+
+_WORKAROUNDS: Final = "running an operator as it runs without a dispatch mode"
+_READ_SAVED: Final = "reading saved tensors without unpacking them"
+_WALK: Final = "walking the graph"
+_NON_REENTRANT: Final = "non-reentrant checkpoint regions"
+
+NEEDED: Final = (
+    # operators
+    PrivateName("utils._python_dispatch.TorchDispatchMode", "recording operators"),
+    PrivateName("utils._python_dispatch._get_current_dispatch_mode", "leaving the dispatch mode"),
+    PrivateName("utils._python_dispatch._push_mode", "leaving the dispatch mode"),
+    PrivateName("utils._python_dispatch._pop_mode", "leaving the dispatch mode"),
+    PrivateName("_ops.OpOverload", "operator schemas"),
+    PrivateName("_ops.OpOverload.decompose", _WORKAROUNDS),
+    PrivateName("_ops.OpOverload.redispatch", _WORKAROUNDS),
+    PrivateName("ops.aten.add.Tensor._op", "operator schemas"),
+    PrivateName("ops.aten.add.Tensor._schema", "operator schemas"),
+    PrivateName("_C._dispatch_has_kernel_for_dispatch_key", "operator schemas"),
+    PrivateName("_C.DispatchKey.ADInplaceOrView", "operator schemas"),
+    PrivateName("_C.DispatchKeySet", "operator schemas"),
+    PrivateName("_C._dispatch_keys", _WORKAROUNDS),
+    PrivateName("_C._dispatch_keyset_full_after", _WORKAROUNDS),
+    PrivateName("_C._dispatch_tls_local_exclude_set", _WORKAROUNDS),
+    PrivateName("_C._dispatch_tls_local_include_set", _WORKAROUNDS),
+    PrivateName("_C._ForceDispatchKeyGuard", _WORKAROUNDS),
+    PrivateName("_C._RestorePythonTLSSnapshot", _WORKAROUNDS),
+    PrivateName("_C._len_torch_dispatch_stack", _WORKAROUNDS),
+    PrivateName("_C._functorch.peek_interpreter_stack", _WORKAROUNDS),
+    PrivateName("overrides.enable_reentrant_dispatch", _WORKAROUNDS),
+    PrivateName("utils._pytree.tree_leaves", _WORKAROUNDS),
+    PrivateName("_C._lazy._get_default_device_type", "detecting lazy backends"),
+    PrivateName("_guards.TracingContext.try_get", "calling tensor subclasses under a mode"),
+    PrivateName("_C._len_torch_function_stack", "detecting function modes"),
+    PrivateName("_C.DisableTorchFunction", "reading tensors past __torch_function__"),
+    PrivateName("_C.TensorBase.shape", "reading shapes past subclasses"),
+    PrivateName("_C._get_tracing_state", "detecting torch.jit.trace"),
+    # versions and contents
+    PrivateName("Tensor._version", "version counters"),
+    PrivateName("_C._increment_version", "version counters"),
+    PrivateName("autograd.grad_mode._unsafe_preserve_version_counter", "version counters"),
+    PrivateName("_C._AutoDispatchBelowAutograd", "reading contents unobserved"),
+    PrivateName("_C._DisableTorchDispatch", "reading contents unobserved"),
+    PrivateName("_C._functorch.is_functorch_wrapped_tensor", "reading contents"),
+    PrivateName("Tensor._is_zerotensor", "reading contents"),
+    PrivateName("_foreach_norm", "gradient norms"),
+    # the graph and the engine
+    PrivateName("_C._autograd._get_sequence_nr", "matching operators with nodes"),
+    PrivateName("_C._functions.AccumulateGrad._sequence_nr", _WALK),
+    PrivateName("_C._functions.AccumulateGrad.metadata", _WALK),
+    PrivateName("_C._functions.AccumulateGrad.next_functions", _WALK),
+    PrivateName("_C._functions.AccumulateGrad.variable", _WALK),
+    PrivateName("_C._functions.AccumulateGrad.register_prehook", "observing nodes that run"),
+    PrivateName("Tensor._is_view", _WALK),
+    PrivateName("autograd.graph._engine_run_backward", "observing backwards"),
+    PrivateName("_C._current_autograd_node", "observing nodes that run"),
+    PrivateName("_C._current_graph_task_id", "observing nodes that run"),
+    PrivateName("autograd.function.FunctionCtx.save_for_backward", "custom Functions"),
+    PrivateName("autograd.function.FunctionCtx.mark_dirty", "custom Functions"),
+    PrivateName("autograd.function.FunctionCtx.mark_non_differentiable", "custom Functions"),
+    # saved tensors
+    PrivateName("_C._autograd.SavedTensor.data", _READ_SAVED),
+    PrivateName("_C._autograd.SavedTensor.unpack_hook", _READ_SAVED),
+    PrivateName("autograd.graph.saved_tensors_hooks", "saved-tensor hooks"),
+    PrivateName("_C._autograd._saved_tensors_hooks_disable", "saved-tensor hooks"),
+    PrivateName("autograd.graph._swap_with_cloned", "allow_mutation_on_saved_tensors"),
+    PrivateName("autograd.graph._CloneArgBeforeMutateMode", "allow_mutation_on_saved_tensors"),
+    PrivateName(
+        "autograd.graph._allow_mutation_on_saved_tensors_enabled",
+        "allow_mutation_on_saved_tensors",
+    ),
+    # hooks
+    PrivateName("autograd.function.Function._register_hook", "hooks of nodes"),
+    PrivateName("autograd.graph.register_multi_grad_hook", "multi-grad hooks"),
+    PrivateName("Tensor._backward_hooks", "hooks of tensors"),
+    PrivateName("Tensor._post_accumulate_grad_hooks", "hooks of tensors"),
+    PrivateName("utils.hooks.BackwardHook", "hooks of modules"),
+    PrivateName("nn.modules.module._global_backward_hooks", "hooks of modules"),
+    PrivateName("nn.modules.module._global_backward_pre_hooks", "hooks of modules"),
+    PrivateName("nn.modules.module._global_forward_hooks", "hooks of modules"),
+    PrivateName("nn.modules.module._global_forward_pre_hooks", "hooks of modules"),
+    # checkpoint
+    PrivateName("utils.checkpoint._checkpoint_hook", _NON_REENTRANT),
+    PrivateName("utils.checkpoint._recomputation_hook", _NON_REENTRANT),
+    PrivateName("utils.checkpoint._StopRecomputationError", _NON_REENTRANT),
+    PrivateName("utils.checkpoint._allowed_determinism_checks_to_fns", _NON_REENTRANT),
+    PrivateName("utils.checkpoint.GraphExecGroup._get_current_group", "GraphExecGroup"),
+    PrivateName("utils.checkpoint.CheckpointFunction.forward", "reentrant checkpoint regions"),
+    PrivateName("utils.checkpoint.CheckpointFunction.backward", "reentrant checkpoint regions"),
+    PrivateName("utils.checkpoint._CachingTorchDispatchMode", "selective checkpoint"),
+    PrivateName(
+        "utils.checkpoint._CachedTorchDispatchMode.__torch_dispatch__", "selective checkpoint"
+    ),
+    PrivateName("overrides._get_current_function_mode_stack", "state around regions"),
+    PrivateName("utils._python_dispatch._get_current_dispatch_mode_stack", "state around regions"),
+    PrivateName("_C._get_mkldnn_enabled", "state around regions"),
+    PrivateName("_C._get_cudnn_enabled", "state around regions"),
+    PrivateName("nn.utils.parametrize._cache_enabled", "state around regions"),
+    # torch.compile
+    PrivateName("_C._dynamo.eval_frame.set_code_exec_strategy", "keeping Dynamo out of hooks"),
+    PrivateName("_C._dynamo.eval_frame._FrameAction", "keeping Dynamo out of hooks"),
+    PrivateName("_C._dynamo.eval_frame._FrameExecStrategy", "keeping Dynamo out of hooks"),
 )
 
-
-_found: dict[str, tuple[tuple[int, int] | None, tuple[str, ...]]] = {}
-"""By name: how many modules there were and how often the function was held, and by which."""
+_look_up_all: Final = attrgetter(*[name.path for name in NEEDED])
 
 
-_look_up: Final = attrgetter(*_NAMES)
-
-
-def _all_there() -> bool:
-    """Return whether every seam is there: one call in place of a hundred."""
+def _exist() -> bool:
+    """Return whether every name exists; one call in place of a hundred."""
     try:
-        return all(found is not None for found in _look_up(torch))
+        return all(value is not None for value in _look_up_all(torch))
     except AttributeError:
         return False
 
 
-def _missing(path: str) -> bool:
-    found: Any = torch
-    for name in path.split("."):
-        found = getattr(found, name, None)
-        if found is None:
-            return True
-    return False
+def _exists(name: PrivateName) -> bool:
+    value: Any = torch
+    for part in name.path.split("."):
+        value = getattr(value, part, None)
+        if value is None:
+            return False
+    return True
 
 
-def require_seams() -> None:
-    """Check that this PyTorch has every seam.
+def require_private_api() -> None:
+    """Check that this PyTorch has every undocumented name that recording needs.
 
     Raises:
-        UnsupportedTorchError: naming the missing seams and the versions that work.
+        UnsupportedTorchError: names what is missing, what it is needed for, the version of torch
+            that was found and the versions that work.
     """
-    if _all_there():
+    if _exist():
         return
-    missing = [name for name in _NAMES if _missing(name)]
+    missing = [f"{name.path} ({name.used_for})" for name in NEEDED if not _exists(name)]
     if missing:
         message = (
             f"torch {torch.__version__} lacks {', '.join(missing)}, which recording needs; "
@@ -96,24 +181,82 @@ def require_seams() -> None:
         raise UnsupportedTorchError(message)
 
 
-def holders(name: str, function: Any) -> list[Any]:
-    """Return the modules that hold a function under a name: PyTorch's is in several.
+require_private_api()
 
-    All of ``sys.modules`` is looked through only if the function is held more or less often than
-    when it was last, or modules came or went.
-    """
-    count = (len(sys.modules), sys.getrefcount(function))
-    known, names = _found.get(name, (None, ()))
-    modules = [sys.modules.get(each) for each in names]
-    if known != count or not all(_holds(module, name, function) for module in modules):
-        loaded = list(sys.modules.items())
-        found = {each: module for each, module in loaded if _holds(module, name, function)}
-        _found[name] = (count, tuple(found))
-        modules = list(found.values())
-    return modules
+DispatchKey: Final = torch._C.DispatchKey
+DispatchKeySet = torch._C.DispatchKeySet
+OpOverload = torch._ops.OpOverload
+TorchDispatchMode = torch.utils._python_dispatch.TorchDispatchMode
+get_current_dispatch_mode: Final = torch.utils._python_dispatch._get_current_dispatch_mode
+get_current_dispatch_mode_stack: Final = (
+    torch.utils._python_dispatch._get_current_dispatch_mode_stack
+)
+pop_mode: Final = torch.utils._python_dispatch._pop_mode
+push_mode: Final = torch.utils._python_dispatch._push_mode
+get_current_function_mode_stack: Final = torch.overrides._get_current_function_mode_stack
+has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
+get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled
+get_cudnn_enabled: Final = torch._C._get_cudnn_enabled
+len_torch_function_stack: Final = torch._C._len_torch_function_stack
+get_tracing_state: Final = torch._C._get_tracing_state
+
+DisableTorchFunction = torch._C.DisableTorchFunction
+AutoDispatchBelowAutograd = torch._C._AutoDispatchBelowAutograd
+DisableTorchDispatch = torch._C._DisableTorchDispatch
+is_functorch_wrapped_tensor: Final = torch._C._functorch.is_functorch_wrapped_tensor
+foreach_norm: Final = torch._foreach_norm
+increment_version: Final = torch._C._increment_version
+"""PyTorch's own, also while a recording has wrapped it."""
+
+preserve_version_counter: Final = torch.autograd.grad_mode._unsafe_preserve_version_counter
+shape_of: Final[Any] = torch._C.TensorBase.__dict__["shape"].__get__
+"""Return a tensor's shape, also where its class overrides it, as lazy parameters' does."""
+
+get_sequence_nr: Final = torch._C._autograd._get_sequence_nr
+current_autograd_node: Final = torch._C._current_autograd_node
+current_graph_task_id: Final = torch._C._current_graph_task_id
+AccumulateGrad: Final[Any] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
+SavedTensor: Final[Any] = torch._C._autograd.SavedTensor
+SwapWithCloned: Final = torch.autograd.graph._swap_with_cloned
+
+C: Final[Any] = torch._C
+AUTOGRAD_C: Final[Any] = torch._C._autograd
+"""Modules in which functions are replaced while a recording is open."""
+
+CheckpointHook: Final[Any] = torch.utils.checkpoint._checkpoint_hook
+RecomputationHook: Final[Any] = torch.utils.checkpoint._recomputation_hook
+StopRecomputationError: Final = torch.utils.checkpoint._StopRecomputationError
+CachingTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachingTorchDispatchMode
+CachedTorchDispatchMode: Final[Any] = torch.utils.checkpoint._CachedTorchDispatchMode
 
 
-def _holds(module: Any, name: str, function: Any) -> bool:
-    # Through __dict__: asking a lazy module for an attribute may import half a library.
-    held = getattr(module, "__dict__", None)
-    return held is not None and held.get(name) is function
+def current_exec_group() -> Any:
+    """Return the ``GraphExecGroup`` that backward runs in, or None."""
+    return torch.utils.checkpoint.GraphExecGroup._get_current_group()
+
+
+def allows_mutation_on_saved_tensors() -> bool:
+    """Return whether ``allow_mutation_on_saved_tensors`` is active."""
+    return torch.autograd.graph._allow_mutation_on_saved_tensors_enabled
+
+
+def current(path: str) -> Any:
+    """Return a function by its path from ``torch`` on; other packages may have patched it."""
+    return attrgetter(path)(torch)
+
+
+def caches_parametrizations() -> bool:
+    """Return whether ``torch.nn.utils.parametrize.cached`` is active."""
+    return bool(torch.nn.utils.parametrize._cache_enabled)
+
+
+def global_forward_hook_count() -> int:
+    """Return the number of forward hooks and pre-hooks that are registered for all modules."""
+    module = torch.nn.modules.module
+    return len(module._global_forward_hooks) + len(module._global_forward_pre_hooks)
+
+
+def global_backward_hooks() -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return the backward hooks and backward pre-hooks that are registered for all modules."""
+    module = torch.nn.modules.module
+    return module._global_backward_hooks, module._global_backward_pre_hooks

@@ -1,34 +1,38 @@
-"""Tensor subclasses made by calling the class, as in ``MyTensor([1.0, 2.0])``.
+"""Let tensor subclasses be created by calling the class, as in ``MyTensor([1.0, 2.0])``.
 
-PyTorch makes a plain tensor first, then an object of the subclass for the same C++ tensor. What a
-dispatch mode has returned has an object already, so PyTorch refuses: the mode steps aside.
+PyTorch first creates a plain tensor, then an object of the subclass for the same C++ tensor. A
+tensor that a dispatch mode has returned has a Python object already, so PyTorch refuses. The mode
+is suspended during the call.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._guards import TracingContext
 
-from autogradviz.recorder.torch_internals.dynamo import transparent
+from autogradviz.recorder.torch_internals.dynamo import skip_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.ops.dispatch_mode import OpMode
-    from autogradviz.recorder.recorder import Recorder
+
+class _Mode(Protocol):
+    def suspend(self) -> bool: ...
+
+    def resume(self) -> None: ...
 
 
 @contextmanager
-def observe_construction(recorder: Recorder) -> Iterator[None]:
-    """Step aside while a subclass is called, as long as the context is open."""
-    if recorder.mode is None:
+def suspended_in_subclass_new(mode: _Mode | None) -> Iterator[None]:
+    """Suspend a mode whenever a subclass is called, while the context is open."""
+    if mode is None:
         yield
         return
-    # The original is inherited from the C class: ours shadows it and is deleted again.
-    setattr(torch.Tensor, "__new__", _New(torch.Tensor.__new__, recorder.mode))  # noqa: B010
+    # The original is inherited from the C class: ours hides it and is deleted again.
+    setattr(torch.Tensor, "__new__", _New(torch.Tensor.__new__, mode))  # noqa: B010
     try:
         yield
     finally:
@@ -36,12 +40,12 @@ def observe_construction(recorder: Recorder) -> Iterator[None]:
 
 
 class _New:
-    """``__new__`` of the subclasses; of ``torch.Tensor`` itself, and for compilers, the original.
+    """``__new__`` of the subclasses; for ``torch.Tensor`` itself and for compilers the original.
 
-    Others remember what they find there: Dynamo, when it is imported, for as long as it lives.
+    Dynamo stores the ``__new__`` that it reads when it is imported, for as long as it lives.
     """
 
-    def __init__(self, original: Callable[..., Any], mode: OpMode) -> None:
+    def __init__(self, original: Callable[..., Any], mode: _Mode) -> None:
         self._original = original
         self._mode = mode
 
@@ -50,7 +54,7 @@ class _New:
             return self._original
         return self._call
 
-    @transparent
+    @skip_frame
     def _call(self, cls: Any, *args: Any, **kwargs: Any) -> Any:
         suspended = self._mode.suspend()
         try:

@@ -1,8 +1,8 @@
-"""Letting ``torch.utils.swap_tensors`` through: it refuses tensors that anybody refers to weakly.
+"""Let ``torch.utils.swap_tensors`` work: it refuses tensors that have weak references.
 
-Modules swap their parameters for converted ones where these are of a subclass, or where
-``torch.__future__.set_swap_module_params_on_conversion`` asks for it. Just before PyTorch looks
-for weak references ours are given up; the tensors are met anew, with what they hold then.
+Modules swap their parameters for converted ones if these are of a subclass, or if
+``torch.__future__.set_swap_module_params_on_conversion`` says so. The recorder's weak references
+are released just before PyTorch counts them; it meets the tensors again with their new contents.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from typing import TYPE_CHECKING, Any
 import torch.utils
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from autogradviz.recorder.recorder import Recorder
+    from collections.abc import Callable, Iterator
 
 
 @contextmanager
-def observe_swaps(recorder: Recorder) -> Iterator[None]:
-    """Give up our weak references to a tensor that is swapped while the context is open."""
+def released_before_swap(release: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Call a function with each tensor that is about to be swapped, while the context is open.
+
+    Args:
+        release: drops the caller's weak references to the tensor.
+    """
     original = vars(torch.utils).get("weakref")
     if original is not weakref:
         yield
         return
 
     def references(tensor: Any) -> list[Any]:
-        recorder.guarded("swaps", _let_go, recorder, tensor)
+        release(tensor)
         return weakref.getweakrefs(tensor)
 
     ours = SimpleNamespace(**{**vars(weakref), "getweakrefs": references})
@@ -39,9 +41,3 @@ def observe_swaps(recorder: Recorder) -> Iterator[None]:
     finally:
         if vars(torch.utils).get("weakref") is ours:
             vars(torch.utils)["weakref"] = original
-
-
-def _let_go(recorder: Recorder, tensor: torch.Tensor) -> None:
-    for table in (recorder.leaves, recorder.newest, recorder.saves):
-        if weakref.getweakrefs(tensor):
-            table.let_go(tensor)

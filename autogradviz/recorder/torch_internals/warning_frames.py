@@ -1,9 +1,10 @@
-"""Frames of ours that ``warnings`` does not count.
+"""Keep the frames of wrapper functions out of the line that a warning is attributed to.
 
-A warning says which line it is about by a number of callers, ``stacklevel``, and Python shows it
-once a line. A frame of ours between the user's would move it to another line, where it may have
-been shown already. ``warnings`` passes by the frames of the import system, which it tells by two
-words in a file's name; ``logging`` does the same.
+A warning names a line by a number of callers, ``stacklevel``, and Python shows it once for each
+line. The frame of a wrapper between the user's frames would attribute it to another line, where it
+may have been shown already. ``warnings`` and ``logging`` skip the frames of the import system,
+which they recognize by the words ``importlib`` and ``_bootstrap`` in the file name of a frame's
+code. Nothing else makes them skip a frame of ours when another package warns.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-PASSED_BY: Final = " (passed by, as importlib._bootstrap is)"
-"""Behind the name of our file, so that the frame is still known as ours."""
+WRAPPER_SUFFIX: Final = (
+    " (autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
+)
+"""Follows the path of the source file, so that a traceback says which file it is, and why."""
 
-_made: dict[int, tuple[CodeType, CodeType]] = {}
-"""By the address of a code, which the first of the two keeps. A closure is made often."""
+_renamed: dict[int, tuple[CodeType, CodeType]] = {}
+"""By address of a code object: that object, which keeps the address in use, and its copy."""
 
 
 def skip_in_stacklevel(function: F) -> F:
-    """Let warnings that are raised below a function be about the line they are about without it."""
+    """Exclude this function's frame from the ``stacklevel`` count of ``warnings``."""
     code = function.__code__
-    made = _made.get(id(code))
-    if made is None:
-        made = code, code.replace(co_filename=code.co_filename + PASSED_BY)
-        _made[id(code)] = made
-    function.__code__ = made[1]
+    renamed = _renamed.get(id(code))
+    if renamed is None:
+        renamed = code, code.replace(co_filename=code.co_filename + WRAPPER_SUFFIX)
+        _renamed[id(code)] = renamed
+    function.__code__ = renamed[1]
     return function
+
+
+def source_file(code: CodeType) -> str:
+    """Return the path of the source file of a code object, a wrapper's too."""
+    return code.co_filename.removesuffix(WRAPPER_SUFFIX)

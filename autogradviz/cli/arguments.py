@@ -1,0 +1,66 @@
+"""Arguments that several commands share, and argparse types."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autogradviz.cli.progress import write_stderr
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Add the positional argument TRACE."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file (.agv)")
+
+
+def add_output(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add ``-o FILE`` and ``--overwrite``."""
+    text = f"file to write (default: {default})"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = "replace FILE, whatever it is; by default only an earlier output of the same kind"
+    parser.add_argument("--overwrite", action="store_true", help=text)
+
+
+def add_redact(parser: argparse.ArgumentParser) -> None:
+    """Add ``--redact``."""
+    text = "leave source text, values of variables and directory names out"
+    parser.add_argument("--redact", action="store_true", help=text)
+
+
+def warn_deprecated_option(old: str, new: str) -> None:
+    """Print that an option is deprecated."""
+    write_stderr(
+        f"autogradviz: {old} is deprecated and will be removed in the next release; use {new}\n"
+    )
+
+
+def depth(text: str) -> int:
+    """Return a number of module levels, from 0."""
+    if not text.isdecimal():
+        message = f"{text!r} is not a number of levels, from 0"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def step_count(text: str) -> int:
+    """Return a number of steps, from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a positive integer"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def step_range(text: str) -> range:
+    """Return the steps of "A:B"; A, B or both may be missing."""
+    first, colon, last = text.partition(":")
+    numbers = all(part.isdecimal() or not part for part in (first, last))
+    steps = range(int(first or 0), int(last or sys.maxsize)) if numbers and colon else range(0)
+    if not steps:
+        message = f"{text!r} is not A:B, with A smaller than B"
+        raise ArgumentTypeError(message)
+    return steps

@@ -1,0 +1,78 @@
+"""``main``: parse the command line, run one subcommand, report its errors."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+import autogradviz
+from autogradviz._version import __version__
+from autogradviz.cli import compare, demo, diagnose, explain, export, html, run, show, svg
+from autogradviz.errors import AutogradvizError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FAILED: Final = 2
+"""Exit code of a command that failed."""
+
+BROKEN_PIPE: Final = 1
+"""Exit code after the reader of the output closed it; the same as that of rich."""
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as in a shell."""
+
+COMMANDS: Final = (demo, run, export, compare, show, diagnose, svg, html, explain)
+"""The subcommands, in the order of ``--help``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, and return its exit code.
+
+    Args:
+        arguments: the arguments after the program's name; by default those of this process.
+    """
+    own, program = run.split(sys.argv[1:] if arguments is None else arguments)
+    if program:  # its exceptions and streams are its own
+        return run.record_program(_build_parser().parse_args(own), program)
+    _escape_unencodable_output()
+    options = _build_parser().parse_args(own)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, for example head, closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (AutogradvizError, ImportError) as error:
+        return _report_error(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _report_error(f"{where}{error.strerror or error}")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="autogradviz", description=autogradviz.__doc__)
+    version = f"autogradviz {__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def _report_error(message: str) -> int:
+    sys.stderr.write(f"autogradviz: {' '.join(message.split())}\n")
+    return FAILED
+
+
+def _escape_unencodable_output() -> None:
+    """Escape characters that the encoding of a terminal or pipe lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,34 @@
+"""``autogradviz svg``: draw the autograd graph of a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.cli.arguments import add_output, add_redact, add_trace, depth
+from autogradviz.cli.output_path import choose_output, print_written
+from autogradviz.trace import load
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``svg`` to the command line."""
+    text = "draw the autograd graph of a trace"
+    parser = commands.add_parser("svg", help=text, description=text)
+    add_trace(parser)
+    add_output(parser, "the trace's name with .svg, in this directory")
+    parser.add_argument("--depth", type=depth, metavar="N", help="open N levels of modules")
+    parser.add_argument(
+        "--engine", choices=("native", "dot"), default="native", help="dot needs Graphviz"
+    )
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    add_redact(parser)
+    parser.set_defaults(run=_svg)
+
+
+def _svg(options: argparse.Namespace) -> None:
+    output = choose_output(options, ".svg")
+    view = load(options.trace).graph(depth=options.depth, redact=options.redact)
+    view.svg(output, engine=options.engine, theme=options.theme, overwrite=options.overwrite)
+    print_written(output)

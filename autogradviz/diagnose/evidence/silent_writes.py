@@ -1,0 +1,108 @@
+"""Writes to saved tensors that do not change the version counter.
+
+``.data`` has its own counter, and fused optimizers write without raising any: PyTorch's version
+check passes, and the gradient is computed from other values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.events import BackwardStarted, NodeSeen, NodeStarted
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+# The gradient that needs a slot: if it was not computed, the slot was not read. By node name
+# without its number, then slot.
+_NEEDED_FOR: Final = {
+    "AddmmBackward": {"mat2": 1, "mat1": 2},
+    "MmBackward": {"mat2": 0, "self": 1},
+    "BmmBackward": {"mat2": 0, "self": 1},
+    "MulBackward": {"other": 0, "self": 1},
+    "ConvolutionBackward": {"weight": 0, "input": 1},
+    "LinearBackward": {"weight": 0, "input": 1},
+}
+
+# Slots of which backward reads only the shape.
+_SHAPE_ONLY: Final = {
+    ("MaxPool2DWithIndicesBackward", "self"),
+    ("MaxPool3DWithIndicesBackward", "self"),
+    ("AdaptiveMaxPool2DBackward", "self"),
+    ("AdaptiveMaxPool3DBackward", "self"),
+    ("NllLossBackward", "self"),
+    ("NllLoss2DBackward", "self"),
+    ("LinalgSolveExBackward", "A"),  # its factors are saved too
+}
+
+
+def covers(written: Tensor, kept: Tensor) -> bool:
+    """Return whether a write to one view certainly writes another view of the same storage.
+
+    Two parts of a storage need not overlap: the gates of an LSTM cell share one.
+    """
+    if written.storage_id != kept.storage_id:
+        return False
+    whole = written.storage_nbytes in {written.nbytes, kept.nbytes}
+    return whole or written.tensor_id == kept.tensor_id
+
+
+def computed_gradients(evidence: Evidence) -> dict[int, tuple[bool, ...]]:
+    """Return, for each node that ran, which of its output gradients were used."""
+    log = evidence.analysis.log
+    took = {event.node_id for event in log.of(NodeStarted)}
+    starts = log.of(BackwardStarted)
+    took.update(node_id for event in starts for node_id in event.input_ids)
+    named = {tensor_id for event in starts for tensor_id in event.input_tensor_ids}
+    took.update(event.node_id for event in log.of(NodeSeen) if event.tensor_id in named)
+    return {
+        event.node_id: tuple(child in took for child in event.next_node_ids)
+        for event in log.of(NodeSeen)
+    }
+
+
+def is_needed(node: Node, saved: SavedTensor, computed: dict[int, tuple[bool, ...]]) -> bool:
+    """Return whether a node read the content of a slot, judged by the gradients it computed."""
+    gradients = computed.get(node.node_id)
+    kind = node.name.rstrip("0123456789")
+    if gradients is None or (kind, saved.slot) in _SHAPE_ONLY:
+        return False
+    place = _NEEDED_FOR.get(kind, {}).get(saved.slot or "")
+    return place is None or place >= len(gradients) or gradients[place]
+
+
+def silent_write_fix(evidence: Evidence, write: Op | None, culprit: SourceLocation | None) -> str:
+    """Return the change that fixes a write past the version counter; None is an unrecorded one."""
+    if write is None:
+        return (
+            "# give the graph its own memory: torch.tensor(array) or tensor.clone(),\n"
+            "# or write after backward()"
+        )
+    if "fused" in write.name or evidence.in_optimizer(write):
+        return "# call step() only after every backward() that uses these weights"
+    if write.name.endswith("batch_norm"):
+        return (
+            "# call backward() before the BatchNorm runs in training mode again, or refresh the\n"
+            "# statistics of a copy: copy.deepcopy(module)"
+        )
+    return (
+        "# move this after backward(), and do not write through .data, so that PyTorch "
+        f"checks it:\nwith torch.no_grad():\n    {_without_data(culprit)}"
+    )
+
+
+def bypass_reason(write: Op | None) -> str:
+    """Return why a write did not change the counter, as the beginning of a sentence."""
+    if write is None:
+        return "torch.autograd.graph.increment_version would have reported the write;"
+    if "fused" in write.name:
+        return "A fused optimizer does not raise the version counter,"
+    if write.name.endswith("batch_norm"):
+        return "BatchNorm moves its running statistics without raising their version counter,"
+    return "The write went through .data or another alias with its own counter,"
+
+
+def _without_data(culprit: SourceLocation | None) -> str:
+    text = culprit.text if culprit is not None else "tensor.clamp_(...)"
+    return text.replace(".data", "")

@@ -1,0 +1,68 @@
+"""``torch.autograd.grad`` or ``backward(inputs=...)`` through a reentrant checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, REENTRANT_NODE
+from autogradviz.diagnose.formatting import in_module
+from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="reentrant-needs-backward",
+    title="torch.autograd.grad runs through a reentrant checkpoint",
+    means="""The backward of a reentrant region runs a nested backward that accumulates into .grad.
+    It cannot return the gradients of chosen inputs.""",
+    happens="""A gradient penalty, meta-learning or backward(inputs=...) goes through a region
+    with use_reentrant=True.""",
+    fix="""Use use_reentrant=False, which has none of these limits.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record(net) as trace:
+    y = checkpoint(net, x, use_reentrant=True)  # <-- named
+    torch.autograd.grad(y.sum(), x)
+""",
+)
+
+
+@rule(
+    "reentrant-needs-backward",
+    when=ErrorMessage(
+        ("incompatible with .grad()", "Checkpointing is not compatible with .grad()")
+    ),
+    priority=80,
+    pages=(PAGE,),
+)
+def reentrant_needs_backward(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the region whose node failed, else for the first reentrant region."""
+    nodes = [n for n in evidence.analysis.graph.nodes.values() if n.name == REENTRANT_NODE]
+    failed = next((n for n in nodes if n.state == "failed"), None) or next(iter(nodes), None)
+    victim = evidence.raised_at()
+    yield Draft(
+        title="A reentrant checkpoint cannot be differentiated by torch.autograd.grad",
+        culprit=failed,
+        victim=victim,
+        explanation=[
+            f"This region{in_module(failed.module if failed else '')} is checkpointed with "
+            "use_reentrant=True:",
+            failed,
+            "Its backward runs a nested backward that accumulates into .grad, so it works with "
+            "loss.backward() only, and without inputs=. Here the gradients of chosen inputs are "
+            "computed:",
+            victim,
+        ],
+        fix=REENTRANT_FIX,
+        evidence=(evidence.analysis.error, failed),
+    )

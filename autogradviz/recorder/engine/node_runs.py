@@ -1,0 +1,168 @@
+"""The nodes that the engine runs: start, end, and the engine call that each belongs to.
+
+NOTE [ When a node has finished ]
+A hook after a node makes the engine keep the node's incoming gradients while it runs: more memory,
+other buffers reused, and the user's own post-hooks would receive gradients that are None otherwise.
+So a node has finished when its thread starts the next one of the same backward, when a user's hook
+runs for another one, or when the backward has ended without an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
+from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.mode_sensitive_nodes import is_sparse
+from autogradviz.recorder.torch_internals.private_api import (
+    DisableTorchFunction,
+    current_autograd_node,
+    current_graph_task_id,
+    len_torch_function_stack,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.recorder.engine.engine_call import EngineCall
+    from autogradviz.recorder.engine.leaf_grads import GradientTable
+    from autogradviz.recorder.engine.node_tag import NodeTag, OnStart
+    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ops.dispatch_mode import OpMode
+    from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+    from autogradviz.recorder.session import Session, SessionRef
+    from autogradviz.recorder.threads import Running, ThreadState
+
+_Tensor = torch.Tensor
+
+
+class NodeRuns:
+    """Records each run of a node."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        slots: SlotTable,
+        gradients: GradientTable,
+        mode: OpMode | None,
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._slots = slots
+        self._mode = mode
+        self._reached = gradients.reached
+        # Without operators no writes to gradients are recorded, so their identity has no use.
+        tracked = session.with_ops or session.with_fingerprints
+        self._intern = tensors.intern if tracked else tensors.intern_by_shape
+        self._emit_started = session.emitter(NodeStarted)
+        self._emit_finished = session.emitter(NodeFinished)
+        self._emit_accumulated = session.emitter(GradAccumulated)
+        self.open: dict[int, EngineCall] = {}
+        """The open engine calls by backward id."""
+        self._by_task: dict[int, EngineCall] = {}
+        self.on_start: SessionRef[OnStart] = session.ref(self.on_node_start)
+        """The key of the recording's tags in the metadata of nodes, and what tags call."""
+
+    def call_of(self, state: ThreadState) -> EngineCall | None:
+        """Return the engine call whose graph task is running on this thread."""
+        task = current_graph_task_id()
+        call = self._by_task.get(task)
+        if call is None:
+            # The first node of a task: the newest call without one, preferably this thread's.
+            known = {id(other) for other in self._by_task.values()}
+            fresh = [other for other in self.open.values() if id(other) not in known]
+            if not fresh:
+                return None
+            own = [other for other in fresh if other.state is state]
+            call = self._by_task[task] = (own or fresh)[-1]
+        return call
+
+    def close(self, call: EngineCall) -> None:
+        """Remove an engine call that has returned."""
+        self.open.pop(call.backward_id, None)
+        for task in [task for task, other in self._by_task.items() if other is call]:
+            del self._by_task[task]
+
+    @skip_dynamo_recursive
+    def on_node_start(self, tag: NodeTag, gradients: Any) -> None:
+        """Record that a node is about to run."""
+        try:
+            state = self._local.state
+            call = self._by_task.get(current_graph_task_id()) or self.call_of(state)
+            if call is None:
+                return
+            thread, running, backward_id = state.number, state.running, call.backward_id
+            if running and running[-1][0] == backward_id:
+                self._finish(running.pop(), thread, call)
+            if state is not call.state:
+                call.threads[thread] = state
+            incoming: tuple[int, ...]
+            # Most nodes receive one plain tensor.
+            if (
+                len(gradients) == 1
+                and type(gradients[0]) is _Tensor
+                and not len_torch_function_stack()
+            ):
+                incoming, given = (self._intern(gradients[0]),), True
+            else:
+                incoming, given = self._intern_all(gradients)
+            node_id, saved = tag.node_id, tag.saved
+            running.append((backward_id, node_id, tag, given))
+            self._emit_started(thread, None, backward_id, node_id, incoming)
+            if saved is not None:
+                with DisableTorchFunction():
+                    self._slots.read_versions(current_autograd_node(), node_id, saved, thread)
+            mode = self._mode
+            if mode is not None and (
+                tag.mode_sensitive or (tag.leaf is not None and is_sparse(gradients))
+            ):
+                mode.suspend()  # the engine restores it when it has run the node
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
+            self._session.fail("backward", error)
+
+    def _intern_all(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+        """Return the ids of gradients, and whether any is not None."""
+        with DisableTorchFunction():
+            ids = [NO_ID if each is None else self._intern(each) for each in gradients]
+        return tuple(ids), any(each is not None for each in gradients)
+
+    def finish(self, state: ThreadState, call: EngineCall) -> None:
+        """Record that the node of a call that ran last on a thread has finished."""
+        if state.running and state.running[-1][0] == call.backward_id:
+            self._finish(state.running.pop(), state.number, call)
+
+    def _finish(self, run: Running, thread: int, call: EngineCall) -> None:
+        backward_id, node_id, tag, given = run
+        self._emit_finished(thread, None, backward_id, node_id)
+        leaf, saved = tag.leaf, tag.saved
+        if leaf is not None and given:
+            self._reached[leaf] = backward_id
+            self._emit_accumulated(thread, None, backward_id, node_id, leaf)
+        if saved is not None and not call.keep_graph:
+            self._slots.release(saved)
+
+    def on_first_hook(self, node: Any) -> None:
+        """Record that the last node has finished, if the first hook of another one runs.
+
+        A user's hook may run before the recorder's.
+        """
+        state = self._local.state
+        tag = None if node is None else node.metadata.get(self.on_start)
+        if state.running and (tag is None or state.running[-1][1] != tag.node_id):
+            call = self.call_of(state)
+            if call is not None:
+                self.finish(state, call)
+
+    def current(self, state: ThreadState) -> tuple[int | None, int | None]:
+        """Return the backward and the node that run on a thread, by their ids."""
+        node = current_autograd_node()
+        metadata: Any = None if node is None else node.metadata
+        tag = None if metadata is None else metadata.get(self.on_start)
+        call = self.call_of(state)
+        return (
+            None if call is None else call.backward_id,
+            None if tag is None else tag.node_id,
+        )

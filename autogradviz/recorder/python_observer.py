@@ -1,0 +1,235 @@
+"""The observer that consists of Python hooks: its tables, and the order of installation."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.events import ErrorRaised
+from autogradviz.recorder.checkpoint.reentrant import ReentrantRegions, observe_reentrant
+from autogradviz.recorder.checkpoint.regions import (
+    CheckpointPairs,
+    RegionTable,
+    observe_checkpoint_frames,
+)
+from autogradviz.recorder.checkpoint.saved_arguments import ArgumentTable
+from autogradviz.recorder.checkpoint.selective import observe_policies
+from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
+from autogradviz.recorder.engine.backward import BackwardTable, observe_backward
+from autogradviz.recorder.engine.custom_functions import (
+    CustomFunctionTable,
+    observe_custom_functions,
+)
+from autogradviz.recorder.engine.graph_walk import NodeTable
+from autogradviz.recorder.engine.hook_registration import observe_hooks
+from autogradviz.recorder.engine.hooks import HookTable
+from autogradviz.recorder.engine.leaf_grads import GradientTable
+from autogradviz.recorder.engine.node_runs import NodeRuns
+from autogradviz.recorder.engine.steps import StepTable, observe_optimizers
+from autogradviz.recorder.grad_modes import observe_modes
+from autogradviz.recorder.ids.leaves import LeafTable, observe_requires_grad
+from autogradviz.recorder.ids.tensors import TensorTable
+from autogradviz.recorder.ids.versions import (
+    VersionTable,
+    observe_increments,
+    observe_restored_versions,
+)
+from autogradviz.recorder.modules import ModuleTable, observe_modules
+from autogradviz.recorder.ops.creators import CreatorTable
+from autogradviz.recorder.ops.dispatch_mode import OpMode
+from autogradviz.recorder.ops.fingerprints import Fingerprints
+from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+from autogradviz.recorder.saved_tensors.hook_pairs import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
+from autogradviz.recorder.saved_tensors.hooks_disabled import observe_disabled_hooks
+from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+from autogradviz.recorder.saved_tensors.registry import SaveTable
+from autogradviz.recorder.torch_internals.private_api import (
+    CheckpointHook,
+    DisableTorchFunction,
+    RecomputationHook,
+    get_current_dispatch_mode,
+)
+from autogradviz.recorder.torch_internals.subclass_new import suspended_in_subclass_new
+from autogradviz.recorder.torch_internals.swap_tensors import released_before_swap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from autogradviz.event_schema import Target
+    from autogradviz.recorder.saved_tensors.hook_pairs import PairHandler
+    from autogradviz.recorder.session import Session
+
+
+class PythonObserver:
+    """Observes PyTorch through hooks written in Python."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.recent_outputs = RecentOutputs()
+        self.fingerprints = Fingerprints(session)
+        self.tensors = TensorTable(session)
+        self.versions = VersionTable(session, self.tensors)
+        self.leaves = LeafTable(session, self.tensors)
+        self.creators = CreatorTable(self.tensors, self.versions)
+        self.mode = (
+            OpMode(
+                session, self.tensors, self.versions, self.fingerprints, self.creators,
+                self.recent_outputs,
+            )
+            if session.with_ops else None
+        )  # fmt: skip
+        self.modules = ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
+        self.saves = SaveTable(session, self.tensors, self.creators, self.fingerprints)
+        self.slots = SlotTable(
+            session, self.tensors, self.versions, self.creators, self.saves, self.fingerprints
+        )
+        self.tracer = HookTracer(session, self.tensors, self.saves, self.fingerprints)
+        self.pairs = HookPairTable(session)
+        self.gradients = GradientTable(session, self.tensors, self.leaves)
+        self.steps = StepTable(session, self.gradients)
+        self.runs = NodeRuns(session, self.tensors, self.slots, self.gradients, self.mode)
+        self.functions = CustomFunctionTable(session, self.tensors, self.creators)
+        self.nodes = NodeTable(
+            session, self.tensors, self.leaves, self.creators, self.slots, self.functions,
+            self.runs.on_start,
+        )  # fmt: skip
+        self.hooks = HookTable(session, self.modules, self.runs)
+        self.backwards = BackwardTable(
+            session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
+            self.steps,
+        )  # fmt: skip
+        self.state = StateTable(session)
+        self.arguments = ArgumentTable(session, self.saves)
+        self.regions = RegionTable(self.modules)
+        self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
+        self.reentrant = ReentrantRegions(session, self.regions, self.state)
+
+    def install(self) -> ExitStack:
+        """Install every hook, or none if one fails; return the context that removes them."""
+        with ExitStack() as pending:
+            for context in self._contexts():
+                pending.enter_context(context)
+            return pending.pop_all()
+
+    def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
+        session, tensors, state = self._session, self.tensors, self.state
+        handlers: dict[type, PairHandler] = {
+            CheckpointHook: self.checkpoint_pairs,
+            RecomputationHook: self.checkpoint_pairs,
+        }
+        yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
+        yield observe_checkpoint_frames()
+        yield observe_custom_functions(session, self.functions)
+        yield observe_reentrant(session, self.reentrant)
+        yield observe_hooks(session, tensors, self.modules, self.hooks)
+        yield observe_policies(session)
+        yield observe_disabled_hooks(session)
+        yield observe_backward(session, self.backwards, self.gradients, self.steps)
+        yield observe_modules(self.modules)
+        yield observe_increments(session, tensors, self.versions)
+        yield observe_restored_versions(session, tensors, self.versions)
+        yield observe_attributes(session, state)
+        yield observe_modes(session)
+        yield observe_requires_grad(session, self.leaves)
+        yield observe_optimizers(session, self.steps)
+        yield released_before_swap(self._release)
+        yield suspended_in_subclass_new(self.mode)
+        if self.mode is not None:
+            yield self.mode
+
+    def _release(self, tensor: torch.Tensor) -> None:
+        """Drop all weak references to a tensor."""
+        for table in (self.leaves, self.recent_outputs, self.saves):
+            if weakref.getweakrefs(tensor):
+                self._session.guarded("swaps", table.release, tensor)
+
+    def can_remove(self) -> bool:
+        """Return whether the hooks can be removed now: no dispatch mode was entered later."""
+        return self.mode is None or get_current_dispatch_mode() is self.mode
+
+    def name_modules(self, model: torch.nn.Module) -> None:
+        """Take the names of modules and parameters from a model."""
+        self._session.guarded("modules", self.modules.add_root, model, "")
+
+    def finish(self, error: BaseException | None) -> None:
+        """Record graphs that no backward entered, gradient norms, and the exception."""
+        guarded = self._session.guarded
+        guarded("nodes", self._walk_recent_outputs)
+        guarded("leaves", self.gradients.read_norms)
+        if error is not None:
+            guarded("error", self._emit_error, error)
+
+    def _walk_recent_outputs(self) -> None:
+        with DisableTorchFunction():
+            is_new = self.nodes.is_new
+            self.nodes.walk([node for node in self.recent_outputs.nodes() if is_new(node)])
+
+    def _emit_error(self, error: BaseException) -> None:
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        node_id, backward_id = self.backwards.failed_node or (None, None)
+        self._session.emit(
+            ErrorRaised,
+            f"{module}{kind.__qualname__}",
+            str(error),
+            node_id,
+            backward_id,
+            stack_id=self._session.stacks.of_traceback(error.__traceback__),
+        )
+
+    def walk(self, roots: list[Any]) -> None:
+        """Record the graphs of some nodes."""
+        with DisableTorchFunction():
+            self.nodes.walk(roots)
+
+    def untag(self, roots: Iterable[Any]) -> None:
+        """Remove what ``walk`` left on nodes."""
+        self.nodes.untag(roots)
+
+    def close(self) -> None:
+        """Release all weak references to storages."""
+        self.tensors.close()
+
+    @property
+    def saved_count(self) -> int:
+        """The number of saved tensors so far, which is the id of the next one."""
+        return self.saves.count
+
+    def describe_again(self, seq: int) -> None:
+        """Describe nodes again that were last described before an event, when they are used."""
+        self.nodes.oldest = seq
+
+    def prune_history(self, first_seq: int, first_saved_id: int) -> None:
+        """Forget the ops, writes and regions before an event, and older saves through hooks."""
+        self.creators.prune(first_seq)
+        self.saves.prune(first_saved_id)
+        self.versions.prune_history(self.tensors.live_storage_ids, first_seq)
+        self.state.prune(first_seq)
+        self.modules.prune()
+
+    def prune(
+        self, tensors: AbstractSet[int], first_seq: int, first_saved_id: int
+    ) -> dict[Target, AbstractSet[int]]:
+        """Forget everything dead; return the ids that may be used again."""
+        self.leaves.prune()
+        self.gradients.prune()
+        referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
+        self.tensors.prune(referenced)
+        self.versions.prune(self.tensors.live_storage_ids, first_seq)
+        self.creators.prune(first_seq)
+        self.saves.prune(first_saved_id)
+        self.state.prune(first_seq)
+        for table in (self.modules, self.hooks, self._session.stacks, self.fingerprints):
+            table.prune()
+        return {
+            "tensor": self.tensors.live_ids | referenced,
+            "module": self.modules.live_ids,
+            "hook": self.hooks.live_ids,
+            "stack": self._session.stacks.live_ids,
+        }

@@ -1,0 +1,140 @@
+"""The state and services that all hook points of one recording share.
+
+A session knows the log, the event numbers, the threads and the stacks, the options, and what
+failed. It knows no table: those are built on top of it, each with the tables that it uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from autogradviz.event_log import Log
+from autogradviz.events import RecorderFailed
+from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.failures import Failures
+from autogradviz.recorder.stacks import StackTable
+from autogradviz.recorder.threads import ThreadTable
+from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
+from autogradviz.signals import signal_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autogradviz.events import Event
+
+T = TypeVar("T")
+
+
+class SessionRef(Generic[T]):
+    """A reference held by objects that may outlive the recording: hooks, and tags on nodes.
+
+    ``target`` is None once the recording has ended, so that such an object neither records nor
+    keeps the recording in memory.
+    """
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: T) -> None:
+        self.target: T | None = target
+
+
+class Session:
+    """One recording, as its hook points see it."""
+
+    def __init__(self, *, ops: bool, stacks: bool, fingerprints: bool) -> None:
+        """Prepare a recording; nothing is recorded before ``open``.
+
+        Args:
+            ops: operators are recorded.
+            stacks: events carry Python stacks.
+            fingerprints: events carry hashes of tensor contents.
+        """
+        self.with_ops = ops
+        self.with_stacks = stacks
+        self.with_marks = stacks and ops  # without ops too few stacks are captured to pay for marks
+        self.with_fingerprints = fingerprints
+        self.is_open = False
+        self.log = Log()
+        self.sequence = EventSequence()
+        self.threads = ThreadTable()
+        self.stacks = StackTable(self.threads, self.emitter)
+        self.failures = Failures()
+        self._refs: list[SessionRef[Any]] = []
+        self._emitters: dict[type[Event], Callable[..., int]] = {}
+
+    def open(self, outermost: int) -> None:
+        """Start recording.
+
+        Args:
+            outermost: ``id`` of the frame that opened the recording; stacks end there.
+        """
+        self.is_open = True
+        self.stacks.outermost = outermost
+
+    def close(self) -> None:
+        """Stop recording, and clear all references to parts of the recorder."""
+        self.is_open = False
+        for ref in self._refs:
+            ref.target = None
+
+    def ref(self, target: T) -> SessionRef[T]:
+        """Return a reference for objects that may outlive the recording."""
+        ref = SessionRef(target)
+        self._refs.append(ref)
+        return ref
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that are on: "ops", "stacks", "fingerprints"."""
+        names = ("ops", "stacks", "fingerprints")
+        return tuple(name for name in names if getattr(self, f"with_{name}"))
+
+    @property
+    def event_count(self) -> int:
+        """The number of events so far, which is the number of the next one."""
+        return self.sequence.newest + 1
+
+    def emit(
+        self,
+        kind: type[Event],
+        *values: Any,
+        stack_id: int | None = None,
+        thread: int | None = None,
+    ) -> None:
+        """Append one event; ``values`` are its own fields, in their order."""
+        if thread is None:
+            thread = self.threads.local.state.number
+        emit = self._emitters.get(kind) or self._emitters.setdefault(kind, self.emitter(kind))
+        emit(thread, stack_id, *values)
+
+    def emitter(self, kind: type[Event]) -> Callable[..., int]:
+        """Return the function that appends one event of a kind and returns its number.
+
+        It takes the thread, the stack and the event's own fields, in their order.
+        """
+        return self.sequence.emitter(self.log, kind)
+
+    def stack_id(self) -> int | None:
+        """Return the id of the user's current stack, None if stacks are not recorded."""
+        return self.stacks.capture_outside() if self.with_stacks else None
+
+    @skip_dynamo_recursive
+    def guarded(
+        self, hook_point: str, work: Callable[..., T], *args: Any, **kwargs: Any
+    ) -> T | None:
+        """Call a function; record its failure, which must not reach the user's step."""
+        if not self.is_open:  # hooks may outlive the recording, in a forked child too
+            return None
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001
+            self.fail(hook_point, error)
+            return None
+
+    def fail(self, hook_point: str, error: Exception) -> None:
+        """Record that a hook point failed; re-raise what a signal handler raised."""
+        if signal_behind(error) is not None:
+            raise error
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        if self.failures.add(hook_point, message):
+            self.emit(RecorderFailed, hook_point, message)

@@ -1,0 +1,6 @@
+"""Makes ``make_log`` importable, which is one folder up."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -1,0 +1,345 @@
+"""Rules about gradients: missing, not finite, exploding, vanishing, zero, counted twice, frozen."""
+
+from __future__ import annotations
+
+import pytest
+from make_log import (
+    accumulated,
+    backward,
+    backward_ended,
+    fact,
+    finished,
+    leaf,
+    node,
+    op,
+    parameter,
+    raised,
+    ran,
+    recorder_limited,
+    started,
+    tensor,
+)
+from run_rule import lines, run_rule
+
+from autogradviz import events as e
+from autogradviz.diagnose.rules import gradient_refused as refused
+from autogradviz.diagnose.rules.gradient_double_counted import gradient_double_counted
+from autogradviz.diagnose.rules.gradient_magnitude import gradient_magnitude
+from autogradviz.diagnose.rules.gradient_missing import gradient_missing
+from autogradviz.diagnose.rules.gradient_zero import gradient_zero
+from autogradviz.diagnose.rules.leaf_frozen import leaf_frozen
+from autogradviz.diagnose.rules.not_finite import nan_in_anomaly_mode, not_finite
+
+
+def norm(tensor_id, value, *, place="gradient"):
+    return fact(e.NormRead, backward_id=1, tensor_id=tensor_id, place=place, norm=value)
+
+
+# --- gradient-missing ---------------------------------------------------------------------------
+
+
+def missing(*forward, **root):
+    return run_rule(
+        gradient_missing,
+        parameter(1, "encoder.weight"),
+        parameter(2, "head.weight"),
+        forward,
+        node(7, "MmBackward0", nr=9, to=(8,)),
+        leaf(8, 2),
+        backward(roots=(7,), at="t.py:8", **root),
+        ran(7),
+        accumulated(8, 2),
+    )
+
+
+def test_a_detach_on_the_gradient_path_is_named():
+    (finding,) = missing(
+        op("mm", (3,), inputs=(1,), nr=0, at="t.py:2"),
+        op("detach", (3,), inputs=(3,), at="t.py:3"),
+        op("mm", (4,), inputs=(3, 2), nr=9, at="t.py:4"),
+    )
+    assert finding.slug == "gradient-missing"
+    assert lines(finding) == ("t.py:3", "t.py:2")
+    assert finding.confidence == "hint"
+    assert finding.title.startswith(
+        "encoder.weight got no gradient: the gradient path to them ends"
+    )
+
+
+def test_a_result_that_the_loss_does_not_use_is_named():
+    (finding,) = missing(op("mm", (3,), inputs=(1,), nr=0, at="t.py:2"))
+    assert "the loss does not use their results" in finding.title
+    assert lines(finding) == ("t.py:2", "t.py:2")
+
+
+def test_gradients_of_chosen_inputs_are_no_finding():
+    assert missing(input_tensor_ids=(2,)) == []
+
+
+def test_a_partial_recording_proves_nothing():
+    assert missing(recorder_limited("within", "")) == []
+
+
+# --- not-finite ---------------------------------------------------------------------------------
+
+NAN = fact(e.NotFiniteSeen, content_hash=66, nan_count=3)
+
+
+def test_the_first_op_with_finite_inputs_and_a_nan_output_is_named():
+    (finding,) = run_rule(
+        not_finite,
+        NAN,
+        op("log", (2,), inputs=(1,), nr=0, at="t.py:2", input_hashes=(5,), output_hashes=(66,)),
+        op("sum", (9,), inputs=(2,), nr=1, at="t.py:3", input_hashes=(66,), output_hashes=(66,)),
+        backward(at="t.py:4"),
+        norm(9, None, place="root"),
+    )
+    assert finding.slug == "not-finite"
+    assert finding.title == "log gave the first NaN"
+    assert lines(finding) == ("t.py:2", "t.py:4")
+    assert finding.confidence == "certain"
+    assert "Its output has 3 NaN entries" in finding.explanation
+
+
+def test_without_fingerprints_only_the_gradient_is_named():
+    (finding,) = run_rule(not_finite, parameter(1, "w"), backward(at="t.py:4"), norm(1, None))
+    assert finding.title == "The gradient of w is NaN or infinite"
+    assert (finding.culprit, finding.confidence) == (None, "hint")
+
+
+def test_a_finite_norm_is_no_finding():
+    assert run_rule(not_finite, parameter(1, "w"), backward(at="t.py:4"), norm(1, 2.0)) == []
+
+
+def test_the_node_that_anomaly_detection_names_leads_to_its_forward():
+    (finding,) = run_rule(
+        nan_in_anomaly_mode,
+        op("sqrt", (2,), inputs=(1,), nr=0, at="t.py:2"),
+        node(7, "SqrtBackward0", nr=0),
+        backward(roots=(7,), at="t.py:4"),
+        started(7),
+        raised(
+            "RuntimeError", "Function 'SqrtBackward0' returned nan values in its 0th output.",
+            at="t.py:4",
+        ),
+    )  # fmt: skip
+    assert lines(finding) == ("t.py:2", "t.py:4")
+    assert finding.nodes == (7,)
+    assert "torch.sqrt(x + 1e-8)" in finding.fix
+
+
+# --- gradient-exploding, gradient-vanishing, gradient-zero ---------------------------------------
+
+
+def layers(*sizes):
+    """Weights of 2x2 entries, used in order, and the root mean squares of their gradients."""
+    return [
+        [
+            [tensor(i, (2, 2)), parameter(i, f"layers.{i}.weight")],
+            op("mm", (20 + i,), inputs=(i,), nr=i, at=f"t.py:{i}"),
+        ]
+        for i in range(1, len(sizes) + 1)
+    ], [norm(i, 2 * size) for i, size in enumerate(sizes, start=1)]
+
+
+def test_gradients_that_grow_towards_the_first_layers_explode():
+    (finding,) = run_rule(gradient_magnitude, *layers(1e5, 1e2, 1.0))
+    assert finding.slug == "gradient-exploding"
+    assert lines(finding) == ("t.py:1", "t.py:3")
+    assert "1.0e+05 per entry at layers.1.weight" in finding.title
+
+
+def test_gradients_that_shrink_towards_the_first_layers_vanish():
+    (finding,) = run_rule(gradient_magnitude, *layers(1e-9, 1e-4, 1.0))
+    assert finding.slug == "gradient-vanishing"
+    assert lines(finding) == ("t.py:1", "t.py:3")
+
+
+@pytest.mark.parametrize("sizes", [(1.0, 1.0, 1.0), (1e-9, 1.0), (1.0, 1e-4, 1e-9)])
+def test_other_gradients_are_no_finding(sizes):
+    assert run_rule(gradient_magnitude, *layers(*sizes)) == []
+
+
+def rounding(*sizes, name="RoundBackward0"):
+    return run_rule(
+        gradient_zero,
+        *layers(*sizes),
+        op("round", (40,), inputs=(21,), nr=30, at="t.py:30"),
+        node(7, name, nr=30),
+        backward(roots=(7,)),
+        ran(7),
+    )
+
+
+def test_a_step_function_before_gradients_of_zeros_is_named():
+    (finding,) = rounding(0.0, 1.0)
+    assert finding.slug == "gradient-zero"
+    assert lines(finding) == ("t.py:30", "t.py:1")
+    assert finding.title == (
+        "1 weights got a gradient of zeros: round has zero gradient everywhere"
+    )
+
+
+def test_zeros_without_a_step_function_and_steps_without_zeros_are_no_finding():
+    assert rounding(0.0, name="ExpBackward0") == []
+    assert rounding(1.0) == []
+
+
+# --- gradient-counted-twice ---------------------------------------------------------------------
+
+
+def counted(*, parent=1, accumulate=True):
+    return run_rule(
+        gradient_double_counted,
+        op("mul", (2,), inputs=(1,), nr=0, at="t.py:2"),
+        node(7, "ProductBackward", nr=0, to=(8,)),
+        leaf(8, 1),
+        backward(1, roots=(7,), at="t.py:9"),
+        started(7),
+        backward(2, parent=parent, accumulate=accumulate, at="t.py:5"),
+        accumulated(8, 1, backward=2),
+        backward_ended(2),
+        finished(7),
+        accumulated(8, 1, backward=1),
+        backward_ended(1),
+    )
+
+
+def test_a_leaf_that_a_node_and_a_backward_inside_it_both_reach_is_named():
+    (finding,) = counted()
+    assert finding.slug == "gradient-counted-twice"
+    assert lines(finding) == ("t.py:5", "t.py:2")
+    assert (finding.confidence, finding.nodes) == ("likely", (7,))
+
+
+def test_a_backward_that_is_not_nested_or_does_not_accumulate_is_no_finding():
+    assert counted(parent=None) == []
+    assert counted(accumulate=False) == []
+
+
+# --- leaf-frozen-early, leaf-never-thawed -------------------------------------------------------
+
+
+def requires_grad(tensor_id, value, **fields):
+    return fact(e.RequiresGradChanged, tensor_id=tensor_id, requires_grad=value, **fields)
+
+
+def use(nr=0, *inputs, at="t.py:2"):
+    return op("mm", (30 + nr,), inputs=inputs, nr=nr, at=at)
+
+
+def test_a_leaf_that_is_frozen_before_backward_reaches_it_is_named():
+    (finding,) = run_rule(
+        leaf_frozen,
+        parameter(1, "w"),
+        use(0, 1),
+        node(7, "MmBackward0", nr=0, to=(8,)),
+        leaf(8, 1),
+        requires_grad(1, False, at="t.py:4"),
+        backward(roots=(7,), at="t.py:5"),
+        ran(7),
+        ran(8),
+    )
+    assert finding.slug == "leaf-frozen-early"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+    assert finding.title == "w was frozen before backward reached it: its gradient is lost"
+
+
+def thawed(*thaw):
+    return run_rule(
+        leaf_frozen,
+        [parameter(i, f"w{i}") for i in (1, 2)],
+        [requires_grad(i, False, at="t.py:1") for i in (1, 2)],
+        backward(1, at="t.py:5"),
+        backward_ended(1),
+        thaw,
+        use(1, 1, 2, at="t.py:7"),
+        backward(2, at="t.py:5"),
+    )
+
+
+def test_parameters_that_stay_frozen_while_others_are_thawed_are_named():
+    (finding,) = thawed(requires_grad(1, True, at="t.py:6"))
+    assert finding.slug == "leaf-never-thawed"
+    assert lines(finding) == ("t.py:1", "t.py:7")
+    assert finding.title == "1 of 2 frozen parameters were never unfrozen"
+    assert "have not learned since: w2." in finding.explanation
+
+
+def test_all_thawed_or_none_is_no_finding():
+    assert thawed() == []
+    assert thawed([requires_grad(i, True, at="t.py:6") for i in (1, 2)]) == []
+
+
+# --- gradient-refused ---------------------------------------------------------------------------
+
+FUNCTION = """\
+class Scale(Function):
+    def forward(ctx, x, factor):
+        return x * factor
+
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def clip(gradient):
+    return gradient.sum()
+
+
+class Square(Function):
+    @once_differentiable
+    def backward(ctx, gradient):
+        return gradient
+
+
+y = Scale.apply(x, 2)
+y.backward()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(FUNCTION, encoding="utf-8")
+    return path
+
+
+def test_the_return_of_a_custom_backward_is_named(script):
+    (finding,) = run_rule(
+        refused.function_gradient_refused,
+        op("mul", (2,), inputs=(1,), nr=0, at=f"{script}:19"),
+        node(7, "ScaleBackward", nr=0),
+        raised(
+            "RuntimeError",
+            "function ScaleBackward returned an incorrect number of gradients (expected 2, got 1)",
+            node=7,
+            at=f"{script}:20",
+        ),
+    )
+    assert finding.slug == "gradient-refused"
+    assert lines(finding) == (f"{script}:6", f"{script}:19")
+    assert (finding.confidence, finding.nodes) == ("certain", (7,))
+
+
+def test_the_return_of_the_hook_that_ran_last_is_named(script):
+    hook = {"hook_id": 1, "hook_kind": "tensor"}
+    (finding,) = run_rule(
+        refused.hook_gradient_refused,
+        fact(e.HookRegistered, hook_name="clip", tensor_id=1, at=f"{script}:19", **hook),
+        fact(e.HookRan, failed=True, **hook),
+        raised("RuntimeError", "hook 'clip' has changed the size of value", at=f"{script}:20"),
+    )
+    assert lines(finding) == (f"{script}:10", f"{script}:20")
+
+
+def test_the_decorator_of_a_backward_that_is_differentiated_twice_is_named(script):
+    (finding,) = run_rule(
+        refused.once_differentiable_refused,
+        backward(create_graph=True, at=f"{script}:19"),
+        raised(
+            "RuntimeError",
+            "trying to differentiate twice a function that was marked with @once_differentiable",
+            at=f"{script}:20",
+        ),
+    )
+    assert lines(finding) == (f"{script}:14", f"{script}:19")

@@ -1,0 +1,215 @@
+"""The public names: what there is, what it returns, which errors it raises."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from make_log import make_log
+from public_names import members, public_objects
+
+import autogradviz
+from autogradviz import analysis, errors, event_log, events
+
+THIRD_PARTY = {"pd", "go", "torch", "os"}
+TYPING = {"Any", "Callable", "E", "Iterable", "Iterator", "Literal", "Mapping", "Sequence"}
+NOT_OURS = THIRD_PARTY | TYPING | set(vars(builtins))
+PLUMBING = {"Row", "Rows", "Parts", "Tensors"}
+"""Types of the members of ``Analysis`` and ``Log`` that the other modules of autogradviz use."""
+
+
+def annotation_names(annotation):
+    """Yield the names in the text of an annotation, without those of other packages."""
+    if not isinstance(annotation, str):
+        annotation = inspect.formatannotation(annotation)
+    for node in ast.walk(ast.parse(annotation, mode="eval")):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert node.value.id in THIRD_PARTY, annotation
+        elif isinstance(node, ast.Name) and node.id not in NOT_OURS:
+            yield node.id
+
+
+def returned_names(thing):
+    """Yield the names in the return annotation of a function, a method or a property."""
+    if isinstance(thing, property):
+        thing = thing.fget
+    thing = getattr(thing, "func", getattr(thing, "__func__", thing))
+    if inspect.isfunction(thing):
+        yield from annotation_names(inspect.unwrap(thing).__annotations__["return"])
+
+
+RESULTS = [
+    (name, result)
+    for name, thing in public_objects()
+    for result in returned_names(thing)
+    if not name.startswith(("Analysis.", "Log."))
+]
+
+
+def test_all_names_are_sorted_and_offered_for_completion():
+    assert sorted(autogradviz.__all__) == autogradviz.__all__ == dir(autogradviz)
+
+
+@pytest.mark.parametrize(("name", "result"), RESULTS)
+def test_what_a_public_function_returns_can_be_imported(name, result):
+    assert result in autogradviz.__all__ or hasattr(events, result), name
+
+
+def test_the_walk_over_annotations_finds_results():
+    assert {("Trace.checkpoints", "Region"), ("load", "Trace"), ("Trace.graph", "GraphView")} <= {
+        *RESULTS
+    }
+
+
+def types_of_fields(kind, known):
+    """Collect the types that the fields of a record lead to."""
+    if kind not in known and dataclasses.is_dataclass(kind):
+        known.add(kind)
+        for field in dataclasses.fields(kind):
+            for name in annotation_names(field.type):
+                types_of_fields(getattr(analysis, name, getattr(events, name, None)), known)
+                yield name
+                yield from types_of_fields(
+                    getattr(analysis, name, getattr(events, name, None)), known
+                )
+
+
+@pytest.mark.parametrize("kind", [autogradviz.Region, autogradviz.TensorHistory])
+def test_the_types_of_their_fields_can_be_imported_from_analysis_or_events(kind):
+    names = set(types_of_fields(kind, set()))
+    assert names
+    assert {n for n in names if not (hasattr(analysis, n) or hasattr(events, n))} == set()
+
+
+@pytest.mark.parametrize(("kind", "module"), [("Analysis", analysis), ("Log", event_log)])
+def test_the_results_of_analysis_and_log_can_be_imported(kind, module):
+    results = {
+        result
+        for _, thing in members(getattr(autogradviz, kind), kind)
+        for result in returned_names(thing)
+    }
+    found = {name for name in results if hasattr(module, name) or hasattr(events, name)}
+    assert results - found - PLUMBING == set()
+
+
+def public(thing):
+    return sorted(name for name in dir(thing) if not name.startswith("_"))
+
+
+def test_completion_on_a_trace_offers_only_public_names():
+    assert public(autogradviz.Trace(make_log())) == [
+        "analysis",
+        "checkpoints",
+        "diagnose",
+        "export",
+        "filter",
+        "graph",
+        "html",
+        "log",
+        "plot_gradients",
+        "plot_memory",
+        "plot_saved_by_module",
+        "plot_timeline",
+        "redacted",
+        "save",
+        "saved_tensors",
+        "snapshot",
+        "storage_histories",
+        "title",
+        "to_pandas",
+        "version_bumps",
+        "widget",
+    ]
+
+
+def test_other_classes_offer_only_public_names():
+    assert public(autogradviz.record()) == []
+    assert public(autogradviz.Trace(make_log()).graph()) == ["dot", "svg"]
+    own = {name for name in vars(autogradviz.TraceWidget) if not name.startswith("_")}
+    assert own == {"color_by", "focus", "focused", "height", "select", "selected"}
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (errors.AlreadyRecordingError, RuntimeError),
+        (errors.GraphTooLargeError, ValueError),
+        (errors.MissingExtraError, ImportError),
+        (errors.MissingProgramError, FileNotFoundError),
+        (errors.NotAGraphError, ValueError),
+        (errors.NotATraceError, ValueError),
+        (errors.OutputExistsError, FileExistsError),
+        (errors.ProgramNotFoundError, FileNotFoundError),
+        (errors.RecordingStateError, RuntimeError),
+        (errors.UnknownFormatError, ValueError),
+        (errors.UnknownSlugError, KeyError),
+        (errors.UnsupportedTorchError, RuntimeError),
+    ],
+)
+def test_an_error_is_the_builtin_that_one_would_catch(error, builtin):
+    assert issubclass(error, (errors.AutogradvizError, builtin))
+    assert str(error("no 'quotes' added")) == f"no 'quotes' added [{error.slug}]"
+
+
+def test_every_error_is_exported_with_a_slug_of_its_own():
+    own = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
+    assert {kind.__name__ for kind in own} == set(errors.__all__) <= set(autogradviz.__all__)
+    slugs = [kind.slug for kind in own if issubclass(kind, errors.AutogradvizError)]
+    assert len(set(slugs)) == len(slugs)
+
+
+def test_the_export_docstring_lists_the_formats():
+    text = " ".join(autogradviz.Trace.export.__doc__.split())
+    assert '"sqlite" (.sqlite, .sqlite3, .db): all events, one table for each type' in text
+
+
+def test_importing_the_package_imports_neither_torch_nor_the_widget():
+    code = (
+        "import sys, autogradviz\n"
+        "heavy = {'torch', 'anywidget', 'plotly', 'pandas', 'IPython', 'pyarrow.parquet'}\n"
+        "print(sorted(heavy & sys.modules.keys()), 'TraceWidget' in dir(autogradviz))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\n"
+
+
+@pytest.mark.parametrize("method", ["save", "html", "export"])
+def test_overwrite_replaces_any_file_but_no_directory(tmp_path, method):
+    trace = autogradviz.Trace(make_log())
+    path = tmp_path / "x.dot"
+    path.write_text("precious")
+    write = getattr(trace, method)
+    with pytest.raises(FileExistsError):
+        write(path)
+    assert path.read_text() == "precious"
+    write(path, overwrite=True)
+    write(path)  # an earlier output of the same kind
+    assert b"precious" not in path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match="x.dot"):
+        write(path, overwrite=True)
+    assert list(path.iterdir()) == []
+    assert [each.name for each in tmp_path.iterdir()] == ["x.dot"]
+
+
+def test_overwrite_replaces_any_file_with_a_picture(tmp_path):
+    path = tmp_path / "x.svg"
+    path.write_text("precious")
+    view = autogradviz.Trace(make_log()).graph()
+    with pytest.raises(FileExistsError):
+        view.svg(path)
+    assert view.svg(path, overwrite=True) == path.read_text(encoding="utf-8")
+
+
+def test_the_documentation_lists_every_public_name():
+    text = (Path(__file__).parents[2] / "docs" / "python-api.md").read_text(encoding="utf-8")
+    names = {*autogradviz.__all__, *public(autogradviz.Trace(make_log()))} - {"__version__"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
