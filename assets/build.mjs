@@ -2,8 +2,8 @@
 //
 //   node build.mjs [folder]
 //
-// One script serves both hosts: a widget loads it as an ES module (the footer), a report drops
-// the footer's line and uses the global, so that one checked-in file is enough.
+// A widget loads the script as an ES module. A report drops the last line, the export, and uses
+// the global variable, so that one checked-in file serves both.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -15,8 +15,8 @@ const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/stat
 mkdirSync(target, { recursive: true });
 
 const { outputFiles } = await build({
-  entryPoints: [join(here, "viewer/main.js")],
-  outfile: join(target, "viewer.js"),
+  entryPoints: { viewer: join(here, "viewer/main.js") },
+  outdir: target,
   write: false,
   bundle: true,
   minify: true,
@@ -28,18 +28,10 @@ const { outputFiles } = await build({
   legalComments: "none",
 });
 
-// The bundle knows its own text by this name: the layout's thread runs it (layouter.js).
+// The layout worker runs the source text of this function (viewer/layout/worker.js).
 const start = "var autogradviz=(()=>{";
-const [script] = outputFiles;
-if (!script.text.includes(start)) throw new Error(`the bundle does not begin with ${start}`);
-const named = script.text.replace(start, "var autogradviz=(function agvBundle(){");
-writeFileSync(script.path, named);
-
-await build({
-  entryPoints: [join(here, "viewer/style.css")],
-  outfile: join(target, "viewer.css"),
-  bundle: true,
-  minify: true,
-  charset: "ascii",
-  target: "es2022",
-});
+for (const { path, text } of outputFiles) {
+  if (path.endsWith(".css")) writeFileSync(path, text);
+  else if (!text.includes(start)) throw new Error(`the bundle does not contain ${start}`);
+  else writeFileSync(path, text.replace(start, "var autogradviz=(function agvBundle(){"));
+}

@@ -98,11 +98,11 @@ def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
     page.emulate_media(color_scheme="light")
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
-    page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first.click()
+    page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
     page.select_option(".agv-menu select", "bytes")
     page.locator(".agv-canvas").focus()
     page.keyboard.press("f")
-    strip = page.locator(".agv-strip").bounding_box()
+    strip = page.locator(".agv-scrubber-bar").bounding_box()
     assert strip is not None
     page.mouse.click(strip["x"] + 0.47 * strip["width"], strip["y"] + 30)
     page.wait_for_timeout(400)  # the picture waits for no event of its own

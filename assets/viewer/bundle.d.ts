@@ -1,2 +1,4 @@
-/** The whole bundle as a function: its text is what a thread of its own runs. */
+/** The bundle as a function, named by build.mjs; the layout worker runs its source text. */
 declare const agvBundle: () => unknown;
+
+declare module "*.css";

@@ -1,13 +1,13 @@
 // @ts-check
-/** Buttons that copy a text. */
+/** Buttons that copy text to the clipboard. */
 
 import { button, h } from "./dom.js";
 import { icon } from "./canvas/icons.js";
 
-const DONE_MS = 1_200;
+const CONFIRM_MS = 1_200;
 
 /**
- * @param {string} what is copied: "name", "path", "line"
+ * @param {string} what "name", "path" or "line"
  * @param {string} text
  * @returns {HTMLElement}
  */
@@ -16,13 +16,13 @@ export function copyButton(what, text) {
   const press = async () => {
     await copyText(text);
     made.replaceChildren(icon("check"), what);
-    setTimeout(() => made.replaceChildren(icon("copy"), what), DONE_MS);
+    setTimeout(() => made.replaceChildren(icon("copy"), what), CONFIRM_MS);
   };
   return made;
 }
 
 /**
- * Put a text on the clipboard, in pages too that may not use it freely.
+ * Copy text, also in pages that may not use the clipboard API.
  *
  * @param {string} text
  */
@@ -30,7 +30,7 @@ async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const field = h("textarea", { class: "agv-hidden" });
+    const field = h("textarea", { class: "agv-visually-hidden" });
     field.value = text;
     document.body.append(field);
     field.select();

@@ -1,22 +1,22 @@
 // @ts-check
-/** Elements without markup: every text goes through `textContent`. */
+/** Creates elements; text is set through `textContent` and never parsed as markup. */
 
 /**
  * @typedef {object} Attributes
  * @property {string} [class]
  * @property {string} [text]
  * @property {string} [title]
- * @property {Record<string, string | number | boolean | null>} [attrs] null or false leaves one out
+ * @property {Record<string, string | number | boolean | null>} [attrs] null and false are left out
  * @property {(event: any) => void} [onclick]
  */
 
 /**
- * Make an element.
+ * Return a new element.
  *
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Attributes} [attributes]
- * @param {(Node | string | null | false | undefined)[]} children strings become text
+ * @param {(Node | string | null | false | 0 | undefined)[]} children strings become text nodes
  * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function h(tag, attributes = {}, ...children) {
@@ -35,7 +35,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
- * A button that does one thing.
+ * Return a button.
  *
  * @param {string} label its accessible name, and its tooltip
  * @param {string} className
@@ -49,10 +49,10 @@ export function button(label, className, onclick, ...children) {
 }
 
 /**
- * A titled section of a panel.
+ * Return a section of a panel with a title.
  *
  * @param {string} title
- * @param {string} aside a figure at the title's right
+ * @param {string} aside shown on the right of the title
  * @param {(Node | null | false)[]} children
  * @returns {HTMLElement}
  */
@@ -67,13 +67,13 @@ export function section(title, aside, ...children) {
 }
 
 /**
- * Name and value, line by line.
+ * Return a list of names and values.
  *
  * @param {[string, string | Node][]} pairs those with an empty value are left out
  * @returns {HTMLElement}
  */
-export function facts(pairs) {
-  const list = h("dl", { class: "agv-facts" });
+export function propertyList(pairs) {
+  const list = h("dl", { class: "agv-properties" });
   for (const [name, value] of pairs) {
     if (value !== "") list.append(h("dt", { text: name }), h("dd", {}, value));
   }
@@ -81,7 +81,7 @@ export function facts(pairs) {
 }
 
 /**
- * Buttons of which one is on.
+ * Return a row of buttons of which one is pressed.
  *
  * @param {string[]} names
  * @param {string} first
@@ -90,18 +90,18 @@ export function facts(pairs) {
  */
 export function choice(names, first, choose) {
   const group = h("span", { class: "agv-choice", attrs: { role: "group" } });
-  const mark = (/** @type {string} */ name) => {
+  const setPressed = (/** @type {string} */ name) => {
     for (const child of group.children) {
       child.setAttribute("aria-pressed", String(child.textContent === name));
     }
   };
   for (const name of names) {
     const press = () => {
-      mark(name);
+      setPressed(name);
       choose(name);
     };
     group.append(button(name, "", press, name));
   }
-  mark(first);
+  setPressed(first);
   return group;
 }

@@ -1,52 +1,64 @@
 // @ts-check
-/** Python and the viewer tell each other what is selected, looked at and coloured. */
+/** Keeps the selection, the focused group and the coloring in step with the Python widget. */
 
-import { COLOURS } from "./scene/colors.js";
+import { COLORS } from "./scene/colors.js";
 import { formatPlace } from "./scene/format.js";
 import { sameItem } from "./store.js";
 
 /** @typedef {import("./store.js").Item} Item */
 /** @typedef {import("./store.js").Store} Store */
-/** @typedef {{kind: string, id: number, name: string, module: string, location: string}} Told */
+
+/**
+ * The part of anywidget's model that the viewer uses.
+ *
+ * @typedef {object} HostModel
+ * @property {(name: string) => any} get
+ * @property {(name: string, value: any) => void} set
+ * @property {() => void} save_changes
+ * @property {(name: string, callback: () => void) => void} on
+ * @property {(name: string, callback: () => void) => void} off
+ */
+
+/**
+ * The value of the widget's `selected`.
+ *
+ * @typedef {{kind: string, id: number, name: string, module: string, location: string}} Selection
+ */
 
 /**
  * @param {Store} store
- * @param {import("./views/graph/graph_canvas.js").Graph} graph
- * @param {import("./types.js").HostModel} model
- * @returns {() => void} ends it
+ * @param {HostModel} model
+ * @returns {() => void} disconnects them
  */
-export function connectHost(store, graph, model) {
-  const heard = {
-    "change:selected": () => hearSelected(store, model),
-    "change:color_by": () => hearColour(store, model),
-    "change:focused": () => hearFocus(store, graph, model),
+export function connectHost(store, model) {
+  const handlers = {
+    "change:selected": () => readSelection(store, model),
+    "change:color_by": () => readColors(store, model),
+    "change:focused": () => readFocus(store, model),
   };
-  store.subscribe((change) => {
-    if (change === "selected") {
-      model.set("selected", tellOf(store));
-      model.save_changes();
-    }
-    if (change === "look" && model.get("color_by") !== store.colour) {
-      model.set("color_by", store.colour);
-      model.save_changes();
-    }
+  store.subscribe(["selected"], () => {
+    model.set("selected", describeSelection(store));
+    model.save_changes();
   });
-  for (const [name, hear] of Object.entries(heard)) {
-    model.on(name, hear);
-    hear();
+  store.subscribe(["colorBy"], () => {
+    if (model.get("color_by") === store.colorBy) return;
+    model.set("color_by", store.colorBy);
+    model.save_changes();
+  });
+  for (const [name, handle] of Object.entries(handlers)) {
+    model.on(name, handle);
+    handle();
   }
   return () => {
-    for (const [name, hear] of Object.entries(heard)) model.off(name, hear);
+    for (const [name, handle] of Object.entries(handlers)) model.off(name, handle);
   };
 }
 
 /**
- * What Python is told of the selection.
- *
  * @param {Store} store
- * @returns {Told | {}}
+ * @returns {Selection | {}}
  */
-function tellOf({ selected, scene }) {
+function describeSelection({ selected, scene }) {
   if (!selected) return {};
   if (selected.kind === "group") {
     const { index, label, path } = scene.groups[selected.index];
@@ -61,26 +73,26 @@ function tellOf({ selected, scene }) {
 
 /**
  * @param {Store} store
- * @param {import("./types.js").HostModel} model
+ * @param {HostModel} model
  */
-function hearSelected(store, model) {
-  const told = model.get("selected");
-  if (!told) return;
-  const item = itemOf(store, told);
+function readSelection(store, model) {
+  const selection = model.get("selected");
+  if (!selection) return;
+  const item = findItem(store, selection);
   if (sameItem(item, store.selected)) return;
   if (item) store.reveal(item);
-  else store.select(null);
+  else store.set("selected", null);
 }
 
 /**
  * @param {Store} store
- * @param {Partial<Told>} told
+ * @param {Partial<Selection>} selection
  * @returns {Item | null}
  */
-function itemOf({ scene, atlas }, { kind, id = -1 }) {
+function findItem({ scene, sceneIndex }, { kind, id = -1 }) {
   if (kind === "group") return scene.groups[id] ? { kind: "group", index: id } : null;
   if (kind === "tensor") {
-    const index = atlas.storageOf.get(id);
+    const index = sceneIndex.storageOf.get(id);
     return index === undefined ? null : { kind: "storage", index };
   }
   const node = scene.nodes.find((each) => each.node_id === id);
@@ -89,24 +101,18 @@ function itemOf({ scene, atlas }, { kind, id = -1 }) {
 
 /**
  * @param {Store} store
- * @param {import("./types.js").HostModel} model
+ * @param {HostModel} model
  */
-function hearColour(store, model) {
-  const colour = model.get("color_by");
-  if (COLOURS.includes(colour)) store.colourBy(colour);
+function readColors(store, model) {
+  const colorBy = model.get("color_by");
+  if (COLORS.includes(colorBy)) store.set("colorBy", colorBy);
 }
 
 /**
- * Open a group and look at it.
- *
  * @param {Store} store
- * @param {import("./views/graph/graph_canvas.js").Graph} graph
- * @param {import("./types.js").HostModel} model
+ * @param {HostModel} model
  */
-function hearFocus(store, graph, model) {
+function readFocus(store, model) {
   const group = model.get("focused")?.group;
-  if (group === undefined || !store.scene.groups[group]) return;
-  store.reveal({ kind: "group", index: group });
-  store.toggle(group, true);
-  graph.lookAtGroup(group);
+  if (group !== undefined && store.scene.groups[group]) store.focusGroup(group);
 }

@@ -1,12 +1,25 @@
 // @ts-check
-/** What the reader chose: the one state that all views share. */
+/** The state that all views share: what is selected, opened and displayed. */
 
 import { groupsAround } from "./scene/scene_index.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
-/** @typedef {"graph" | "timeline" | "tensors" | "checkpoint" | "findings" | "source"} ViewName */
-/** @typedef {"open" | "selected" | "view" | "finding" | "region" | "reveal" | "time" | "axis" | "look" | "path"} Change */
-/** @typedef {"both" | "forward" | "backward"} Half */
+/** @typedef {"full" | "forward" | "backward"} NodePart */
+
+/**
+ * @typedef {object} State
+ * @property {Item | null} selected
+ * @property {string} view name of the view on display
+ * @property {number} finding index of the finding on display, -1 without findings
+ * @property {number} region index of the checkpoint region on display, -1 without regions
+ * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
+ * @property {import("./scene/time_axis.js").AxisKind} axis
+ * @property {import("./scene/colors.js").ColorBy} colorBy
+ * @property {NodePart} nodePart the part of each node that is drawn
+ * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
+ */
+
+/** @typedef {keyof State | "open" | "reveal" | "focus"} Change */
 
 /**
  * @param {Item | null} a
@@ -17,58 +30,83 @@ export function sameItem(a, b) {
   return a === b || (!!a && !!b && a.kind === b.kind && a.index === b.index);
 }
 
+/** @implements {State} */
 export class Store {
-  /** @type {((change: Change) => void)[]} */
-  #listeners = [];
+  /** @type {[changes: Change[], listener: (change: Change) => void][]} */
+  #subscriptions = [];
+  #views;
 
-  /** @param {import("./scene/scene_index.js").Atlas} atlas */
-  constructor(atlas) {
-    this.atlas = atlas;
-    this.scene = atlas.scene;
-    /** @type {Set<number>} */
+  /**
+   * @param {import("./scene/scene_index.js").SceneIndex} sceneIndex
+   * @param {import("./views/registry.js").View[]} views the first one is displayed first
+   */
+  constructor(sceneIndex, views) {
+    this.sceneIndex = sceneIndex;
+    this.scene = sceneIndex.scene;
+    this.#views = views;
+    /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
     this.open = new Set(this.scene.groups.filter((g) => g.open || !g.index).map((g) => g.index));
-    /** @type {Item | null} */
-    this.selected = null;
     /** @type {Item | null} the group that was opened or closed last: it keeps its place */
     this.anchor = null;
-    /** @type {ViewName} */
-    this.view = "graph";
+    /** @type {Item | null} */
+    this.selected = null;
+    this.view = views[0].name;
     this.finding = this.scene.findings.length ? 0 : -1;
-    this.region = firstRegion(this.scene);
-    /** @type {number | null} nanoseconds; null shows how everything ended */
+    this.region = initialRegion(this.scene);
+    /** @type {State["time"]} */
     this.time = null;
-    /** @type {import("./scene/time_axis.js").Axis} */
+    /** @type {State["axis"]} */
     this.axis = "time";
-    /** @type {import("./scene/colors.js").Colour} */
-    this.colour = "kind";
-    /** @type {Half} which halves of the nodes show */
-    this.half = "both";
-    /** @type {import("./scene/gradient_path.js").Route | null} the way from the loss that is lit */
-    this.route = null;
+    /** @type {State["colorBy"]} */
+    this.colorBy = "kind";
+    /** @type {NodePart} */
+    this.nodePart = "full";
+    /** @type {State["gradientPath"]} */
+    this.gradientPath = null;
   }
 
-  /** @param {(change: Change) => void} listener */
-  subscribe(listener) {
-    this.#listeners.push(listener);
+  /**
+   * Call a function after each of the listed changes.
+   *
+   * @param {Change[]} changes
+   * @param {(change: Change) => void} listener
+   */
+  subscribe(changes, listener) {
+    this.#subscriptions.push([changes, listener]);
   }
 
   /** @param {Change} change */
-  #tell(change) {
-    for (const listener of this.#listeners) listener(change);
+  #emit(change) {
+    for (const [changes, listener] of this.#subscriptions) {
+      if (changes.includes(change)) listener(change);
+    }
   }
 
-  /** @param {Item | null} item */
-  select(item) {
-    if (sameItem(item, this.selected)) return;
-    this.selected = item;
-    this.#tell("selected");
+  /**
+   * Change one part of the state and notify its subscribers.
+   *
+   * @template {keyof State} Key
+   * @param {Key} key
+   * @param {State[Key]} value
+   * @returns {boolean} whether the value is a new one
+   */
+  set(key, value) {
+    const state = /** @type {State} */ (this);
+    const old = state[key];
+    if (value === old) return false;
+    if (key === "selected" && sameItem(this.selected, /** @type {Item | null} */ (value))) {
+      return false;
+    }
+    state[key] = value;
+    this.#emit(key);
+    return true;
   }
 
   /**
    * Open or close a group.
    *
    * @param {number} group
-   * @param {boolean} [open] the other way round when left out
+   * @param {boolean} [open] the opposite of the current state by default
    */
   toggle(group, open = !this.open.has(group)) {
     if (group === 0 || open === this.open.has(group)) return;
@@ -76,11 +114,11 @@ export class Store {
     else this.open.delete(group);
     this.anchor = { kind: "group", index: group };
     if (!open) this.#selectVisible(group);
-    this.#tell("open");
+    this.#emit("open");
   }
 
   /**
-   * A selection inside a group that closed moves to the group.
+   * Move a selection inside a group that closed to the group.
    *
    * @param {number} group
    */
@@ -90,110 +128,100 @@ export class Store {
     if (kind === "storage") return;
     const inside = kind === "node" ? this.scene.nodes[index].group : index;
     if (index === group && kind === "group") return;
-    if (inside === group || groupsAround(this.atlas, inside).includes(group)) {
-      this.select({ kind: "group", index: group });
+    if (inside === group || groupsAround(this.sceneIndex, inside).includes(group)) {
+      this.set("selected", { kind: "group", index: group });
     }
   }
 
   /**
-   * Open the way to an item, select it and bring it into view.
+   * Display the view that shows a kind of thing.
+   *
+   * @param {import("./views/registry.js").Shown} kind
+   */
+  #show(kind) {
+    const view = this.#views.find(({ shows }) => shows?.includes(kind));
+    if (view) this.set("view", view.name);
+  }
+
+  /**
+   * Display an item: open the groups around it, select it and scroll to it.
    *
    * @param {Item} item
    */
   reveal(item) {
-    if (item.kind === "storage") {
-      this.show("tensors");
-      this.select(item);
-      this.#tell("reveal");
-      return;
-    }
-    const group = item.kind === "node" ? this.scene.nodes[item.index].group : item.index;
-    const way = groupsAround(this.atlas, group);
-    if (item.kind === "node" && group > 0) way.push(group);
-    const closed = way.filter((g) => !this.open.has(g));
+    if (item.kind !== "storage") this.#openAround(item);
+    this.#show(item.kind);
+    this.set("selected", item);
+    this.#emit("reveal");
+  }
+
+  /** @param {Item} item a node or a group */
+  #openAround({ kind, index }) {
+    const group = kind === "node" ? this.scene.nodes[index].group : index;
+    const around = groupsAround(this.sceneIndex, group);
+    if (kind === "node" && group > 0) around.push(group);
+    const closed = around.filter((g) => !this.open.has(g));
     for (const g of closed) this.open.add(g);
     this.anchor = null;
-    if (closed.length) this.#tell("open");
-    this.show("graph");
-    this.select(item);
-    this.#tell("reveal");
+    if (closed.length) this.#emit("open");
   }
 
   /**
-   * Show how everything stood at a time.
+   * Open a group and fill the view with it.
    *
-   * @param {number | null} time null: at the end
+   * @param {number} group
    */
-  setTime(time) {
-    if (time === this.time) return;
-    this.time = time;
-    this.#tell("time");
-  }
-
-  /** @param {import("./scene/time_axis.js").Axis} axis */
-  layOut(axis) {
-    if (axis === this.axis) return;
-    this.axis = axis;
-    this.#tell("axis");
-  }
-
-  /** @param {import("./scene/colors.js").Colour} colour */
-  colourBy(colour) {
-    if (colour === this.colour) return;
-    this.colour = colour;
-    this.#tell("look");
-  }
-
-  /** @param {Half} half */
-  showHalf(half) {
-    if (half === this.half) return;
-    this.half = half;
-    this.#tell("look");
+  focusGroup(group) {
+    this.reveal({ kind: "group", index: group });
+    this.toggle(group, true);
+    this.#emit("focus");
   }
 
   /**
-   * Light a way through the graph.
+   * Display a finding.
    *
-   * @param {import("./scene/gradient_path.js").Route | null} route
-   * @returns {boolean} whether anything changed
+   * @param {number} finding
    */
-  showRoute(route) {
-    if (!route && !this.route) return false;
-    this.route = route;
-    this.#tell("path");
-    return true;
-  }
-
-  /** @param {ViewName} view */
-  show(view) {
-    if (view === this.view) return;
-    this.view = view;
-    this.#tell("view");
-  }
-
-  /** @param {number} finding */
   showFinding(finding) {
-    if (finding === this.finding) return;
-    this.finding = finding;
-    this.#tell("finding");
+    this.set("finding", finding);
+    this.#show("finding");
   }
 
-  /** @param {number} region */
+  /**
+   * Display a checkpoint region.
+   *
+   * @param {number} region
+   */
   showRegion(region) {
-    if (region === this.region) return;
-    this.region = region;
-    this.#tell("region");
+    this.set("region", region);
+    this.#show("region");
+  }
+
+  /**
+   * Choose a finding and select its first node, in whatever view is on display.
+   *
+   * @param {number} finding
+   */
+  chooseFinding(finding) {
+    this.set("finding", finding);
+    const node = this.scene.findings[finding].nodes[0];
+    if (node !== undefined) this.set("selected", { kind: "node", index: node });
+  }
+
+  nextFinding() {
+    const count = this.scene.findings.length;
+    if (count) this.chooseFinding((this.finding + 1) % count);
   }
 }
 
 /**
- * The region to show first: one of a finding, else one whose recomputation differs, else any
- * that ran again.
+ * Return the region to display first: one with a finding, or else one whose recomputation differs,
+ * or else any that was recomputed.
  *
  * @param {import("./types.js").Scene} scene
  * @returns {number} -1 without regions
  */
-function firstRegion(scene) {
+function initialRegion(scene) {
   const found = scene.findings.find((finding) => finding.region >= 0);
   if (found) return found.region;
   const differs = scene.diffs.find((row) => row.status !== "same" && row.status !== "not_rerun");

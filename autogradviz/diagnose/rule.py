@@ -195,7 +195,7 @@ class Rule:
         at_most: the number of findings after which ``find`` is stopped; None is no limit.
     """
 
-    find: Callable[[Evidence], Iterator[Draft | Finding]]
+    find: Callable[[Evidence], Iterator[Draft]]
     slugs: tuple[str, ...]
     when: Condition
     priority: int
@@ -213,9 +213,8 @@ class Rule:
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield what the rule finds in a recording that it applies to."""
         if self.when.holds(evidence.analysis) and self.needs <= evidence.recorded:
-            for found in islice(self.find(evidence), self.at_most):
-                # Rules that are not converted yet build their findings themselves.
-                yield found if isinstance(found, Finding) else self.finding(found)
+            for draft in islice(self.find(evidence), self.at_most):
+                yield self.finding(draft)
 
     def finding(self, draft: Draft) -> Finding:
         """Return the finding that a draft describes.
@@ -254,10 +253,10 @@ def rule(
     supersedes: tuple[str, ...] = (),
     only_new_lines: bool = False,
     at_most: int | None = 1,
-) -> Callable[[Callable[[Evidence], Iterator[Draft | Finding]]], Rule]:
+) -> Callable[[Callable[[Evidence], Iterator[Draft]]], Rule]:
     """Return a decorator that makes a ``Rule`` of a generator function; see ``Rule``."""
 
-    def decorate(find: Callable[[Evidence], Iterator[Draft | Finding]]) -> Rule:
+    def decorate(find: Callable[[Evidence], Iterator[Draft]]) -> Rule:
         return Rule(
             find=find,
             slugs=slugs,

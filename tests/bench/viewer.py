@@ -55,7 +55,7 @@ FRAMES = """async () => {
 OPENING = """async () => {
   let longest = 0;
   for (let turn = 0; turn < 6; turn++) {
-    const closed = document.querySelectorAll("[role=treeitem][aria-expanded=false] .agv-twist");
+    const closed = document.querySelectorAll("[role=treeitem][aria-expanded=false] .agv-expander");
     if (!closed.length) break;
     const start = performance.now();
     closed[turn % closed.length].click();

@@ -15,8 +15,8 @@ STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 INKS = ("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3")
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -39,7 +39,7 @@ def test_inks_can_be_read_on_every_ground(theme):
     for ink in INKS:
         worst = min(contrast(named[ink], ground) for ground in grounds)
         assert worst >= 4.1, (ink, worst)
-    for hue in ("saved", "path", "leaf", "backward"):  # the strongest fill of a coloured node
+    for hue in ("saved", "path", "leaf", "backward"):  # the strongest fill of a colored node
         strong = mixed(named[hue], named["surface"], 0.5)
         assert contrast(named["text"], strong) >= 4.1, hue
 
@@ -84,7 +84,7 @@ def test_every_view_fits_a_narrow_column_and_a_zoomed_page(open_page, picture, w
 def test_nothing_slides_where_less_motion_is_asked_for(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(reduced_motion="reduce"), scene)
-    group = stage.page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first
+    group = stage.page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first
     group.click()
     stage.settle()
     first = stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
@@ -131,7 +131,7 @@ def test_a_group_of_thousands_opens_page_by_page(open_page, picture):
     stage = Stage(open_page(), recordings.long_chain())
     labels = [label for label in stage.tree() if "of" in label]
     assert labels[0].startswith("1–1,000 of ")
-    stage.page.locator("[role=treeitem][aria-expanded=false] .agv-twist").first.click()
+    stage.page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
     stage.settle()
     assert stage.page.locator("[role=treeitem]").count() > 10
     stage.page.screenshot(path=picture("pages-light"))
@@ -147,12 +147,12 @@ def test_what_stands_beside_a_regions_runs_covers_nothing(open_page, picture, wi
     stage.settle()
     main, beside = (
         stage.page.locator(f".agv-split-three > .agv-{name}").bounding_box()
-        for name in ("main", "beside")
+        for name in ("main", "region-diffs")
     )
     below = main["y"] + main["height"] <= beside["y"] + 1
     right = main["x"] + main["width"] <= beside["x"] + 1
     assert below or right
     assert right == (width == 1280)
-    raised = stage.page.locator(".agv-beside section", has_text="What PyTorch raised")
+    raised = stage.page.locator(".agv-region-diffs section", has_text="Exception raised by PyTorch")
     assert "CheckpointError" in raised.inner_text()
     stage.page.screenshot(path=picture(f"checkpoint-{width}-dark"))

@@ -1,4 +1,4 @@
-"""What a reader may ask of the graph: colours, paths, halves, search, copies, exports."""
+"""What a reader may ask of the graph: colors, paths, halves, search, copies, exports."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from autogradviz.render.widget import pack
 
 LOAD = """
   const { decodePayload } = await import("http://viewer.test/payload/decode.js");
-  const { makeAtlas } = await import("http://viewer.test/scene/scene_index.js");
+  const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-  const atlas = makeAtlas(await decodePayload(new DataView(bytes.buffer)));
+  const sceneIndex = indexScene(await decodePayload(new DataView(bytes.buffer)));
 """
 
 
 @pytest.fixture
 def ask(open_page):
-    """Run JavaScript with the viewer's modules and a scene's atlas."""
+    """Run JavaScript with the viewer's modules and the index of a scene."""
 
     def run(scene, body, argument=None):
         page = open_page()
@@ -42,28 +42,28 @@ def pixels(stage):
     return stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
 
 
-@pytest.mark.parametrize("colour", ["module", "bytes", "time", "gradient"])
-def test_nodes_can_be_coloured_by_what_they_have(open_page, picture, colour):
+@pytest.mark.parametrize("color", ["module", "bytes", "time", "gradient"])
+def test_nodes_can_be_colored_by_what_they_have(open_page, picture, color):
     for theme in ("light", "dark"):
         stage = Stage(open_page(color_scheme=theme), recordings.plain())
         plain = pixels(stage)
-        stage.page.select_option(".agv-menu select", colour)
+        stage.page.select_option(".agv-menu select", color)
         assert pixels(stage) != plain
-        assert stage.page.is_visible(".agv-colour-key")
-        assert stage.page.text_content(".agv-colour-key b") == colour
-        stage.page.screenshot(path=picture(f"colour-{colour}-{theme}"))
+        assert stage.page.is_visible(".agv-color-scale")
+        assert stage.page.text_content(".agv-color-scale b") == color
+        stage.page.screenshot(path=picture(f"color-{color}-{theme}"))
         stage.page.select_option(".agv-menu select", "kind")
         assert pixels(stage) == plain
-        assert stage.page.is_hidden(".agv-colour-key")
+        assert stage.page.is_hidden(".agv-color-scale")
 
 
 def test_bytes_are_told_by_the_strength_of_one_hue(ask):
     scene = recordings.plain()
     tints = ask(
         scene,
-        """const { tintsOf } = await import("http://viewer.test/scene/colors.js");
-        const tints = tintsOf(atlas, "bytes");
-        return atlas.scene.nodes.map((node) => tints.node(node.index));""",
+        """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
+        const coloring = makeColoring(sceneIndex, "bytes");
+        return sceneIndex.scene.nodes.map((node) => coloring.node(node.index));""",
     )
     sizes = [sum(c.nbytes for c in scene.chips if c.node == node.index) for node in scene.nodes]
     assert {tint["hue"] for tint in tints} == {"saved"}
@@ -86,9 +86,9 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
     )
     tints = ask(
         changed,
-        """const { tintsOf } = await import("http://viewer.test/scene/colors.js");
-        const tints = tintsOf(atlas, "gradient");
-        return argument.map((node) => tints.node(node));""",
+        """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
+        const coloring = makeColoring(sceneIndex, "gradient");
+        return argument.map((node) => coloring.node(node));""",
         [first.node, scene.pennants[-1].node, node_named(scene, "SumBackward0")],
     )
     assert [tint["hue"] for tint in tints] == ["mutation", "leaf", "leaf"]
@@ -106,15 +106,15 @@ def test_p_lights_the_way_from_the_loss(open_page, picture):
     assert stage.selected()["module"] == "blocks.0.up"
     stage.page.focus(".agv-canvas")
     stage.page.keyboard.press("p")
-    words = stage.page.text_content(".agv-route")
+    words = stage.page.text_content(".agv-path-label")
     assert words.startswith("Path from loss")
     assert int(words.split("loss")[1].split()[0]) > 5
     assert pixels(stage) != before
     stage.page.screenshot(path=picture("path-light"))
     stage.page.keyboard.press("Escape")  # the search
-    assert stage.page.is_visible(".agv-route")
+    assert stage.page.is_visible(".agv-path-label")
     stage.page.keyboard.press("Escape")
-    assert stage.page.is_hidden(".agv-route")
+    assert stage.page.is_hidden(".agv-path-label")
     assert stage.selected()["module"] == "blocks.0.up"
 
 
@@ -123,8 +123,8 @@ def test_the_way_is_the_shortest_and_whole(ask):
     target = node_named(scene, "ReluBackward0")
     nodes, edges = ask(
         scene,
-        """const { routeTo } = await import("http://viewer.test/scene/gradient_path.js");
-        const { nodes, edges } = routeTo(atlas, { kind: "node", index: argument });
+        """const { findGradientPath } = await import("http://viewer.test/scene/gradient_path.js");
+        const { nodes, edges } = findGradientPath(sceneIndex, { kind: "node", index: argument });
         return [nodes, [...edges]];""",
         target,
     )
@@ -137,15 +137,15 @@ def test_the_way_is_the_shortest_and_whole(ask):
 
 def test_either_half_of_the_nodes_can_be_hidden(open_page, picture):
     stage = Stage(open_page(), recordings.plain())
-    both = pixels(stage)
+    full = pixels(stage)
     shown = {}
     for half in ("forward", "backward"):
-        stage.page.click(f".agv-tools .agv-choice >> text='{half}'")
+        stage.page.click(f".agv-toolbar .agv-choice >> text='{half}'")
         shown[half] = pixels(stage)
         stage.page.screenshot(path=picture(f"half-{half}-light"))
-    assert len({both, *shown.values()}) == 3
-    stage.page.click(".agv-tools .agv-choice >> text='both'")
-    assert pixels(stage) == both
+    assert len({full, *shown.values()}) == 3
+    stage.page.click(".agv-toolbar .agv-choice >> text='full'")
+    assert pixels(stage) == full
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_tensor_is_found_by_its_number_and_tab_completes(open_page):
     stage.page.keyboard.type(f"s{storage.storage_id} ")
     stage.page.keyboard.press("Enter")
     assert stage.selected()["id"] == storage.storage_id
-    assert stage.page.is_visible(".agv-lives")
+    assert stage.page.is_visible(".agv-lifelines")
     stage.page.fill(".agv-search input", "softm")
     stage.page.keyboard.press("Tab")
     assert stage.page.input_value(".agv-search input") in {"softmax out", "SoftmaxBackward0"}
@@ -207,8 +207,10 @@ def test_a_saved_tensor_leads_to_why_it_is_kept(open_page):
     scene = recordings.failing()
     stage = Stage(open_page(), scene)
     stage.page.click(".agv-details [aria-label^='Why is result kept']")
-    assert stage.page.is_visible(".agv-lives")
-    assert "SoftmaxBackward0.result" in stage.page.text_content(".agv-panel-memory .agv-story")
+    assert stage.page.is_visible(".agv-lifelines")
+    assert "SoftmaxBackward0.result" in stage.page.text_content(
+        ".agv-panel-memory .agv-panel-details"
+    )
 
 
 def export(stage, kind, tmp_path):
@@ -252,7 +254,7 @@ def test_where_a_header_is_out_of_view_the_groups_around_are_named(open_page, pi
     blocks = next(group for group in scene.groups if group.path == "blocks")
     repeat = next(group for group in scene.groups if group.repeat == 3)
     stage = Stage(open_page(), scene)
-    crumbs = stage.page.locator(".agv-crumbs")
+    crumbs = stage.page.locator(".agv-breadcrumbs")
     assert crumbs.is_hidden()
     stage.page.evaluate("(group) => change('focused', { group })", repeat.index)
     stage.settle()
@@ -272,5 +274,5 @@ def test_where_a_header_is_out_of_view_the_groups_around_are_named(open_page, pi
 def test_a_fix_that_is_no_code_reads_as_words(open_page):
     scene = recordings.diverging()
     stage = Stage(open_page(), scene)
-    fix = stage.page.locator(".agv-banner .agv-fix-words, .agv-banner .agv-fix")
+    fix = stage.page.locator(".agv-banner .agv-fix-text, .agv-banner .agv-fix")
     assert "#" not in fix.first.inner_text()

@@ -33,7 +33,7 @@ def test_a_tensor_that_python_selects_opens_its_lifeline(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     tell(stage, "selected", {"kind": "tensor", "id": scene.storages[2].storage_id})
-    assert stage.page.is_visible(".agv-lives")
+    assert stage.page.is_visible(".agv-lifelines")
     assert stage.selected()["id"] == scene.storages[2].storage_id
 
 
@@ -52,7 +52,7 @@ def test_focus_opens_a_module_and_fills_the_view_with_it(open_page):
     assert stage.selected()["module"] == "blocks.1"
 
 
-def test_colours_go_both_ways(open_page):
+def test_colors_go_both_ways(open_page):
     stage = Stage(open_page(), recordings.plain())
     tell(stage, "color_by", "bytes")
     assert stage.page.input_value(".agv-menu select") == "bytes"

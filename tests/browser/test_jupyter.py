@@ -17,6 +17,8 @@ import recordings
 from conftest import give_up
 from viewer_page import point_of
 
+pytestmark = pytest.mark.slow(reason="starts JupyterLab, Notebook 7 and a kernel for each test")
+
 TOKEN = "a-token-of-this-test-run"
 START_SECONDS = 60
 
@@ -224,7 +226,7 @@ def run(server, show):
 
 def save(page):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_function("!jupyterapp.shell.currentWidget.context.analysis.dirty")
+    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
 
 
 def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server):
@@ -278,7 +280,7 @@ def test_python_selects_focuses_and_colours(run):
     ask_python(page, "widget.focus('blocks.1')")
     page.wait_for_selector(".agv-details h3 >> text='blocks.1'")
     ask_python(page, "setattr(widget, 'color_by', 'bytes')")
-    page.wait_for_selector(".agv-colour-key >> text='bytes'")
+    page.wait_for_selector(".agv-color-scale >> text='bytes'")
     page.select_option(".agv-menu select", "time")
     wait_for_python(page, "widget.color_by", "'time'")
 
@@ -299,7 +301,7 @@ def test_a_large_graph_is_laid_out_in_a_thread_in_the_notebook(run):
     page = run("large.ipynb", SHOW.format(scene="large"))
     page.wait_for_selector(".agv-canvas[data-camera]")
     assert any(worker.url.startswith("blob:") for worker in page.workers)
-    assert page.is_hidden(".agv-busy")
+    assert page.is_hidden(".agv-layout-status")
 
 
 def test_a_cell_that_runs_again_leaves_one_widget(run):

@@ -47,7 +47,7 @@ def test_a_large_graph_is_laid_out_in_a_thread_and_looks_the_same(open_page):
     page = open_page()
     show(page, recordings.large(), COUNTED)
     assert page.evaluate("started") == 1
-    assert page.is_hidden(".agv-busy")
+    assert page.is_hidden(".agv-layout-status")
     for before in (REFUSED, BROKEN):
         other = open_page()
         show(other, recordings.large(), before)
@@ -70,13 +70,13 @@ def test_what_is_asked_for_while_a_layout_runs_is_shown_after_it(open_page):
     page.evaluate(
         """(told) => {
           // Close a group, and before that is laid out select what is in it.
-          document.querySelectorAll("[role=treeitem][aria-expanded=true] .agv-twist")[1].click();
+          document.querySelectorAll("[role=treeitem][aria-expanded=true] .agv-expander")[1].click();
           change("selected", told);
         }""",
         told,
     )
     page.wait_for_selector(f".agv-details h3 >> text='{chosen.name}'")
-    page.wait_for_selector(".agv-busy", state="hidden")
+    page.wait_for_selector(".agv-layout-status", state="hidden")
     _, y, scale = map(float, page.get_attribute(".agv-canvas", "data-camera").split())
     assert scale >= 0.6
     assert y > 0
@@ -109,7 +109,7 @@ def test_a_thread_ends_with_its_viewer(open_page):
 PACKED = """async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { place } = await import("http://viewer.test/layout/coordinates.js");
-  const { Placer } = await import("http://viewer.test/layout/cache.js");
+  const { LayoutCache } = await import("http://viewer.test/layout/cache.js");
   const { packPlacement, unpackPlacement } = await import("http://viewer.test/layout/transfer.js");
   const scene = toScene(payload);
   const all = scene.groups.map((group) => group.index);
@@ -118,13 +118,13 @@ PACKED = """async (payload) => {
     lines.map(({ group, link, points, start, end, arrow, stub, label }) =>
       [group, link, points, start, end, arrow, stub, label]),
   ]);
-  const placer = new Placer(scene);
+  const cache = new LayoutCache(scene);
   const openings = [[0], all, all.slice(0, -1), [0, ...all.slice(2)], all];
   return openings.map((opening) => {
     const open = new Set(opening);
     const fresh = plain(place(scene, open));
-    const again = placer.place(open);
-    return [plain(again) === fresh, plain(unpackPlacement(packPlacement(again))) === fresh];
+    const cached = cache.place(open);
+    return [plain(cached) === fresh, plain(unpackPlacement(packPlacement(cached))) === fresh];
   });
 }"""
 

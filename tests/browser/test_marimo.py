@@ -17,6 +17,8 @@ from conftest import give_up
 from test_jupyter import free_port
 from viewer_page import point_of
 
+pytestmark = pytest.mark.slow(reason="starts a marimo server and a kernel")
+
 START_SECONDS = 60
 
 NOTEBOOK = f"""

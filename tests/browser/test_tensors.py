@@ -33,8 +33,8 @@ def nbytes(words):
 
 
 def click_row(stage, index):
-    box = stage.page.locator(".agv-lives-scroll").bounding_box()
-    top = stage.page.evaluate("document.querySelector('.agv-lives-scroll').scrollTop")
+    box = stage.page.locator(".agv-lifelines-scroll").bounding_box()
+    top = stage.page.evaluate("document.querySelector('.agv-lifelines-scroll').scrollTop")
     y = box["y"] + (index + 0.5) * ROW - top
     stage.page.mouse.click(box["x"] + 40, y)
 
@@ -52,10 +52,10 @@ def test_a_lifeline_selects_its_storage_and_python_hears(open_page, picture):
             "module": broken.module,
             "location": f"{broken.filename}:{broken.lineno}",
         }
-        story = stage.page.text_content(".agv-panel-memory .agv-story")
+        story = stage.page.text_content(".agv-panel-memory .agv-panel-details")
         assert "Kept alive by" in story
         assert "written by mul_ at v1" in story
-        assert "taken back at another version at v1" in story
+        assert "unpacked at a different version at v1" in story
         stage.page.screenshot(path=picture(f"tensors-{theme}"))
 
 
@@ -63,7 +63,7 @@ def test_the_lifelines_open_on_what_is_broken(open_page):
     scene = recordings.failing()
     broken = next(each for each in scene.storages if each.state == "broken")
     stage = show_tensors(open_page(), scene)
-    scroller = stage.page.locator(".agv-lives-scroll")
+    scroller = stage.page.locator(".agv-lifelines-scroll")
     top = scroller.evaluate("(element) => element.scrollTop")
     height = scroller.evaluate("(element) => element.clientHeight")
     assert top <= broken.index * ROW < top + height
@@ -72,7 +72,7 @@ def test_the_lifelines_open_on_what_is_broken(open_page):
 def test_arrow_keys_walk_the_lifelines(open_page):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
-    stage.page.focus(".agv-lives-scroll")
+    stage.page.focus(".agv-lifelines-scroll")
     stage.page.keyboard.press("ArrowDown")
     stage.page.keyboard.press("ArrowDown")
     assert stage.selected()["id"] == scene.storages[1].storage_id
@@ -109,7 +109,7 @@ def test_checkpointing_is_weighed_module_by_module(open_page, picture):
     stage.page.click(".agv-panel-table .agv-choice >> text='checkpointing'")
     frees = {module.path: module for module in scene.modules if module.frees_nbytes}
     assert set(cells(stage, 0)) == set(frees)
-    assert set(cells(stage, 1)) == {"would"}
+    assert set(cells(stage, 1)) == {"estimated"}
     sizes = [nbytes(words) for words in cells(stage, 2)]
     assert sizes == sorted(sizes, reverse=True)
     stage.page.screenshot(path=picture("advice-light"))
@@ -128,10 +128,10 @@ def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
     sums = page.evaluate(
         """async ([packed, times, grouping]) => {
           const { decodePayload } = await import("http://viewer.test/payload/decode.js");
-          const { layersOf } = await import("http://viewer.test/views/tensors/stacked_memory.js");
+          const { stackLayers } = await import("http://viewer.test/views/tensors/stacked_memory.js");
           const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
           const scene = await decodePayload(new DataView(bytes.buffer));
-          const layers = layersOf({ scene }, times, grouping);
+          const layers = stackLayers({ scene }, times, grouping);
           return times.map((_, at) => layers.reduce((sum, each) => sum + each.values[at], 0));
         }""",
         [base64.b64encode(pack(scene)).decode(), times, grouping],

@@ -10,7 +10,7 @@ from viewer_page import Stage, serve_sources
 
 
 def strip_point(stage, share):
-    box = stage.page.locator(".agv-strip").bounding_box()
+    box = stage.page.locator(".agv-scrubber-bar").bounding_box()
     return box["x"] + 12 + share * (box["width"] - 24), box["y"] + box["height"] / 2
 
 
@@ -20,7 +20,7 @@ def scrub(stage, share):
 
 
 def words(stage):
-    return stage.page.get_attribute(".agv-strip", "aria-valuetext")
+    return stage.page.get_attribute(".agv-scrubber-bar", "aria-valuetext")
 
 
 def pixels(stage, selector=".agv-canvas"):
@@ -45,14 +45,14 @@ def test_scrubbing_shows_how_everything_stood(open_page, picture):
 def test_keys_go_from_event_to_event(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
-    stage.page.focus(".agv-strip")
+    stage.page.focus(".agv-scrubber-bar")
     stage.page.keyboard.press("Home")
-    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == "0"
+    assert stage.page.get_attribute(".agv-scrubber-bar", "aria-valuenow") == "0"
     stage.page.keyboard.press("ArrowRight")
     first = min(node.born_ns for node in scene.nodes if node.born_ns >= 0)
-    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == str(round(first / 1e3))
+    assert stage.page.get_attribute(".agv-scrubber-bar", "aria-valuenow") == str(round(first / 1e3))
     stage.page.keyboard.press("ArrowLeft")
-    assert stage.page.get_attribute(".agv-strip", "aria-valuenow") == "0"
+    assert stage.page.get_attribute(".agv-scrubber-bar", "aria-valuenow") == "0"
     stage.page.keyboard.press("End")
     assert "everything ran" in words(stage)
 
@@ -61,7 +61,7 @@ def test_playing_moves_on_and_can_be_stopped(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.page.click("button[aria-label=Play]")
     stage.page.wait_for_function(
-        "document.querySelector('.agv-strip').getAttribute('aria-valuetext').includes(' of ')"
+        "document.querySelector('.agv-scrubber-bar').ariaValueText.includes(' of ')"
     )
     stage.page.click("button[aria-label=Pause]")
     stopped = words(stage)
@@ -83,7 +83,7 @@ def test_a_node_is_faint_before_it_is_made_and_plain_before_it_ran(open_page):
         }""",
         [node.born_ns, list(node.runs_ns), times],
     )
-    assert phases == ["later", "made", "running", "ran"]
+    assert phases == ["future", "created", "running", "ran"]
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def timeline(open_page):
 
 
 def sum_rows(stage):
-    rows = stage.page.locator(".agv-panel-sums tbody tr")
+    rows = stage.page.locator(".agv-panel-profile tbody tr")
     return [[cell.text_content() for cell in row.locator("td").all()] for row in rows.all()]
 
 
@@ -118,22 +118,22 @@ def test_the_timeline_adds_up_the_whole_and_an_area(timeline, picture):
         stage.page.mouse.up()
         stage.settle()
         length = (320 / (box["width"] - 168)) * scene.summary.end_ns
-        assert "–" in stage.page.text_content(".agv-panel-sums .agv-view-head")
-        wall = stage.page.text_content(".agv-panel-facts dd >> nth=0")
+        assert "–" in stage.page.text_content(".agv-panel-profile .agv-view-head")
+        wall = stage.page.text_content(".agv-panel-selection dd >> nth=0")
         number, unit = wall.split()
         nanoseconds = {"µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
         assert float(number) * nanoseconds == pytest.approx(length, rel=0.02)
         stage.page.screenshot(path=picture(f"timeline-{theme}"))
         stage.page.focus(".agv-tracks-scroll")
         stage.page.keyboard.press("Escape")
-        assert "whole recording" in stage.page.text_content(".agv-panel-sums .agv-view-head")
+        assert "whole recording" in stage.page.text_content(".agv-panel-profile .agv-view-head")
 
 
 def test_the_sum_groups_by_module_and_line(timeline):
     stage = timeline(recordings.plain())
-    stage.page.click(".agv-panel-sums .agv-choice >> text='module'")
+    stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     assert "blocks.0.up" in {row[0] for row in sum_rows(stage)}
-    stage.page.click(".agv-panel-sums .agv-choice >> text='line'")
+    stage.page.click(".agv-panel-profile .agv-choice >> text='line'")
     assert any(row[0].startswith("recordings.py:") for row in sum_rows(stage))
 
 
@@ -160,7 +160,7 @@ def test_wasd_zooms_and_pans(timeline):
 def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
     stage = timeline(recordings.reentrant())
     label = stage.page.evaluate(
-        "[...document.querySelectorAll('.agv-panel-sums td')].map((e) => e.textContent)"
+        "[...document.querySelectorAll('.agv-panel-profile td')].map((e) => e.textContent)"
     )
     assert "recompute" in label
     assert any(span.kind == "backward" and span.depth for span in stage.scene.spans)
@@ -168,9 +168,9 @@ def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
 
 
 COUNTING = """async ({ times, asked }) => {
-  const { countingClock } = await import("http://viewer.test/scene/time_axis.js");
-  const clock = countingClock(times);
-  return asked.map((time) => [clock.at(time), clock.timeAt(clock.at(time))]);
+  const { eventAxis } = await import("http://viewer.test/scene/time_axis.js");
+  const axis = eventAxis(times);
+  return asked.map((time) => [axis.positionOf(time), axis.timeAt(axis.positionOf(time))]);
 }"""
 
 
@@ -220,7 +220,7 @@ def test_behind_a_torn_end_time_is_hatched(open_page, picture):
     torn = Stage(open_page(), replace(scene, summary=summary))
     assert "torn after event" in words(torn)
     assert torn.page.text_content(".agv-notices") == notice
-    box = torn.page.locator(".agv-strip").bounding_box()
+    box = torn.page.locator(".agv-scrubber-bar").bounding_box()
     strip = {**box, "x": box["x"] + box["width"] - 40, "width": 36}
     hatched, plain = (stage.page.screenshot(clip=strip) for stage in (torn, whole))
     assert hatched != plain

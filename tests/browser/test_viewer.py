@@ -195,7 +195,10 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         assert stage.page.text_content(".agv-current") == first
         stage.page.keyboard.press("n")
         assert differing[1].recompute_op in stage.page.text_content(".agv-current")
-        changed = stage.page.locator(".agv-beside section", has_text="What surrounded")
+        changed = stage.page.locator(
+            ".agv-region-diffs section",
+            has_text="State that changed between forward and recomputation",
+        )
         names = changed.locator(".agv-change-name").all_text_contents()
         assert names == [f"≠ {change.name}" for change in scene.changes]
         assert "≠ self.seen" in names
@@ -317,7 +320,7 @@ def test_hostile_names_run_nothing(open_page, picture):
     visit_everything(stage.page)
     assert stage.page.evaluate("window.hacked") is None
     assert stage.page.locator(".agv img").count() == 0
-    assert stage.page.text_content(".agv-top h2") == HOSTILE
+    assert stage.page.text_content(".agv-top-bar h2") == HOSTILE
     stage.page.screenshot(path=picture("hostile-light"))
 
 

@@ -48,6 +48,10 @@ def test_the_source_has_types_that_fit_and_one_format(node):
     run(str(ASSETS / "node_modules" / ".bin" / "prettier"), "--check", "viewer", "build.mjs")
 
 
+def test_the_unit_tests_of_the_viewer_pass(node):
+    run(node, "--test", *map(str, sorted((ROOT / "tests" / "viewer").glob("*.test.mjs"))))
+
+
 def test_the_bundle_is_small_and_asks_for_nothing():
     script = read_script()
     assert len(script.encode()) < MOST_BYTES

@@ -107,14 +107,14 @@ def test_focus_asks_anew_each_time():
     assert widget.focused["group"] == 0
 
 
-def test_colours_are_those_that_the_viewer_knows():
+def test_colors_are_those_that_the_viewer_knows():
     widget = TraceWidget(small_scene())
     assert widget.color_by == COLORS[0] == "kind"
     widget.color_by = "bytes"
     with pytest.raises(TraitError, match="color_by"):
         widget.color_by = "rainbow"
     source = Path(__file__).parents[2] / "assets" / "viewer" / "scene" / "colors.js"
-    listed = re.search(r"COLOURS = .*?\[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
+    listed = re.search(r"COLORS = .*?\[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
     assert tuple(re.findall(r'"(\w+)"', listed[1])) == COLORS
 
 

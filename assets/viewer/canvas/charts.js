@@ -1,17 +1,18 @@
 // @ts-check
-/** What charts share: a canvas that is sharp, round numbers for an axis, the colour of a time. */
+/** Parts of charts: canvas setup, axis ticks, time axes, step curves, colors of spans. */
 
 import { formatDuration } from "../scene/format.js";
 
 /** @typedef {import("./text.js").Pen} Pen */
 /** @typedef {import("./theme.js").Palette} Palette */
+/** @typedef {{pen: Pen, width: number, height: number}} Drawing */
 
 /**
- * Fit a canvas to its holder and clear it.
+ * Fit a canvas to its container and clear it.
  *
  * @param {HTMLCanvasElement} canvas
  * @param {Palette} palette
- * @returns {{pen: Pen, width: number, height: number} | null} null while it is not shown
+ * @returns {Drawing | null} null while the canvas is hidden
  */
 export function startDrawing(canvas, palette) {
   const { clientWidth: width, clientHeight: height } = /** @type {HTMLElement} */ (
@@ -28,11 +29,11 @@ export function startDrawing(canvas, palette) {
 }
 
 /**
- * Round values from `low` to `high`.
+ * Return round values from `low` to `high`.
  *
  * @param {number} low
  * @param {number} high
- * @param {number} count about how many
+ * @param {number} count approximate number of values
  * @returns {number[]}
  */
 export function ticks(low, high, count) {
@@ -46,17 +47,18 @@ export function ticks(low, high, count) {
 }
 
 /**
- * A time axis: "0", "5 ms", "10 ms"; of one that counts events, times at even distances.
+ * Paint the labels of a time axis: "0 ms", "5 ms", "10 ms". On an axis of events they are equally
+ * spaced, but not round.
  *
  * @param {Pen} pen
  * @param {(time: number) => number} x
  * @param {[start: number, end: number]} span
- * @param {number} y of the words' middle
- * @param {{top: number, bottom: number} | null} grid where lines go, if any
- * @param {import("../scene/time_axis.js").Clock} [clock]
- * @param {number | null} [taken] a time whose place something else stands at
+ * @param {number} y middle of the labels
+ * @param {{top: number, bottom: number} | null} grid extent of the grid lines
+ * @param {import("../scene/time_axis.js").TimeAxis} [axis]
+ * @param {number | null} [taken] time at which something else is painted
  */
-export function paintTimes(pen, x, [start, end], y, grid, clock, taken = null) {
+export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   const { ctx, palette, family } = pen;
   ctx.font = `9.5px ${family}`;
   ctx.textBaseline = "middle";
@@ -64,8 +66,8 @@ export function paintTimes(pen, x, [start, end], y, grid, clock, taken = null) {
   const room = x(end) - x(start);
   const count = Math.max(2, room / 110);
   const times =
-    clock?.axis === "events"
-      ? ticks(clock.at(start), clock.at(end), count).map((place) => clock.timeAt(place))
+    axis?.kind === "events"
+      ? ticks(axis.positionOf(start), axis.positionOf(end), count).map(axis.timeAt)
       : ticks(start, end, count);
   for (const time of times) {
     const at = Math.round(x(time)) + 0.5;
@@ -84,7 +86,7 @@ export function paintTimes(pen, x, [start, end], y, grid, clock, taken = null) {
 }
 
 /**
- * Hatch what lies behind the end of a torn recording.
+ * Hatch the time after the end of a torn file.
  *
  * @param {Pen} pen
  * @param {{left: number, top: number, right: number, bottom: number}} area
@@ -108,7 +110,7 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
 }
 
 /**
- * The outline of a step curve.
+ * Trace a step curve as the current path.
  *
  * @param {CanvasRenderingContext2D} ctx
  * @param {import("../types.js").SceneMemory[]} points
@@ -130,7 +132,7 @@ export function traceSteps(ctx, points, x, y, [start, end]) {
 }
 
 /**
- * The hue of a span: kinds have the colours that they have everywhere.
+ * Return the color of a kind of span.
  *
  * @param {Palette} palette
  * @param {string} kind
@@ -141,16 +143,4 @@ export function hueOfSpan(palette, kind) {
   if (kind === "recompute") return palette.recompute;
   if (kind === "buffer" || kind === "buffers") return palette.mutation;
   return kind === "optimizer" || kind === "accumulate" ? palette.leaf : palette.text2;
-}
-
-/**
- * The part of a module's path that names a block: up to its first number, else its first part.
- *
- * @param {string} path
- * @returns {string} "h.3" of "h.3.attn.c_proj"
- */
-export function blockOf(path) {
-  const parts = path.split(".");
-  const numbered = parts.findIndex((part) => /^\d+$/.test(part));
-  return parts.slice(0, numbered < 0 ? 1 : numbered + 1).join(".");
 }

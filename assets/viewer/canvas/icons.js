@@ -1,5 +1,5 @@
 // @ts-check
-/** Every glyph as a path on a 16×16 grid, for the canvas and for the panels alike. */
+/** The glyphs: paths on a 16×16 grid, drawn on a canvas or as an SVG element. */
 
 /** @typedef {{stroke?: string, fill?: string}} Glyph */
 
@@ -66,7 +66,7 @@ export const GLYPHS = {
 const paths = new Map();
 
 /**
- * Draw a glyph on a canvas with its middle at (x, y).
+ * Paint a glyph on a canvas, centered at (x, y).
  *
  * @param {CanvasRenderingContext2D} ctx
  * @param {GlyphName} name
@@ -74,7 +74,7 @@ const paths = new Map();
  * @param {number} y
  * @param {number} size
  * @param {string} color
- * @param {string} [inner] the stroke upon a filled glyph
+ * @param {string} [inner] color of the strokes on a filled glyph
  */
 export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
   /** @type {Glyph} */
@@ -104,7 +104,7 @@ export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
 function pathOf(shape) {
   let path = paths.get(shape);
   if (!path) {
-    // With its words, for a context that writes SVG.
+    // SvgContext needs the path's text.
     path = Object.assign(new Path2D(shape), { shape });
     paths.set(shape, path);
   }
@@ -112,28 +112,28 @@ function pathOf(shape) {
 }
 
 /**
- * A glyph as an element, in the colour of the text around it.
+ * Return a glyph as an element, in the color of the text around it.
  *
- * @param {GlyphName} name
- * @param {string} [extra] further class names
+ * @param {GlyphName | Glyph} glyph
+ * @param {string} [extraClasses]
  * @returns {SVGSVGElement}
  */
-export function icon(name, extra = "") {
+export function icon(glyph, extraClasses = "") {
   const namespace = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(namespace, "svg");
   svg.setAttribute("viewBox", "0 0 16 16");
-  svg.setAttribute("class", `agv-icon ${extra}`.trim());
+  svg.setAttribute("class", `agv-icon ${extraClasses}`.trim());
   svg.setAttribute("aria-hidden", "true");
   /** @type {Glyph} */
-  const glyph = GLYPHS[name];
-  for (const [kind, shape] of [
-    ["agv-icon-fill", glyph.fill],
-    [glyph.fill ? "agv-icon-inner" : "agv-icon-line", glyph.stroke],
+  const { fill, stroke } = typeof glyph === "string" ? GLYPHS[glyph] : glyph;
+  for (const [className, shape] of [
+    ["agv-icon-fill", fill],
+    [fill ? "agv-icon-inner" : "agv-icon-line", stroke],
   ]) {
     if (!shape) continue;
     const path = document.createElementNS(namespace, "path");
     path.setAttribute("d", shape);
-    path.setAttribute("class", /** @type {string} */ (kind));
+    path.setAttribute("class", /** @type {string} */ (className));
     svg.append(path);
   }
   return svg;

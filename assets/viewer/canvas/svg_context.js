@@ -1,7 +1,7 @@
 // @ts-check
-/** A canvas context that writes down what is drawn on it as SVG. */
+/** A canvas context that writes SVG. */
 
-import { escape, short } from "./svg_format.js";
+import { escapeXml, round } from "./svg_format.js";
 
 const STATE = /** @type {const} */ ([
   "fillStyle",
@@ -16,9 +16,9 @@ const STATE = /** @type {const} */ ([
 ]);
 
 export class SvgContext {
-  /** @param {CanvasRenderingContext2D} real measures text */
-  constructor(real) {
-    this.real = real;
+  /** @param {CanvasRenderingContext2D} measuring a context that measures text */
+  constructor(measuring) {
+    this.measuring = measuring;
     this.fillStyle = "#000000";
     this.strokeStyle = "#000000";
     this.lineWidth = 1;
@@ -66,7 +66,7 @@ export class SvgContext {
     this.moveY += y * this.scaleX;
   }
 
-  /** @param {number} factor the same on both axes, as everything here is drawn */
+  /** @param {number} factor of both axes; the viewer never scales them differently */
   scale(factor) {
     this.scaleX *= factor;
   }
@@ -114,7 +114,7 @@ export class SvgContext {
   }
 
   /**
-   * A corner cut round: lines here meet at right angles.
+   * Round a corner between two lines at a right angle.
    *
    * @param {number} cx
    * @param {number} cy
@@ -136,9 +136,9 @@ export class SvgContext {
    * @param {number} radius
    */
   arc(x, y, radius) {
-    const r = short(radius * this.scaleX);
-    this.shape += `M${this.#at(x - radius, y)}a${r} ${r} 0 1 0 ${short(2 * radius * this.scaleX)} 0`;
-    this.shape += `a${r} ${r} 0 1 0 ${short(-2 * radius * this.scaleX)} 0Z`;
+    const r = round(radius * this.scaleX);
+    this.shape += `M${this.#at(x - radius, y)}a${r} ${r} 0 1 0 ${round(2 * radius * this.scaleX)} 0`;
+    this.shape += `a${r} ${r} 0 1 0 ${round(-2 * radius * this.scaleX)} 0Z`;
   }
 
   /**
@@ -148,8 +148,8 @@ export class SvgContext {
    * @param {number} height
    */
   rect(x, y, width, height) {
-    this.shape += `M${this.#at(x, y)}h${short(width * this.scaleX)}v${short(height * this.scaleX)}`;
-    this.shape += `h${short(-width * this.scaleX)}Z`;
+    this.shape += `M${this.#at(x, y)}h${round(width * this.scaleX)}v${round(height * this.scaleX)}`;
+    this.shape += `h${round(-width * this.scaleX)}Z`;
   }
 
   /**
@@ -160,9 +160,9 @@ export class SvgContext {
    * @param {number | number[]} radii
    */
   roundRect(x, y, width, height, radii) {
-    const most = Math.min(width, height) / 2;
+    const maxRadius = Math.min(width, height) / 2;
     const each = Array.isArray(radii) ? radii : [radii, radii, radii, radii];
-    const [tl, tr, br, bl] = each.map((radius) => Math.max(0, Math.min(radius, most)));
+    const [tl, tr, br, bl] = each.map((radius) => Math.max(0, Math.min(radius, maxRadius)));
     this.moveTo(x + tl, y);
     this.lineTo(x + width - tr, y);
     if (tr) this.quadraticCurveTo(x + width, y, x + width, y + tr);
@@ -180,21 +180,21 @@ export class SvgContext {
     this.parts.push(`<clipPath id="${this.clipId}"><path d="${this.shape}"/></clipPath>`);
   }
 
-  /** @param {Path2D & {shape?: string}} [path] one of the glyphs */
+  /** @param {Path2D & {shape?: string}} [path] of a glyph */
   fill(path) {
-    this.#put(path, `fill="${escape(this.fillStyle)}"`);
+    this.#addPath(path, `fill="${escapeXml(this.fillStyle)}"`);
   }
 
   /** @param {Path2D & {shape?: string}} [path] */
   stroke(path) {
     const width = path ? this.lineWidth : this.lineWidth * this.scaleX;
-    let style = `fill="none" stroke="${escape(this.strokeStyle)}" stroke-width="${short(width)}"`;
+    let style = `fill="none" stroke="${escapeXml(this.strokeStyle)}" stroke-width="${round(width)}"`;
     if (this.lineCap !== "butt") style += ` stroke-linecap="${this.lineCap}"`;
     if (this.lineJoin !== "miter") style += ` stroke-linejoin="${this.lineJoin}"`;
     if (this.dashes.length) {
-      style += ` stroke-dasharray="${this.dashes.map((each) => short(each * this.scaleX))}"`;
+      style += ` stroke-dasharray="${this.dashes.map((each) => round(each * this.scaleX))}"`;
     }
-    this.#put(path, style);
+    this.#addPath(path, style);
   }
 
   /**
@@ -226,8 +226,8 @@ export class SvgContext {
    * @returns {TextMetrics}
    */
   measureText(text) {
-    this.real.font = this.font;
-    return this.real.measureText(text);
+    this.measuring.font = this.font;
+    return this.measuring.measureText(text);
   }
 
   /**
@@ -239,13 +239,13 @@ export class SvgContext {
     const [, weight, size, family] = /^(?:(\d+) )?([\d.]+)px (.*)$/.exec(this.font) ?? [];
     const anchor = { center: "middle", right: "end" }[this.textAlign];
     const [px, py] = this.#at(x, y).split(" ");
-    const lowered = this.textBaseline === "middle" ? Number(size) * 0.35 * this.scaleX : 0;
+    const baseline = this.textBaseline === "middle" ? Number(size) * 0.35 * this.scaleX : 0;
     this.parts.push(
-      `<text x="${px}" y="${short(Number(py) + lowered)}" fill="${escape(this.fillStyle)}"` +
-        ` font-size="${short(Number(size) * this.scaleX)}" font-family="${escape(family)}"` +
+      `<text x="${px}" y="${round(Number(py) + baseline)}" fill="${escapeXml(this.fillStyle)}"` +
+        ` font-size="${round(Number(size) * this.scaleX)}" font-family="${escapeXml(family)}"` +
         (weight && weight !== "400" ? ` font-weight="${weight}"` : "") +
         (anchor ? ` text-anchor="${anchor}"` : "") +
-        `${this.#common()} xml:space="preserve">${escape(text)}</text>`,
+        `${this.#commonAttributes()} xml:space="preserve">${escapeXml(text)}</text>`,
     );
   }
 
@@ -253,18 +253,20 @@ export class SvgContext {
    * @param {(Path2D & {shape?: string}) | undefined} path
    * @param {string} style
    */
-  #put(path, style) {
+  #addPath(path, style) {
     if (path) {
-      const place = `translate(${short(this.moveX)} ${short(this.moveY)}) scale(${this.scaleX})`;
-      this.parts.push(`<path d="${path.shape}" transform="${place}" ${style}${this.#common()}/>`);
+      const transform = `translate(${round(this.moveX)} ${round(this.moveY)}) scale(${this.scaleX})`;
+      this.parts.push(
+        `<path d="${path.shape}" transform="${transform}" ${style}${this.#commonAttributes()}/>`,
+      );
     } else if (this.shape) {
-      this.parts.push(`<path d="${this.shape}" ${style}${this.#common()}/>`);
+      this.parts.push(`<path d="${this.shape}" ${style}${this.#commonAttributes()}/>`);
     }
   }
 
   /** @returns {string} */
-  #common() {
-    const alpha = this.globalAlpha < 1 ? ` opacity="${short(this.globalAlpha)}"` : "";
+  #commonAttributes() {
+    const alpha = this.globalAlpha < 1 ? ` opacity="${round(this.globalAlpha)}"` : "";
     return this.clipId ? `${alpha} clip-path="url(#${this.clipId})"` : alpha;
   }
 
@@ -274,11 +276,11 @@ export class SvgContext {
    * @returns {string}
    */
   #at(x, y) {
-    return `${short(x * this.scaleX + this.moveX)} ${short(y * this.scaleX + this.moveY)}`;
+    return `${round(x * this.scaleX + this.moveX)} ${round(y * this.scaleX + this.moveY)}`;
   }
 
   /**
-   * The whole picture.
+   * Return the SVG document.
    *
    * @param {number} width
    * @param {number} height

@@ -1,19 +1,19 @@
 // @ts-check
-/** Numbers and text as SVG has them. */
+/** Numbers and text in SVG. */
 
 /**
  * @param {number} value
  * @returns {number}
  */
-export function short(value) {
+export function round(value) {
   return Math.round(value * 100) / 100;
 }
 
 /**
  * @param {string} text
- * @returns {string} as it may stand in an attribute or between tags
+ * @returns {string} escaped for attributes and content
  */
-export function escape(text) {
+export function escapeXml(text) {
   const plain = text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
   return plain.replace(
     /[&<>"']/g,

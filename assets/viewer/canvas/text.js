@@ -1,5 +1,5 @@
 // @ts-check
-/** Words on the canvas, never wider than their place; and the shape of their boxes. */
+/** Text on a canvas, shortened to the available width; rounded rectangles. */
 
 /** @type {Map<string, number>} */
 const widths = new Map();
@@ -7,9 +7,9 @@ const widths = new Map();
 /**
  * @typedef {object} Pen
  * @property {CanvasRenderingContext2D} ctx
- * @property {string} family the host's interface font
+ * @property {string} family font family of the host's user interface
  * @property {import("./theme.js").Palette} palette
- * @property {number} scale screen pixels for one world unit
+ * @property {number} scale screen pixels per world unit
  */
 
 /**
@@ -22,7 +22,7 @@ const widths = new Map();
  */
 
 /**
- * Write one line, its middle at height y.
+ * Write one line of text, vertically centered at y. Text too small to read is left out.
  *
  * @param {Pen} pen
  * @param {string} text
@@ -38,12 +38,12 @@ export function write(pen, text, x, y, style) {
   ctx.textAlign = style.align ?? "left";
   ctx.textBaseline = "middle";
   ctx.fillStyle = style.color;
-  const shown = style.room === undefined ? text : shorten(ctx, font, text, style.room);
-  ctx.fillText(shown, x, y + 0.5);
+  const fitted = style.room === undefined ? text : shorten(ctx, font, text, style.room);
+  ctx.fillText(fitted, x, y + 0.5);
 }
 
 /**
- * The width of a text, asked once for each font.
+ * Return the width of a text; cached for each font.
  *
  * @param {Pen} pen
  * @param {string} text
@@ -54,7 +54,7 @@ export function write(pen, text, x, y, style) {
 export function widthOf(pen, text, size, weight = 400) {
   const font = `${weight} ${size}px ${pen.family}`;
   pen.ctx.font = font;
-  return measured(pen.ctx, font, text);
+  return cachedWidth(pen.ctx, font, text);
 }
 
 /**
@@ -63,7 +63,7 @@ export function widthOf(pen, text, size, weight = 400) {
  * @param {string} text
  * @returns {number}
  */
-function measured(ctx, font, text) {
+function cachedWidth(ctx, font, text) {
   const key = `${font}|${text}`;
   let width = widths.get(key);
   if (width === undefined) {
@@ -82,12 +82,12 @@ function measured(ctx, font, text) {
  * @returns {string}
  */
 function shorten(ctx, font, text, room) {
-  if (measured(ctx, font, text) <= room) return text;
+  if (cachedWidth(ctx, font, text) <= room) return text;
   let low = 0;
   let high = text.length;
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (measured(ctx, font, `${text.slice(0, middle)}…`) <= room) low = middle;
+    if (cachedWidth(ctx, font, `${text.slice(0, middle)}…`) <= room) low = middle;
     else high = middle - 1;
   }
   return low ? `${text.slice(0, low)}…` : "";

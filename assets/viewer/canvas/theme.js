@@ -1,5 +1,5 @@
 // @ts-check
-/** Colours, and which of the two themes the host page shows. */
+/** The color palettes of the two themes, and detection of the host page's theme. */
 
 /** @typedef {"light" | "dark"} Theme */
 
@@ -15,13 +15,13 @@
  * @property {string} recompute
  * @property {string} leaf
  * @property {string} path
- * @property {string} canvas behind the graph
- * @property {string} surface of boxes and panels
+ * @property {string} canvas background of the graph
+ * @property {string} surface background of boxes and panels
  * @property {string} raised
  * @property {string} line
  * @property {string} line2
- * @property {number} chipTint share of the hue in a chip
- * @property {number} nodeTint share of the hue in a node that ran
+ * @property {number} badgeTint share of the hue in the fill of a badge
+ * @property {number} nodeTint share of the hue in the fill of a node that ran
  */
 
 /** @type {Record<Theme, Palette>} */
@@ -42,7 +42,7 @@ export const PALETTES = {
     raised: "#f4f5f7",
     line: "#e3e6ea",
     line2: "#c8cdd4",
-    chipTint: 0.09,
+    badgeTint: 0.09,
     nodeTint: 0.18,
   },
   dark: {
@@ -61,7 +61,7 @@ export const PALETTES = {
     raised: "#1e2125",
     line: "#2a2e34",
     line2: "#434a53",
-    chipTint: 0.13,
+    badgeTint: 0.13,
     nodeTint: 0.24,
   },
 };
@@ -70,11 +70,11 @@ export const PALETTES = {
 const mixes = new Map();
 
 /**
- * The opaque colour of `share` of `front` laid over `back`; both are `#rrggbb`.
+ * Return the opaque color of `front` over `back`; both are `#rrggbb`.
  *
  * @param {string} front
  * @param {string} back
- * @param {number} share
+ * @param {number} share of `front`, from 0 to 1
  * @returns {string}
  */
 export function mix(front, back, share) {
@@ -95,8 +95,8 @@ export function mix(front, back, share) {
 }
 
 /**
- * The theme of the page around us: JupyterLab's and VS Code's own marks first, then those of
- * other hosts, then what the system prefers.
+ * Return the theme of the host page: as JupyterLab or VS Code declare it, or else as other hosts do,
+ * or else the system's preference.
  *
  * @returns {Theme}
  */
@@ -112,7 +112,7 @@ export function hostTheme() {
 }
 
 /**
- * Call `changed` whenever the host's theme may have changed.
+ * Call a function whenever the host's theme may have changed.
  *
  * @param {() => void} changed
  * @returns {() => void} stops watching
@@ -130,7 +130,7 @@ export function watchTheme(changed) {
   };
 }
 
-/** @returns {boolean} whether the reader asked for less motion */
-export function motionReduced() {
+/** @returns {boolean} whether the user prefers reduced motion */
+export function prefersReducedMotion() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

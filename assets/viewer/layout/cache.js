@@ -1,14 +1,14 @@
 // @ts-check
-/** Places the graph again and again; what did not change is not measured again. */
+/** Places the graph for changing sets of open groups; caches what did not change. */
 
 import { place } from "./coordinates.js";
 
 /** @typedef {import("./coordinates.js").Placement} Placement */
 /** @typedef {import("../types.js").Scene} Scene */
 
-export class Placer {
-  /** @type {Map<number, import("./group_geometry.js").Sheet>} */
-  #sheets = new Map();
+export class LayoutCache {
+  /** @type {Map<number, import("./group_geometry.js").GroupGeometry>} */
+  #geometries = new Map();
   /** @type {Set<number>} */
   #open = new Set();
 
@@ -22,38 +22,38 @@ export class Placer {
    * @returns {Placement}
    */
   place(open) {
-    this.#forget(open);
-    return place(this.scene, open, this.#sheets);
+    this.#discardChanged(open);
+    return place(this.scene, open, this.#geometries);
   }
 
   /**
-   * How much is to be done for a set of open groups: cells to measure, and to put in their places.
+   * Estimate the work of placing a set of open groups, in measured cells.
    *
    * @param {Set<number>} open
    * @returns {number}
    */
   work(open) {
-    this.#forget(open);
+    this.#discardChanged(open);
     let work = 0;
     const waiting = [0];
     for (let at = waiting.pop(); at !== undefined; at = waiting.pop()) {
       const { cells } = this.scene.groups[at];
-      work += cells.length * (this.#sheets.has(at) ? 0.2 : 1);
+      work += cells.length * (this.#geometries.has(at) ? 0.2 : 1);
       for (const { kind, ref } of cells) if (kind === "group" && open.has(ref)) waiting.push(ref);
     }
     return work;
   }
 
   /**
-   * Forget the groups that opened or closed, and those around them.
+   * Discard the geometry of groups that opened or closed, and of those around them.
    *
    * @param {Set<number>} open
    */
-  #forget(open) {
+  #discardChanged(open) {
     const changed = [...open].filter((group) => !this.#open.has(group));
     for (const group of this.#open) if (!open.has(group)) changed.push(group);
     for (const group of changed) {
-      for (let at = group; at >= 0; at = this.scene.groups[at].parent) this.#sheets.delete(at);
+      for (let at = group; at >= 0; at = this.scene.groups[at].parent) this.#geometries.delete(at);
     }
     this.#open = new Set(open);
   }

@@ -2,22 +2,22 @@
 /**
  * Coordinates of everything visible, for any set of open groups.
  *
- * `autogradviz/scene/place.py` does the same sums in the same order.
+ * `autogradviz/scene/layout/coordinates.py` does the same arithmetic in the same order.
  */
 
 import { MIN_VIEWS, measure } from "./sizes.js";
 import { isStub } from "./group_geometry.js";
 
 const LABEL_RISE = 7;
-const STUB = 9;
+const STUB_LENGTH = 9;
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
-/** @typedef {import("./group_geometry.js").Sheet} Sheet */
+/** @typedef {import("./group_geometry.js").GroupGeometry} GroupGeometry */
 /** @typedef {[x: number, y: number]} Point */
 
 /**
- * One thing that is visible: `ref` is a node or a group; a "frame" is an open group.
+ * A visible node, closed group or open group ("frame"); `ref` is its index.
  *
  * @typedef {object} Box
  * @property {"node" | "group" | "frame"} kind
@@ -29,21 +29,21 @@ const STUB = 9;
  */
 
 /**
- * One visible line, from its source to its target, in straight pieces.
+ * A visible line from its source to its target, of straight segments.
  *
  * @typedef {object} Line
  * @property {number} group
- * @property {number} link in that group
+ * @property {number} link index in that group
  * @property {Point[]} points
- * @property {number} start the first point's y
- * @property {number} end the last point's y
- * @property {boolean} arrow it ends at a box
- * @property {boolean} stub only one end of a long link
- * @property {Point | null} label the middle of its count of views
+ * @property {number} start y of the first point
+ * @property {number} end y of the last point
+ * @property {boolean} arrow whether it ends at a box
+ * @property {boolean} stub one of the two ends of a link that is too long to draw
+ * @property {Point | null} label center of its number of views
  */
 
 /**
- * Where everything visible stands; frames come before what they hold.
+ * The coordinates of everything visible. A frame comes before its contents.
  *
  * @typedef {object} Placement
  * @property {number} width
@@ -53,97 +53,99 @@ const STUB = 9;
  */
 
 /**
- * The coordinates of what is visible; a group shows if all groups around it are open.
+ * Return the coordinates of what is visible. A group is visible if all groups around it are open.
  *
  * @param {Scene} scene
  * @param {Set<number>} open
- * @param {Map<number, Sheet>} [sheets] of open groups that were measured before; filled
+ * @param {Map<number, GroupGeometry>} [geometries] of open groups; missing ones are added
  * @returns {Placement}
  */
-export function place(scene, open, sheets = new Map()) {
-  if (!sheets.has(0)) measure(scene, 0, open, sheets);
-  const { width, height } = /** @type {Sheet} */ (sheets.get(0));
+export function place(scene, open, geometries = new Map()) {
+  if (!geometries.has(0)) measure(scene, 0, open, geometries);
+  const { width, height } = /** @type {GroupGeometry} */ (geometries.get(0));
   /** @type {Placement} */
   const placement = { width, height, boxes: [], lines: [] };
-  emit(scene, 0, [0, 0], sheets, placement);
+  placeGroup(scene, 0, [0, 0], geometries, placement);
   return placement;
 }
 
 /**
- * Move a measured group to its place, and everything in it.
+ * Add the boxes and lines of a measured group and of the open groups in it.
  *
  * @param {Scene} scene
  * @param {number} index
  * @param {Point} origin
- * @param {Map<number, Sheet>} sheets
+ * @param {Map<number, GroupGeometry>} geometries
  * @param {Placement} out
  */
-function emit(scene, index, origin, sheets, out) {
+function placeGroup(scene, index, origin, geometries, out) {
   const group = scene.groups[index];
-  const sheet = /** @type {Sheet} */ (sheets.get(index));
+  const geometry = /** @type {GroupGeometry} */ (geometries.get(index));
   const [dx, dy] = origin;
   const add = (/** @type {Box["kind"]} */ kind, ref = 0, x = 0, y = 0, width = 0, height = 0) =>
     out.boxes.push({ kind, ref, x, y, width, height });
-  if (index) add("frame", index, dx, dy, sheet.width, sheet.height);
+  if (index) add("frame", index, dx, dy, geometry.width, geometry.height);
   group.cells.forEach((cell, i) => {
-    const x = dx + sheet.x[i];
-    const y = dy + sheet.y[i];
-    const width = sheet.boxWidth[i];
-    const inner = cell.kind === "group" ? sheets.get(cell.ref) : undefined;
-    if (inner) emit(scene, cell.ref, [x - inner.axis, y], sheets, out);
+    const x = dx + geometry.x[i];
+    const y = dy + geometry.y[i];
+    const width = geometry.boxWidth[i];
+    const inner = cell.kind === "group" ? geometries.get(cell.ref) : undefined;
+    if (inner) placeGroup(scene, cell.ref, [x - inner.axis, y], geometries, out);
     else if (cell.kind === "group" || cell.kind === "node") {
-      add(cell.kind, cell.ref, x - width / 2, y, width, sheet.boxHeight[i]);
+      add(cell.kind, cell.ref, x - width / 2, y, width, geometry.boxHeight[i]);
     }
   });
   group.links.forEach((link, number) => {
     const target = group.cells[link.path[link.path.length - 1]];
-    const arrow = target.kind === "node" || (target.kind === "group" && !sheets.has(target.ref));
-    if (isStub(link, sheet)) out.lines.push(...stubsOf(group, sheet, number, origin, arrow));
-    else out.lines.push(lineOf(group, sheet, number, origin, arrow));
+    const arrow =
+      target.kind === "node" || (target.kind === "group" && !geometries.has(target.ref));
+    if (isStub(link, geometry))
+      out.lines.push(...makeStubs(group, geometry, number, origin, arrow));
+    else out.lines.push(makeLine(group, geometry, number, origin, arrow));
   });
 }
 
 /**
- * A link as vertical and horizontal pieces.
+ * Return a link as a line of vertical and horizontal segments.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  * @param {number} number
  * @param {Point} origin
  * @param {boolean} arrow
  * @returns {Line}
  */
-function lineOf(group, sheet, number, [dx, dy], arrow) {
+function makeLine(group, geometry, number, [dx, dy], arrow) {
   const link = group.links[number];
   const { path } = link;
   const source = path[0];
   const last = path.length - 1;
   const target = path[last];
-  let x = dx + sheet.sourceX[number];
-  let y = dy + sheet.y[source] + (link.reversed ? sheet.boxHeight[source] : 0);
-  const start = sheet.beside[number] ? y + sheet.boxHeight[source] / 2 : y;
+  let x = dx + geometry.sourceX[number];
+  let y = dy + geometry.y[source] + (link.reversed ? geometry.boxHeight[source] : 0);
+  const start = geometry.sideways[number] ? y + geometry.boxHeight[source] / 2 : y;
   /** @type {Point[]} */
   let points = [[x, y]];
   /** @type {Point} */
   let label = [x, link.reversed ? y + LABEL_RISE : y - LABEL_RISE];
-  if (sheet.beside[number]) {
-    const lane = dx + sheet.x[path[1]];
-    const middle = y + sheet.boxHeight[source] / 2;
+  if (geometry.sideways[number]) {
+    const lane = dx + geometry.x[path[1]];
+    const middle = y + geometry.boxHeight[source] / 2;
     points = [
-      [x - sheet.boxWidth[source] / 2, middle],
+      [x - geometry.boxWidth[source] / 2, middle],
       [lane, middle],
     ];
     label = [lane, y - LABEL_RISE];
     x = lane;
   }
   for (let i = 0; i < last; i++) {
-    const track = sheet.trackY.get(`${number},${i}`);
+    const track = geometry.trackY.get(`${number},${i}`);
     if (track === undefined) continue;
-    const to = i === last - 1 ? sheet.targetX[number] : sheet.x[path[i + 1]];
+    const to = i === last - 1 ? geometry.targetX[number] : geometry.x[path[i + 1]];
     points.push([x, dy + track], [dx + to, dy + track]);
     x = dx + to;
   }
-  y = dy + sheet.y[target] + (link.reversed ? 0 : sheet.boxHeight[target]);
+  y = dy + geometry.y[target] + (link.reversed ? 0 : geometry.boxHeight[target]);
   points.push([x, y]);
   return {
     group: group.index,
@@ -158,43 +160,43 @@ function lineOf(group, sheet, number, [dx, dy], arrow) {
 }
 
 /**
- * The two ends of a link that is too long to draw.
+ * Return the two ends of a link that is too long to draw.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  * @param {number} number
  * @param {Point} origin
  * @param {boolean} arrow
  * @returns {Line[]}
  */
-function stubsOf(group, sheet, number, [dx, dy], arrow) {
+function makeStubs(group, geometry, number, [dx, dy], arrow) {
   const link = group.links[number];
   const source = link.path[0];
   const target = link.path[link.path.length - 1];
-  const way = link.reversed ? STUB : -STUB;
+  const rise = link.reversed ? STUB_LENGTH : -STUB_LENGTH;
   const stub = { group: group.index, link: number, stub: true, label: null };
-  const leavingX = dx + sheet.sourceX[number];
-  const leavingY = dy + sheet.y[source] + (link.reversed ? sheet.boxHeight[source] : 0);
-  const arrivingX = dx + sheet.targetX[number];
-  const arrivingY = dy + sheet.y[target] + (link.reversed ? 0 : sheet.boxHeight[target]);
+  const leavingX = dx + geometry.sourceX[number];
+  const leavingY = dy + geometry.y[source] + (link.reversed ? geometry.boxHeight[source] : 0);
+  const arrivingX = dx + geometry.targetX[number];
+  const arrivingY = dy + geometry.y[target] + (link.reversed ? 0 : geometry.boxHeight[target]);
   return [
     {
       ...stub,
       points: [
         [leavingX, leavingY],
-        [leavingX, leavingY + way],
+        [leavingX, leavingY + rise],
       ],
       start: leavingY,
-      end: leavingY + way,
+      end: leavingY + rise,
       arrow: false,
     },
     {
       ...stub,
       points: [
-        [arrivingX, arrivingY - way],
+        [arrivingX, arrivingY - rise],
         [arrivingX, arrivingY],
       ],
-      start: arrivingY - way,
+      start: arrivingY - rise,
       end: arrivingY,
       arrow,
     },

@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * Tracks: the heights at which lines run sideways between two rows.
+ * Tracks: the heights of the horizontal segments of lines between two rows.
  *
- * `autogradviz/scene/tracks.py` does the same sums in the same order.
+ * `autogradviz/scene/layout/edge_tracks.py` does the same arithmetic in the same order.
  */
 
 const TRACK_PITCH = 8;
@@ -12,7 +12,7 @@ const CLEARANCE = 8;
 /** @typedef {[upper: number, lower: number, link: number, step: number]} Step */
 
 /**
- * Each step's track, 0 on top, and the distance between two tracks.
+ * Return the track of each step, 0 at the top, and the distance between two tracks.
  *
  * @param {Step[]} steps
  * @returns {{tracks: number[], pitch: number}}
@@ -35,7 +35,7 @@ export function assignTracks(steps) {
 }
 
 /**
- * How many steps of `upper` begin where one of `lower` comes down from above.
+ * Return the number of steps of `upper` whose lower end has the x of an upper end in `lower`.
  *
  * @param {Step[]} steps
  * @param {number[]} lower
@@ -43,12 +43,12 @@ export function assignTracks(steps) {
  * @returns {number}
  */
 function clashes(steps, lower, upper) {
-  const places = new Set(lower.map((i) => Math.floor(steps[i][0] + 0.5)));
-  return upper.filter((i) => places.has(Math.floor(steps[i][1] + 0.5))).length;
+  const upperEnds = new Set(lower.map((i) => Math.floor(steps[i][0] + 0.5)));
+  return upper.filter((i) => upperEnds.has(Math.floor(steps[i][1] + 0.5))).length;
 }
 
 /**
- * Give the chosen steps tracks from `first` on; return the first track left free.
+ * Assign tracks from `first` on to the chosen steps; return the first free track.
  *
  * @param {Step[]} steps
  * @param {number[]} chosen
@@ -75,7 +75,7 @@ function stack(steps, chosen, sign, first, tracks) {
 }
 
 /**
- * Whether the two sets of steps lie left and right of each other.
+ * Return whether all steps of one set lie on one side of the other set.
  *
  * @param {Step[]} steps
  * @param {number[]} some

@@ -1,11 +1,11 @@
 // @ts-check
-/** One open group while it is measured; see `autogradviz/scene/measure.py`. */
+/** The geometry of an open group; see `autogradviz/scene/layout/sizes.py`. */
 
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
 /** @typedef {import("../types.js").Link} Link */
 
-/** One open group, measured from its own top left corner; lists are by cell or by link. */
-export class Sheet {
+/** Geometry relative to the group's top left corner. Lists are indexed by cell or by link. */
+export class GroupGeometry {
   /** @type {number[]} */ boxWidth = [];
   /** @type {number[]} */ boxHeight = [];
   /** @type {number[]} */ left = [];
@@ -15,7 +15,7 @@ export class Sheet {
   /** @type {number[]} */ rowOf = [];
   /** @type {number[]} */ sourceX = [];
   /** @type {number[]} */ targetX = [];
-  /** @type {boolean[]} leaves its source on the left */ beside = [];
+  /** @type {boolean[]} whether the link leaves its source on the left */ sideways = [];
   /** @type {Map<string, number>} by link and step */ trackY = new Map();
   axis = 0;
   width = 0;
@@ -23,27 +23,27 @@ export class Sheet {
 }
 
 /**
- * How far right of a cell's axis a line enters it.
+ * Return the distance from a cell's axis to the port at which a line enters it.
  *
  * @param {SceneGroup} group
  * @param {number} cell
  * @param {number} port
- * @param {Map<number, Sheet>} sheets
+ * @param {Map<number, GroupGeometry>} geometries
  * @returns {number}
  */
-export function portShift(group, cell, port, sheets) {
-  const inner = sheets.get(group.cells[cell].ref);
+export function portShift(group, cell, port, geometries) {
+  const inner = geometries.get(group.cells[cell].ref);
   return port < 0 || !inner ? 0 : inner.x[port] - inner.axis;
 }
 
 /**
- * Whether a link is too long to draw: only its ends show.
+ * Return whether a link is too long to draw; only its ends are drawn.
  *
  * @param {Link} link
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  * @returns {boolean}
  */
-export function isStub(link, sheet) {
-  const rows = sheet.rowOf[link.path[0]] - sheet.rowOf[link.path[link.path.length - 1]];
+export function isStub(link, geometry) {
+  const rows = geometry.rowOf[link.path[0]] - geometry.rowOf[link.path[link.path.length - 1]];
   return link.path.length === 2 && Math.abs(rows) > 1;
 }

@@ -1,18 +1,18 @@
 // @ts-check
 /**
- * The longest way through a group: its main column.
+ * The longest path through a group: its main column.
  *
- * `autogradviz/scene/ways.py` does the same sums in the same order.
+ * `autogradviz/scene/layout/longest_path.py` does the same arithmetic in the same order.
  */
 
 /**
- * The cells of one longest way from the bottom of a group to its top; of several ways as long
- * as each other, the one in the middle.
+ * Return the cells of a longest path from the bottom of a group to its top. Of several paths of
+ * that length it is the middle one.
  *
  * @param {import("../types.js").SceneGroup} group
  * @returns {Set<number>}
  */
-export function longestWay(group) {
+export function longestPath(group) {
   const position = group.cells.map(() => 0);
   group.rows.forEach((row) => row.forEach((cell, i) => (position[cell] = i)));
   /** @type {number[][]} */
@@ -22,19 +22,21 @@ export function longestWay(group) {
     const [lower, upper] = reversed ? [target, source] : [source, target];
     uppers[lower].push(upper);
   }
-  const up = group.cells.map(() => 0);
+  const length = group.cells.map(() => 0);
   for (const cell of group.rows.flat()) {
-    up[cell] = uppers[cell].reduce((most, upper) => Math.max(most, up[upper] + 1), 0);
+    length[cell] = uppers[cell].reduce((most, upper) => Math.max(most, length[upper] + 1), 0);
   }
-  const longest = up.reduce((most, length) => Math.max(most, length), 0);
+  const longest = length.reduce((most, each) => Math.max(most, each), 0);
   /** @type {Set<number>} */
-  const way = new Set();
-  let ends = group.cells.map((_, cell) => cell).filter((cell) => up[cell] === longest && longest);
-  while (ends.length) {
-    ends.sort((a, b) => position[a] - position[b] || a - b);
-    const cell = ends[Math.floor((ends.length - 1) / 2)];
-    way.add(cell);
-    ends = uppers[cell].filter((upper) => up[upper] === up[cell] - 1);
+  const longestCells = new Set();
+  let candidates = group.cells
+    .map((_, cell) => cell)
+    .filter((cell) => length[cell] === longest && longest);
+  while (candidates.length) {
+    candidates.sort((a, b) => position[a] - position[b] || a - b);
+    const cell = candidates[Math.floor((candidates.length - 1) / 2)];
+    longestCells.add(cell);
+    candidates = uppers[cell].filter((upper) => length[upper] === length[cell] - 1);
   }
-  return way;
+  return longestCells;
 }

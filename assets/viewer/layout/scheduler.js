@@ -1,62 +1,60 @@
 // @ts-check
-/** Asks for layouts, and hands over the last one that was asked for. */
+/** Requests layouts and passes on the latest one. */
 
-import { h } from "../dom.js";
-import { Layouter } from "./worker.js";
+import { LayoutWorker } from "./worker.js";
 
 /** @typedef {import("./coordinates.js").Placement} Placement */
 
 /** @type {Placement} before the first layout */
-export const NOTHING = { width: 0, height: 0, boxes: [], lines: [] };
+export const EMPTY_PLACEMENT = { width: 0, height: 0, boxes: [], lines: [] };
 
-export class Arranger {
-  /** Counts layouts: one that comes after a later one was asked for is dropped. */
-  #turn = 0;
-  #placing = false;
-  /** @type {(() => void)[]} what waits for the layout */
-  #waiting = [];
+export class LayoutScheduler {
+  /** Number of the last request; the results of earlier ones are dropped. */
+  #request = 0;
+  #pending = false;
+  /** @type {(() => void)[]} */
+  #actions = [];
+  #worker;
+  #show;
+  #setBusy;
 
   /**
    * @param {import("../types.js").Scene} scene
-   * @param {(placement: Placement) => void} show
+   * @param {(placement: Placement) => void} show called with each layout
+   * @param {(busy: boolean) => void} setBusy called when a layout takes longer than a frame
    */
-  constructor(scene, show) {
-    this.layouter = new Layouter(scene);
-    this.show = show;
-    this.element = h("div", {
-      class: "agv-busy agv-float",
-      attrs: { role: "status" },
-      text: "Laying out…",
-    });
-    this.element.hidden = true;
+  constructor(scene, show, setBusy) {
+    this.#worker = new LayoutWorker(scene);
+    this.#show = show;
+    this.#setBusy = setBusy;
   }
 
-  /** @param {Set<number>} open until this is laid out, the picture stays as it is */
-  arrange(open) {
-    const turn = ++this.#turn;
-    const placed = this.layouter.place(open);
+  /** @param {Set<number>} open groups */
+  layOut(open) {
+    const request = ++this.#request;
+    const placed = this.#worker.place(open);
     if (!(placed instanceof Promise)) return this.#finish(placed);
-    this.#placing = true;
-    this.element.hidden = false;
-    placed.then((placement) => turn === this.#turn && this.#finish(placement));
+    this.#pending = true;
+    this.#setBusy(true);
+    placed.then((placement) => request === this.#request && this.#finish(placement));
   }
 
   /** @param {Placement} placement */
   #finish(placement) {
-    this.#placing = false;
-    this.element.hidden = true;
-    this.show(placement);
-    for (const act of this.#waiting.splice(0)) act();
+    this.#pending = false;
+    this.#setBusy(false);
+    this.#show(placement);
+    for (const act of this.#actions.splice(0)) act();
   }
 
-  /** @param {() => void} act now, or once the layout is there */
+  /** @param {() => void} act called now, or after the pending layout */
   whenPlaced(act) {
-    if (this.#placing) this.#waiting.push(act);
+    if (this.#pending) this.#actions.push(act);
     else act();
   }
 
   destroy() {
-    this.#turn++;
-    this.layouter.destroy();
+    this.#request++;
+    this.#worker.destroy();
   }
 }

@@ -1,15 +1,15 @@
 // @ts-check
 /**
- * How large each open group is, and where everything stands in it.
+ * The size of each open group and the positions inside it.
  *
- * `autogradviz/scene/measure.py` does the same sums in the same order.
+ * `autogradviz/scene/layout/sizes.py` does the same arithmetic in the same order.
  */
 
-import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setColumns } from "./x_positions.js";
-import { spreadEnds } from "./endpoints.js";
-import { Sheet, isStub, portShift } from "./group_geometry.js";
+import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setXPositions } from "./x_positions.js";
+import { setEndpoints } from "./endpoints.js";
+import { GroupGeometry, isStub, portShift } from "./group_geometry.js";
 import { assignTracks } from "./edge_tracks.js";
-import { longestWay } from "./longest_path.js";
+import { longestPath } from "./longest_path.js";
 
 export const NODE_HEIGHT = 24;
 const COMPACT_HEIGHT = 18;
@@ -31,42 +31,42 @@ const PILL_ROOM = 126;
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
 
 /**
- * Fill in the sheets of a group and of the open groups in it that have none yet.
+ * Add the geometries of a group and of the open groups in it, except those that exist.
  *
  * @param {Scene} scene
  * @param {number} index
  * @param {Set<number>} opened
- * @param {Map<number, Sheet>} sheets
+ * @param {Map<number, GroupGeometry>} geometries
  */
-export function measure(scene, index, opened, sheets) {
+export function measure(scene, index, opened, geometries) {
   const group = scene.groups[index];
   for (const cell of group.cells) {
-    if (cell.kind !== "group" || !opened.has(cell.ref) || sheets.has(cell.ref)) continue;
-    measure(scene, cell.ref, opened, sheets);
+    if (cell.kind !== "group" || !opened.has(cell.ref) || geometries.has(cell.ref)) continue;
+    measure(scene, cell.ref, opened, geometries);
   }
-  const sheet = extents(scene, group, sheets);
-  sheet.rowOf = group.cells.map(() => 0);
-  group.rows.forEach((row, r) => row.forEach((cell) => (sheet.rowOf[cell] = r)));
-  placeColumns(group, sheet, sheets);
-  frame(group, sheet);
-  spreadEnds(scene, group, sheet, sheets);
-  placeRows(group, sheet);
-  sheets.set(index, sheet);
+  const geometry = cellSizes(scene, group, geometries);
+  geometry.rowOf = group.cells.map(() => 0);
+  group.rows.forEach((row, r) => row.forEach((cell) => (geometry.rowOf[cell] = r)));
+  setX(group, geometry, geometries);
+  fitWidth(group, geometry);
+  setEndpoints(scene, group, geometry, geometries);
+  setY(group, geometry);
+  geometries.set(index, geometry);
 }
 
 /**
- * A sheet that knows how large every cell is.
+ * Return a geometry with the size of every cell.
  *
  * @param {Scene} scene
  * @param {SceneGroup} group
- * @param {Map<number, Sheet>} sheets
- * @returns {Sheet}
+ * @param {Map<number, GroupGeometry>} geometries
+ * @returns {GroupGeometry}
  */
-function extents(scene, group, sheets) {
-  const sheet = new Sheet();
+function cellSizes(scene, group, geometries) {
+  const geometry = new GroupGeometry();
   for (const cell of group.cells) {
     let [width, height, left, right] = [0, 0, 0, 0];
-    const inner = cell.kind === "group" ? sheets.get(cell.ref) : undefined;
+    const inner = cell.kind === "group" ? geometries.get(cell.ref) : undefined;
     if (cell.kind === "node") {
       const node = scene.nodes[cell.ref];
       width = node.op_width + node.name_width;
@@ -84,33 +84,33 @@ function extents(scene, group, sheets) {
       left = width / 2 + closed.left_width + CELL_MARGIN;
       right = width / 2 + closed.right_width + CELL_MARGIN;
     }
-    sheet.boxWidth.push(width);
-    sheet.boxHeight.push(height);
-    sheet.left.push(left);
-    sheet.right.push(right);
+    geometry.boxWidth.push(width);
+    geometry.boxHeight.push(height);
+    geometry.left.push(left);
+    geometry.right.push(right);
   }
-  return sheet;
+  return geometry;
 }
 
 /**
- * Set the x of every cell. The longest way through the group is its straight column.
+ * Set the x of every cell. The longest path through the group becomes a straight column.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
- * @param {Map<number, Sheet>} sheets
+ * @param {GroupGeometry} geometry
+ * @param {Map<number, GroupGeometry>} geometries
  */
-function placeColumns(group, sheet, sheets) {
-  const bend = group.cells.map((cell) => cell.kind === "bend");
-  /** @type {import("./x_positions.js").Neighbour[][]} */
-  const above = bend.map(() => []);
-  /** @type {import("./x_positions.js").Neighbour[][]} */
-  const below = bend.map(() => []);
+function setX(group, geometry, geometries) {
+  const isBend = group.cells.map((cell) => cell.kind === "bend");
+  /** @type {import("./x_positions.js").Neighbor[][]} */
+  const above = isBend.map(() => []);
+  /** @type {import("./x_positions.js").Neighbor[][]} */
+  const below = isBend.map(() => []);
   /** @type {number[]} */
-  const weights = bend.map((isBend) => (isBend ? BEND_WEIGHT : NODE_WEIGHT));
-  const main = longestWay(group);
+  const weights = isBend.map((bend) => (bend ? BEND_WEIGHT : NODE_WEIGHT));
+  const main = longestPath(group);
   for (const cell of main) weights[cell] = MAIN_WEIGHT;
   for (const link of group.links) {
-    if (isStub(link, sheet)) continue;
+    if (isStub(link, geometry)) continue;
     const last = link.path.length - 1;
     let weight = last === 1 ? 1 : BENT_WEIGHT;
     if (last === 1 && main.has(link.path[0]) && main.has(link.path[1])) weight = MAIN_WEIGHT;
@@ -118,101 +118,101 @@ function placeColumns(group, sheet, sheets) {
       const a = link.path[i];
       const b = link.path[i + 1];
       let shift = 0;
-      if (i === 0) shift -= portShift(group, a, link.source_port, sheets);
-      if (i === last - 1) shift += portShift(group, b, link.target_port, sheets);
+      if (i === 0) shift -= portShift(group, a, link.source_port, geometries);
+      if (i === last - 1) shift += portShift(group, b, link.target_port, geometries);
       (link.reversed ? below : above)[a].push([b, shift, weight]);
       (link.reversed ? above : below)[b].push([a, -shift, weight]);
     }
   }
-  sheet.x = bend.map(() => 0);
-  const { left, right, x } = sheet;
-  setColumns({ rows: group.rows, bend, weight: weights, above, below, left, right, x });
+  geometry.x = isBend.map(() => 0);
+  const { left, right, x } = geometry;
+  setXPositions({ rows: group.rows, isBend, weight: weights, above, below, left, right, x });
 }
 
 /**
- * Move the columns to the right of the group's left side; set its width and axis.
+ * Shift all cells so that the group starts at 0; set the group's width and axis.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  */
-function frame(group, sheet) {
+function fitWidth(group, geometry) {
   const { cells } = group;
   let low = cells.length ? Infinity : 0;
   let high = cells.length ? -Infinity : 0;
-  sheet.x.forEach((x, i) => {
-    low = Math.min(low, x - sheet.left[i]);
-    high = Math.max(high, x + sheet.right[i]);
+  geometry.x.forEach((x, i) => {
+    low = Math.min(low, x - geometry.left[i]);
+    high = Math.max(high, x + geometry.right[i]);
   });
   if (group.index) {
     low -= PADDING;
     high += PADDING;
     const pill = group.checkpointed ? PILL_ROOM : 0;
-    const tops = sheet.x.filter((_, i) => cells[i].kind === "top");
+    const tops = geometry.x.filter((_, i) => cells[i].kind === "top");
     if (tops.length) {
       low = Math.min(low, Math.min(...tops) - group.header_width);
       high = Math.max(high, Math.max(...tops) + pill);
     }
     high = Math.max(high, low + group.header_width + pill);
   }
-  sheet.width = high - low;
-  sheet.x = sheet.x.map((x) => x - low);
-  const ports = sheet.x.filter((_, i) => cells[i].kind === "top" || cells[i].kind === "bottom");
+  geometry.width = high - low;
+  geometry.x = geometry.x.map((x) => x - low);
+  const ports = geometry.x.filter((_, i) => cells[i].kind === "top" || cells[i].kind === "bottom");
   ports.sort((a, b) => a - b);
-  sheet.axis = ports.length ? ports[Math.floor(ports.length / 2)] : sheet.width / 2;
+  geometry.axis = ports.length ? ports[Math.floor(ports.length / 2)] : geometry.width / 2;
 }
 
 /**
  * Set the y of every cell and of every track, and the group's height.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  */
-function placeRows(group, sheet) {
+function setY(group, geometry) {
   const { cells, rows } = group;
-  const { steps, labels } = stepsOf(group, sheet);
-  sheet.y = cells.map(() => 0);
+  const { steps, labels } = stepsInGaps(group, geometry);
+  geometry.y = cells.map(() => 0);
   const isPort = (/** @type {number[]} */ row) => ["top", "bottom"].includes(cells[row[0]].kind);
   let bottom = 0;
   let header = group.index ? HEADER_HEIGHT : 0;
   rows.forEach((row, r) => {
     if (r) {
       const label = labels[r - 1] ? LABEL_ROOM : 0;
-      bottom += placeGap(sheet, steps[r - 1], bottom + header, label);
+      bottom += placeGap(geometry, steps[r - 1], bottom + header, label);
     }
     if (!isPort(row) || r) {
       bottom += header;
       header = 0;
     }
-    const height = Math.max(...row.map((cell) => sheet.boxHeight[cell]));
-    for (const cell of row) sheet.y[cell] = bottom + (height - sheet.boxHeight[cell]) / 2;
+    const height = Math.max(...row.map((cell) => geometry.boxHeight[cell]));
+    for (const cell of row) geometry.y[cell] = bottom + (height - geometry.boxHeight[cell]) / 2;
     bottom += height;
   });
   const endsInPorts = rows.length > 0 && cells[rows[rows.length - 1][0]].kind === "bottom";
-  sheet.height = endsInPorts || !group.index ? bottom : bottom + PADDING;
+  geometry.height = endsInPorts || !group.index ? bottom : bottom + PADDING;
 }
 
 /**
- * For each gap the sideways steps through it, and whether labels stand in it.
+ * Return for each gap between rows its horizontal steps, and whether it contains labels.
  *
  * @param {SceneGroup} group
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  * @returns {{steps: import("./edge_tracks.js").Step[][], labels: boolean[]}}
  */
-function stepsOf(group, sheet) {
+function stepsInGaps(group, geometry) {
   /** @type {import("./edge_tracks.js").Step[][]} */
   const steps = group.rows.map(() => []);
   const labels = group.rows.map(() => false);
   const gapOf = (/** @type {number} */ a, /** @type {number} */ b) =>
-    Math.min(sheet.rowOf[a], sheet.rowOf[b]);
+    Math.min(geometry.rowOf[a], geometry.rowOf[b]);
   group.links.forEach((link, number) => {
-    if (isStub(link, sheet)) return;
+    if (isStub(link, geometry)) return;
     const { path } = link;
     const last = path.length - 1;
     if (link.views >= MIN_VIEWS) labels[gapOf(path[0], path[1])] = true;
     for (let i = 0; i < last; i++) {
-      if (i === 0 && sheet.beside[number]) continue;
-      const a = i === 0 ? sheet.sourceX[number] : sheet.x[path[i]];
-      const b = i === last - 1 ? sheet.targetX[number] : sheet.x[path[i + 1]];
+      if (i === 0 && geometry.sideways[number]) continue;
+      const a = i === 0 ? geometry.sourceX[number] : geometry.x[path[i]];
+      const b = i === last - 1 ? geometry.targetX[number] : geometry.x[path[i + 1]];
       if (Math.abs(a - b) > 0.5) {
         const [upper, lower] = link.reversed ? [a, b] : [b, a];
         steps[gapOf(path[i], path[i + 1])].push([upper, lower, number, i]);
@@ -223,18 +223,18 @@ function stepsOf(group, sheet) {
 }
 
 /**
- * Give the steps through a gap their tracks; return the height of the gap.
+ * Assign tracks to the steps in a gap; return the height of the gap.
  *
- * @param {Sheet} sheet
+ * @param {GroupGeometry} geometry
  * @param {import("./edge_tracks.js").Step[]} steps
  * @param {number} top
  * @param {number} label
  * @returns {number}
  */
-function placeGap(sheet, steps, top, label) {
+function placeGap(geometry, steps, top, label) {
   const { tracks, pitch } = assignTracks(steps);
   steps.forEach(([, , number, i], at) => {
-    sheet.trackY.set(`${number},${i}`, top + TRACK_TOP + tracks[at] * pitch);
+    geometry.trackY.set(`${number},${i}`, top + TRACK_TOP + tracks[at] * pitch);
   });
   if (!tracks.length) return label ? LABEL_GAP : ROW_GAP;
   return TRACK_TOP + Math.max(...tracks) * pitch + TRACK_BOTTOM + label;

@@ -1,5 +1,5 @@
 // @ts-check
-/** A placement as a few arrays of numbers, which pass from thread to thread without being copied. */
+/** Packs a placement into typed arrays, which move between threads without being copied. */
 
 /** @typedef {import("./coordinates.js").Placement} Placement */
 /** @typedef {import("./coordinates.js").Line} Line */
@@ -13,7 +13,7 @@ const [ARROW, STUB, LABEL] = [1, 2, 4];
  * @property {[width: number, height: number]} size
  * @property {Int32Array} boxes kind and ref of each
  * @property {Float64Array} corners x, y, width and height of each
- * @property {Int32Array} lines group, link, flags and first point of each; then the count of points
+ * @property {Int32Array} lines group, link, flags and first point of each; then the number of points
  * @property {Float64Array} points x and y of each
  * @property {Float64Array} labels x and y of each line's
  */
@@ -49,9 +49,9 @@ export function packPlacement({ width, height, boxes, lines }) {
 
 /**
  * @param {Packed} packed
- * @returns {ArrayBufferLike[]} what may change hands
+ * @returns {ArrayBufferLike[]} the buffers to transfer
  */
-export function buffersOf({ boxes, corners, lines, points, labels }) {
+export function transferList({ boxes, corners, lines, points, labels }) {
   return [boxes, corners, lines, points, labels].map((array) => array.buffer);
 }
 
@@ -77,7 +77,7 @@ export function unpackPlacement(packed) {
 }
 
 /**
- * A line that makes its points when asked: most are never drawn.
+ * A line that computes its points on access; most lines are never drawn.
  *
  * @implements {Line}
  */
@@ -95,14 +95,14 @@ class PackedLine {
     this.arrow = !!(flags & ARROW);
     this.stub = !!(flags & STUB);
     this.start = packed.points[2 * this.#first + 1];
-    this.end = packed.points[2 * this.#behind - 1];
+    this.end = packed.points[2 * this.#afterLast - 1];
   }
 
   get #first() {
     return this.packed.lines[4 * this.at + 3];
   }
 
-  get #behind() {
+  get #afterLast() {
     return this.packed.lines[Math.min(4 * this.at + 7, this.packed.lines.length - 1)];
   }
 
@@ -110,7 +110,7 @@ class PackedLine {
   get points() {
     const { points } = this.packed;
     const first = this.#first;
-    return Array.from({ length: this.#behind - first }, (_, i) => [
+    return Array.from({ length: this.#afterLast - first }, (_, i) => [
       points[2 * (first + i)],
       points[2 * (first + i) + 1],
     ]);

@@ -1,51 +1,51 @@
 // @ts-check
-/** Lays the graph out: at once where that takes less than a frame, else in a thread of its own. */
+/** Places the graph: immediately if that takes less than a frame, else in a worker thread. */
 
-import { decodePayload, payloadFor } from "../payload/decode.js";
-import { buffersOf, packPlacement, unpackPlacement } from "./transfer.js";
-import { Placer } from "./cache.js";
+import { decodePayload, payloadForLayout } from "../payload/decode.js";
+import { LayoutCache } from "./cache.js";
+import { packPlacement, transferList, unpackPlacement } from "./transfer.js";
 
 /** @typedef {import("./coordinates.js").Placement} Placement */
-/** @typedef {{resolve: (placement: Placement) => void, reject: () => void}} Asked */
+/** @typedef {{resolve: (placement: Placement) => void, reject: () => void}} Request */
 
-/** Cells that are placed in less than a frame. */
-const QUICK = 1500;
+/** Number of cells that are placed in less than a frame. */
+const CELLS_PER_FRAME = 1500;
 
-export class Layouter {
+export class LayoutWorker {
   /** @type {Worker | null} */
   #worker = null;
-  #refused = false;
-  #tickets = 0;
-  /** @type {Map<number, Asked>} */
-  #asked = new Map();
+  #failed = false;
+  #lastId = 0;
+  /** @type {Map<number, Request>} */
+  #requests = new Map();
 
   /** @param {import("../types.js").Scene} scene */
   constructor(scene) {
     this.scene = scene;
-    this.placer = new Placer(scene);
+    this.cache = new LayoutCache(scene);
   }
 
   /**
-   * @param {Set<number>} open
-   * @returns {Placement | Promise<Placement>} a promise where it takes longer than a frame
+   * @param {Set<number>} open groups
+   * @returns {Placement | Promise<Placement>} a promise if it takes longer than a frame
    */
   place(open) {
-    if (this.#refused || this.placer.work(open) <= QUICK) return this.placer.place(open);
-    return this.#ask(open).catch(() => {
-      this.#refused = true;
-      return this.placer.place(open);
+    if (this.#failed || this.cache.work(open) <= CELLS_PER_FRAME) return this.cache.place(open);
+    return this.#post(open).catch(() => {
+      this.#failed = true;
+      return this.cache.place(open);
     });
   }
 
   /**
-   * @param {Set<number>} open
-   * @returns {Promise<Placement>} rejected where the host refuses such threads
+   * @param {Set<number>} open groups
+   * @returns {Promise<Placement>} rejected if the host does not allow workers
    */
-  #ask(open) {
+  #post(open) {
     return new Promise((resolve, reject) => {
       this.#worker ??= this.#start();
-      this.#asked.set(++this.#tickets, { resolve, reject: () => reject() });
-      this.#worker.postMessage({ ticket: this.#tickets, open: [...open] });
+      this.#requests.set(++this.#lastId, { resolve, reject: () => reject() });
+      this.#worker.postMessage({ id: this.#lastId, open: [...open] });
     });
   }
 
@@ -53,32 +53,32 @@ export class Layouter {
   #start() {
     const worker = startWorker();
     const fail = () => {
-      for (const { reject } of this.#asked.values()) reject();
-      this.#asked.clear();
+      for (const { reject } of this.#requests.values()) reject();
+      this.#requests.clear();
     };
     worker.onerror = (event) => {
       event.preventDefault();
       fail();
     };
-    worker.onmessage = ({ data: { ticket, packed } }) => {
+    worker.onmessage = ({ data: { id, packed } }) => {
       if (!packed) return fail();
-      this.#asked.get(ticket)?.resolve(unpackPlacement(packed));
-      this.#asked.delete(ticket);
+      this.#requests.get(id)?.resolve(unpackPlacement(packed));
+      this.#requests.delete(id);
     };
-    worker.postMessage({ payload: payloadFor(this.scene) });
+    worker.postMessage({ payload: payloadForLayout(this.scene) });
     return worker;
   }
 
   destroy() {
     this.#worker?.terminate();
-    this.#asked.clear();
+    this.#requests.clear();
   }
 }
 
 /**
- * A thread that runs this very script: a file of its own could not be loaded everywhere.
+ * Start a worker that runs this bundle from a blob. Not every host can load a worker from a file.
  *
- * @returns {Worker} throws where there can be none
+ * @returns {Worker} throws if the host does not allow workers
  */
 function startWorker() {
   const script = `autogradviz=(${agvBundle})();autogradviz.serveLayouts(self)`;
@@ -91,23 +91,23 @@ function startWorker() {
 }
 
 /**
- * The other side: answers what a layouter asks.
+ * Answer the requests of a `LayoutWorker`; runs in the worker thread.
  *
  * @param {{onmessage: ((event: MessageEvent) => void) | null, postMessage: Function}} scope
  */
 export function serveLayouts(scope) {
-  /** @type {Promise<Placer>} */
-  let placer;
-  scope.onmessage = async ({ data: { payload, ticket, open } }) => {
+  /** @type {Promise<LayoutCache>} */
+  let cache;
+  scope.onmessage = async ({ data: { payload, id, open } }) => {
     if (payload) {
-      placer = decodePayload(payload).then((scene) => new Placer(scene));
+      cache = decodePayload(payload).then((scene) => new LayoutCache(scene));
       return;
     }
     try {
-      const packed = packPlacement((await placer).place(new Set(open)));
-      scope.postMessage({ ticket, packed }, buffersOf(packed));
+      const packed = packPlacement((await cache).place(new Set(open)));
+      scope.postMessage({ id, packed }, transferList(packed));
     } catch {
-      scope.postMessage({ ticket });
+      scope.postMessage({ id });
     }
   };
 }

@@ -1,8 +1,9 @@
 // @ts-check
 /**
- * The x of every cell of one group: straight columns, no overlaps.
+ * The x of every cell of a group: straight columns without overlaps.
  *
- * `autogradviz/scene/columns.py` does the same sums in the same order, and says how it works.
+ * `autogradviz/scene/layout/x_positions.py` explains the algorithm, and does the same arithmetic in
+ * the same order.
  */
 
 const CELL_GAP = 12;
@@ -14,72 +15,72 @@ const FEW_SWEEPS = 3;
 const MANY_CELLS = 10_000;
 const LANE_SWEEPS = 3;
 
-/** @typedef {[cell: number, shift: number, weight: number]} Neighbour */
+/** @typedef {[cell: number, shift: number, weight: number]} Neighbor */
 
 /**
  * @typedef {object} Grid
  * @property {number[][]} rows
- * @property {boolean[]} bend
+ * @property {boolean[]} isBend
  * @property {number[]} weight
- * @property {Neighbour[][]} above
- * @property {Neighbour[][]} below
+ * @property {Neighbor[][]} above
+ * @property {Neighbor[][]} below
  * @property {number[]} left
  * @property {number[]} right
  * @property {number[]} x
  */
 
 /**
- * Set the x of the axis of every cell.
+ * Set the x of every cell's axis.
  *
  * @param {Grid} grid
  */
-export function setColumns(grid) {
+export function setXPositions(grid) {
   const { rows, x, above, below } = grid;
-  const ask = (/** @type {number[]} */ row, /** @type {Neighbour[][]} */ neighbours) => {
-    const wishes = row.map((cell) => want(x, neighbours[cell], cell));
-    settle(grid, row, wishes);
+  const alignTo = (/** @type {number[]} */ row, /** @type {Neighbor[][]} */ neighbors) => {
+    const desired = row.map((cell) => desiredX(x, neighbors[cell], cell));
+    settle(grid, row, desired);
   };
   for (const row of rows) settle(grid, row, Array(row.length).fill(0));
   const sweeps = x.length < MANY_CELLS ? SWEEPS : FEW_SWEEPS;
   for (let sweep = 0; sweep < sweeps; sweep++) {
-    if (sweep % 2 === 0) for (const row of rows) ask(row, above);
-    else for (const row of [...rows].reverse()) ask(row, below);
+    if (sweep % 2 === 0) for (const row of rows) alignTo(row, above);
+    else for (const row of [...rows].reverse()) alignTo(row, below);
   }
-  if (grid.bend.includes(true)) straightenLanes(grid);
+  if (grid.isBend.includes(true)) straightenLanes(grid);
 }
 
 /**
- * The weighted median of where the neighbours would have a cell.
+ * Return the weighted median of the positions at which a cell is in line with its neighbors.
  *
  * @param {number[]} x
- * @param {Neighbour[]} neighbours
+ * @param {Neighbor[]} neighbors
  * @param {number} own
  * @returns {number}
  */
-function want(x, neighbours, own) {
-  if (!neighbours.length) return x[own];
-  if (neighbours.length === 1) return x[neighbours[0][0]] + neighbours[0][1];
-  const places = neighbours.map(([cell, shift, weight]) => [x[cell] + shift, weight]);
-  places.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  let rest = places.reduce((sum, [, weight]) => sum + weight, 0) / 2;
-  for (let i = 0; i < places.length; i++) {
-    rest -= places[i][1];
-    if (rest < 0) return places[i][0];
-    if (rest === 0) return (places[i][0] + places[i + 1][0]) / 2;
+function desiredX(x, neighbors, own) {
+  if (!neighbors.length) return x[own];
+  if (neighbors.length === 1) return x[neighbors[0][0]] + neighbors[0][1];
+  const positions = neighbors.map(([cell, shift, weight]) => [x[cell] + shift, weight]);
+  positions.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let rest = positions.reduce((sum, [, weight]) => sum + weight, 0) / 2;
+  for (let i = 0; i < positions.length; i++) {
+    rest -= positions[i][1];
+    if (rest < 0) return positions[i][0];
+    if (rest === 0) return (positions[i][0] + positions[i + 1][0]) / 2;
   }
   return x[own];
 }
 
 /**
- * Put a row's cells as near to where they want as order and distances allow.
+ * Place a row's cells as near to their desired positions as order and distances allow.
  *
  * @param {Grid} grid
  * @param {number[]} row
- * @param {number[]} wishes
+ * @param {number[]} desired
  */
-function settle(grid, row, wishes) {
+function settle(grid, row, desired) {
   if (row.length === 1) {
-    grid.x[row[0]] = wishes[0];
+    grid.x[row[0]] = desired[0];
     return;
   }
   let offset = 0;
@@ -91,7 +92,7 @@ function settle(grid, row, wishes) {
     if (i) offset += grid.right[row[i - 1]] + CELL_GAP + grid.left[cell];
     offsets.push(offset);
     const weight = grid.weight[cell];
-    blocks.push({ sum: (wishes[i] - offset) * weight, weight, count: 1 });
+    blocks.push({ sum: (desired[i] - offset) * weight, weight, count: 1 });
     while (blocks.length > 1) {
       const last = blocks[blocks.length - 1];
       const before = blocks[blocks.length - 2];
@@ -109,7 +110,7 @@ function settle(grid, row, wishes) {
 }
 
 /**
- * Move the outer bends outwards until every lane is straight.
+ * Move the outer bends outward until every lane is straight.
  *
  * @param {Grid} grid
  */
@@ -119,8 +120,8 @@ function straightenLanes(grid) {
   /** @type {[limit: number, run: number[]][]} */
   const rights = [];
   for (const row of grid.rows) {
-    const from = row.findIndex((cell) => !grid.bend[cell]);
-    const to = row.findLastIndex((cell) => !grid.bend[cell]);
+    const from = row.findIndex((cell) => !grid.isBend[cell]);
+    const to = row.findLastIndex((cell) => !grid.isBend[cell]);
     const first = row[from];
     const last = row[to];
     lefts.push([grid.x[first] - grid.left[first] - CELL_GAP, row.slice(0, from).reverse()]);
@@ -141,7 +142,7 @@ function straightenLanes(grid) {
 }
 
 /**
- * Move each bend of a run as far out as it has to be, and as the next bends on its way are.
+ * Move each bend of a run outward to its limit, or to the neighboring bends of its lane.
  *
  * @param {Grid} grid
  * @param {number} limit
@@ -151,9 +152,9 @@ function straightenLanes(grid) {
 function pushOut(grid, limit, run, side) {
   for (const cell of run) {
     let out = Math.max(side * limit, side * grid.x[cell]);
-    for (const neighbours of [grid.above[cell], grid.below[cell]]) {
-      for (const [other] of neighbours) {
-        if (grid.bend[other]) out = Math.max(out, side * grid.x[other]);
+    for (const neighbors of [grid.above[cell], grid.below[cell]]) {
+      for (const [other] of neighbors) {
+        if (grid.isBend[other]) out = Math.max(out, side * grid.x[other]);
       }
     }
     grid.x[cell] = side * out;

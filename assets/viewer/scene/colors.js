@@ -1,153 +1,154 @@
 // @ts-check
-/** What the fill of a node says: by default what kind it is, else how much of something it has. */
+/** Colorings of the graph: the fill of nodes and groups by module, bytes, time or gradient. */
 
 import { nodesWithin } from "./scene_index.js";
-import { blockOf } from "../canvas/charts.js";
-import { formatBytes, formatDuration } from "./format.js";
+import { blockPrefix, formatBytes, formatDuration, formatNorm } from "./format.js";
 
-/** @typedef {typeof COLOURS[number]} Colour */
+/** @typedef {typeof COLORS[number]} ColorBy "kind" is the default, without a coloring */
 /** @typedef {"backward" | "saved" | "path" | "leaf" | "mutation"} Hue */
-/** @typedef {{hue: Hue, share: number}} Tint share of the hue in the fill, from 0 to 1 */
+/** @typedef {{hue: Hue, share: number}} Tint `share` of the hue in the fill, from 0 to 1 */
 
 /**
- * @typedef {object} Tints
+ * @typedef {object} Coloring
  * @property {(node: number) => Tint} node
  * @property {(group: number) => Tint | null} group
  * @property {Hue} hue
- * @property {string} low what the faintest fill means
- * @property {string} high what the strongest does
+ * @property {string} low label of the weakest fill
+ * @property {string} high label of the strongest fill
  */
 
-export const COLOURS = /** @type {const} */ (["kind", "module", "bytes", "time", "gradient"]);
+export const COLORS = /** @type {const} */ (["kind", "module", "bytes", "time", "gradient"]);
 
-/** Words in the usual ink can be read on it, in both themes. */
-const STRONGEST = 0.5;
+/** Text stays readable on this share of a hue, in both themes. */
+const MAX_SHARE = 0.5;
 
 /**
- * @param {import("./scene_index.js").Atlas} atlas
- * @param {Colour} colour
- * @returns {Tints | null} null where kinds are told, as they are without
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @param {ColorBy} colorBy
+ * @returns {Coloring | null} null for "kind"
  */
-export function tintsOf(atlas, colour) {
-  const { nodes } = atlas.scene;
-  if (colour === "module") return tintsOfModules(atlas);
-  if (colour === "bytes") {
+export function makeColoring(sceneIndex, colorBy) {
+  const { nodes } = sceneIndex.scene;
+  if (colorBy === "module") return moduleColoring(sceneIndex);
+  if (colorBy === "bytes") {
     const values = nodes.map((node) =>
-      atlas.chips[node.index].reduce((sum, chip) => sum + chip.nbytes, 0),
+      sceneIndex.savedTensors[node.index].reduce((sum, { nbytes }) => sum + nbytes, 0),
     );
-    return ramp(atlas, values, "saved", (value) => formatBytes(value));
+    return amountColoring(sceneIndex, values, "saved", (value) => formatBytes(value));
   }
-  if (colour === "time") {
+  if (colorBy === "time") {
     const values = nodes.map((node) => node.duration_ns);
-    return ramp(atlas, values, "path", (value) => formatDuration(value));
+    return amountColoring(sceneIndex, values, "path", (value) => formatDuration(value));
   }
-  return colour === "gradient" ? tintsOfGradients(atlas) : null;
+  return colorBy === "gradient" ? gradientColoring(sceneIndex) : null;
 }
 
 /**
- * Amounts as strengths of one hue; a group shows the most that is in it.
+ * Show amounts as strengths of one hue. A group has the largest amount of its nodes.
  *
- * @param {import("./scene_index.js").Atlas} atlas
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {number[]} values by node
  * @param {Hue} hue
- * @param {(value: number) => string} words
- * @returns {Tints}
+ * @param {(value: number) => string} format
+ * @returns {Coloring}
  */
-function ramp(atlas, values, hue, words) {
+function amountColoring(sceneIndex, values, hue, format) {
   const most = values.reduce((best, value) => Math.max(best, value), 0);
   const share = (/** @type {number} */ value) =>
-    value > 0 ? 0.06 + (STRONGEST - 0.06) * Math.sqrt(value / most) : 0;
+    value > 0 ? 0.06 + (MAX_SHARE - 0.06) * Math.sqrt(value / most) : 0;
   return {
     node: (node) => ({ hue, share: share(values[node]) }),
-    group: remembered((group) => {
-      const inside = nodesWithin(atlas, group);
+    group: memoize((group) => {
+      const inside = nodesWithin(sceneIndex, group);
       return { hue, share: share(inside.reduce((best, n) => Math.max(best, values[n]), 0)) };
     }),
     hue,
-    low: words(0),
-    high: words(most),
+    low: format(0),
+    high: format(most),
   };
 }
 
 /**
- * One hue, alternating tints from block to block.
+ * Alternate between two tints of one hue from block to block.
  *
- * @param {import("./scene_index.js").Atlas} atlas
- * @returns {Tints}
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @returns {Coloring}
  */
-function tintsOfModules(atlas) {
+function moduleColoring(sceneIndex) {
   /** @type {Map<string, number>} */
-  const places = new Map();
+  const blocks = new Map();
   const shareOf = (/** @type {string} */ path) => {
-    const block = blockOf(path);
+    const block = blockPrefix(path);
     if (!block) return 0;
-    if (!places.has(block)) places.set(block, places.size);
-    return /** @type {number} */ (places.get(block)) % 2 ? 0.4 : 0.14;
+    if (!blocks.has(block)) blocks.set(block, blocks.size);
+    return /** @type {number} */ (blocks.get(block)) % 2 ? 0.4 : 0.14;
   };
-  for (const node of atlas.scene.nodes) shareOf(node.module);
+  for (const node of sceneIndex.scene.nodes) shareOf(node.module);
   return {
-    node: (node) => ({ hue: "backward", share: shareOf(atlas.scene.nodes[node].module) }),
+    node: (node) => ({ hue: "backward", share: shareOf(sceneIndex.scene.nodes[node].module) }),
     group: (group) => {
-      const { kind, path } = atlas.scene.groups[group];
+      const { kind, path } = sceneIndex.scene.groups[group];
       return kind === "repeat" || kind === "page"
         ? null
         : { hue: "backward", share: shareOf(path) };
     },
     hue: "backward",
-    low: "every other module",
-    high: "the next",
+    low: "one block",
+    high: "the next block",
   };
 }
 
 /**
- * Norms of the gradients of a node's parameters; red where one is None, zero or not finite.
+ * Show the largest gradient norm of a node's parameters; red if one is None, zero or not finite.
  *
- * @param {import("./scene_index.js").Atlas} atlas
- * @returns {Tints}
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @returns {Coloring}
  */
-function tintsOfGradients(atlas) {
-  const norms = atlas.pennants.map((pennants) =>
-    pennants.reduce((most, pennant) => Math.max(most, pennant.norm ?? 0), 0),
+function gradientColoring(sceneIndex) {
+  const norms = sceneIndex.parameters.map((parameters) =>
+    parameters.reduce((most, each) => Math.max(most, each.norm ?? 0), 0),
   );
   const known = norms.filter((norm) => norm > 0);
   const most = known.reduce((best, norm) => Math.max(best, norm), 0);
   const least = known.reduce((best, norm) => Math.min(best, norm), most);
-  const width = Math.log(most / least) || 1;
+  const logRange = Math.log(most / least) || 1;
   const tint = (/** @type {number} */ node) => {
-    const pennants = atlas.pennants[node];
-    const wrong = pennants.some(({ grad }) => grad === "none" || grad === "zero" || grad === "nan");
+    const parameters = sceneIndex.parameters[node];
+    const wrong = parameters.some(
+      ({ grad }) => grad === "none" || grad === "zero" || grad === "nan",
+    );
     if (wrong) return /** @type {Tint} */ ({ hue: "mutation", share: 0.35 });
-    if (!pennants.some(({ grad }) => grad === "ok"))
+    if (!parameters.some(({ grad }) => grad === "ok"))
       return /** @type {Tint} */ ({ hue: "leaf", share: 0 });
     const norm = norms[node];
-    const share = norm > 0 ? 0.15 + (STRONGEST - 0.15) * (Math.log(norm / least) / width) : 0.3;
+    const share = norm > 0 ? 0.15 + (MAX_SHARE - 0.15) * (Math.log(norm / least) / logRange) : 0.3;
     return /** @type {Tint} */ ({ hue: "leaf", share });
   };
   return {
     node: tint,
-    group: remembered((group) => {
-      const tints = nodesWithin(atlas, group).map(tint);
+    group: memoize((group) => {
+      const tints = nodesWithin(sceneIndex, group).map(tint);
       const wrong = tints.find(({ hue }) => hue === "mutation");
       return (
         wrong ?? tints.reduce((a, b) => (b.share > a.share ? b : a), { hue: "leaf", share: 0 })
       );
     }),
     hue: "leaf",
-    low: known.length ? `norm ${least.toPrecision(2)}` : "no gradient here",
-    high: known.length ? `norm ${most.toPrecision(2)}` : "has a gradient",
+    low: known.length ? `norm ${formatNorm(least)}` : "no gradient",
+    high: known.length ? `norm ${formatNorm(most)}` : "has a gradient",
   };
 }
 
 /**
  * @template Value
- * @param {(key: number) => Value} work
- * @returns {(key: number) => Value} the same, worked out once for each key
+ * @param {(key: number) => Value} compute
+ * @returns {(key: number) => Value} caches the value of each key
  */
-function remembered(work) {
+function memoize(compute) {
   /** @type {Map<number, Value>} */
   const known = new Map();
   return (key) => {
-    if (!known.has(key)) known.set(key, work(key));
+    if (!known.has(key)) known.set(key, compute(key));
     return /** @type {Value} */ (known.get(key));
   };
 }

@@ -1,8 +1,8 @@
 // @ts-check
-/** Numbers and names as people read them. */
+/** Formats numbers and names for display. */
 
 /**
- * Decimal bytes, as the pictures write them: `48 B`, `16 kB`, `3.1 MB`.
+ * Bytes in decimal units: `48 B`, `16 kB`, `3.1 MB`.
  *
  * @param {number} nbytes
  * @returns {string}
@@ -23,16 +23,16 @@ export function formatBytes(nbytes) {
  */
 export function formatDuration(ns) {
   if (ns < 1e3) return `${Math.round(ns)} ns`;
-  if (ns < 1e6) return `${figures(ns / 1e3)} µs`;
-  if (ns < 1e9) return `${figures(ns / 1e6)} ms`;
-  return `${figures(ns / 1e9)} s`;
+  if (ns < 1e6) return `${digits(ns / 1e3)} µs`;
+  if (ns < 1e9) return `${digits(ns / 1e6)} ms`;
+  return `${digits(ns / 1e9)} s`;
 }
 
 /**
  * @param {number} value
  * @returns {string}
  */
-function figures(value) {
+function digits(value) {
   if (Number.isInteger(value) || value >= 99.95) return String(Math.round(value));
   return value.toFixed(value >= 9.995 ? 1 : 2).replace(/\.?0+$/, "");
 }
@@ -40,7 +40,7 @@ function figures(value) {
 const counts = new Intl.NumberFormat("en-US");
 
 /**
- * A count with thousands apart: `2,914`.
+ * A count with thousands separators: `2,914`.
  *
  * @param {number} count
  * @returns {string}
@@ -61,10 +61,10 @@ export function plural(count, noun) {
 }
 
 /**
- * The last part of a path, with its line: `gpt.py:53`; "" where the file is unknown.
+ * A file's name with the line: `gpt.py:53`; empty if the file is unknown.
  *
  * @param {string} filename
- * @param {number} lineno 0 where unknown
+ * @param {number} lineno 0 if unknown
  * @returns {string}
  */
 export function formatPlace(filename, lineno) {
@@ -74,17 +74,40 @@ export function formatPlace(filename, lineno) {
 }
 
 /**
- * A chip's words in two parts, so that the version can stand out.
+ * A gradient norm with three digits: `0.0123`, `4.56`, `1.20e-5`.
  *
- * @param {import("../types.js").Chip} chip
+ * @param {number} norm
+ * @returns {string}
+ */
+export function formatNorm(norm) {
+  return norm && norm < 1e-3 ? norm.toExponential(2) : norm.toPrecision(3);
+}
+
+/**
+ * Return the part of a module path that names a block: up to the first number, or else the first
+ * part.
+ *
+ * @param {string} path
+ * @returns {string} "h.3" of "h.3.attn.c_proj"
+ */
+export function blockPrefix(path) {
+  const parts = path.split(".");
+  const numbered = parts.findIndex((part) => /^\d+$/.test(part));
+  return parts.slice(0, numbered < 0 ? 1 : numbered + 1).join(".");
+}
+
+/**
+ * Return the parts of a saved tensor's badge; the version is painted in bold.
+ *
+ * @param {import("../types.js").SavedTensorBadge} badge
  * @returns {{slot: string, version: string, bytes: string}}
  */
-export function chipWords(chip) {
-  const saved = chip.version === null ? "" : `v${chip.version}`;
-  const broken = chip.state === "broken" && chip.seen_version !== null;
+export function savedTensorLabel(badge) {
+  const saved = badge.version === null ? "" : `v${badge.version}`;
+  const broken = badge.state === "broken" && badge.seen_version !== null;
   return {
-    slot: chip.slot,
-    version: broken ? `${saved} → v${chip.seen_version}` : saved,
-    bytes: formatBytes(chip.nbytes),
+    slot: badge.slot,
+    version: broken ? `${saved} → v${badge.seen_version}` : saved,
+    bytes: formatBytes(badge.nbytes),
   };
 }

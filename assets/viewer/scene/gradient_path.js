@@ -1,34 +1,34 @@
 // @ts-check
-/** The way of the gradient from the loss to a node. */
+/** The path of the gradient from the loss to a node. */
 
 import { nodesWithin } from "./scene_index.js";
 
 /**
- * @typedef {object} Route
- * @property {number[]} nodes from the loss on
+ * @typedef {object} GradientPath
+ * @property {number[]} nodes starting at the loss
  * @property {Set<number>} edges
  */
 
 /**
- * The shortest way from where backward began to an item.
+ * Return the shortest path from a root of backward to an item.
  *
- * @param {import("./scene_index.js").Atlas} atlas
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {import("../store.js").Item} item
- * @returns {Route | null} null where no way leads there
+ * @returns {GradientPath | null} null if no gradient reaches the item
  */
-export function routeTo(atlas, item) {
-  const targets = targetsOf(atlas, item);
+export function findGradientPath(sceneIndex, item) {
+  const targets = targetNodes(sceneIndex, item);
   if (!targets.length) return null;
-  // Backwards from the targets: each node remembers the next one on its way to them.
+  // Breadth-first search from the targets: each node remembers the next node toward them.
   /** @type {Map<number, number>} */
-  const towards = new Map(targets.map((node) => [node, -1]));
+  const toward = new Map(targets.map((node) => [node, -1]));
   const waiting = [...targets];
   for (let at = 0; at < waiting.length; at++) {
     const node = waiting[at];
-    if (!atlas.users[node].length) return routeFrom(atlas, node, towards);
-    for (const user of atlas.users[node]) {
-      if (towards.has(user)) continue;
-      towards.set(user, node);
+    if (!sceneIndex.users[node].length) return tracePath(sceneIndex, node, toward);
+    for (const user of sceneIndex.users[node]) {
+      if (toward.has(user)) continue;
+      toward.set(user, node);
       waiting.push(user);
     }
   }
@@ -36,33 +36,33 @@ export function routeTo(atlas, item) {
 }
 
 /**
- * @param {import("./scene_index.js").Atlas} atlas
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {import("../store.js").Item} item
  * @returns {number[]}
  */
-function targetsOf(atlas, { kind, index }) {
+function targetNodes(sceneIndex, { kind, index }) {
   if (kind === "node") return [index];
-  if (kind === "group") return nodesWithin(atlas, index);
-  const { node } = atlas.scene.storages[index];
+  if (kind === "group") return nodesWithin(sceneIndex, index);
+  const { node } = sceneIndex.scene.storages[index];
   return node < 0 ? [] : [node];
 }
 
 /**
- * @param {import("./scene_index.js").Atlas} atlas
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {number} root
- * @param {Map<number, number>} towards
- * @returns {Route}
+ * @param {Map<number, number>} toward
+ * @returns {GradientPath}
  */
-function routeFrom(atlas, root, towards) {
+function tracePath(sceneIndex, root, toward) {
   const nodes = [root];
   const steps = new Set();
-  for (let next = towards.get(root) ?? -1; next >= 0; next = towards.get(next) ?? -1) {
+  for (let next = toward.get(root) ?? -1; next >= 0; next = toward.get(next) ?? -1) {
     steps.add(`${nodes[nodes.length - 1]} ${next}`);
     nodes.push(next);
   }
   /** @type {Set<number>} */
   const edges = new Set();
-  atlas.scene.edges.forEach(({ source, target }, at) => {
+  sceneIndex.scene.edges.forEach(({ source, target }, at) => {
     if (steps.has(`${source} ${target}`)) edges.add(at);
   });
   return { nodes, edges };

@@ -1,76 +1,74 @@
 // @ts-check
-/** What ran in a stretch of time, added up. */
+/** Time and released memory of a range of the recording, summed by node, module or line. */
 
 import { formatPlace } from "./format.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
+/** @typedef {[start: number, end: number]} TimeRange nanoseconds */
+/** @typedef {"forward" | "backward" | "accumulate" | "recompute" | "optimizer"} Phase */
 
 /**
- * @typedef {object} Sum
+ * @typedef {object} ProfileRow
  * @property {string} label
- * @property {string} phase
+ * @property {Phase} phase
  * @property {Set<string>} modules
  * @property {number} count
- * @property {number} time self time within the stretch, nanoseconds
- * @property {number} released bytes let go within it
- * @property {number} node index of one of them, -1
+ * @property {number} time self time within the range, nanoseconds
+ * @property {number} released bytes released within the range
+ * @property {number} node index of the first one, -1
  */
 
 /**
- * Add up forward ops, backward nodes, recomputations and optimizers between two times.
+ * Profile forward ops, backward nodes, recomputations and optimizer steps.
  *
- * A node's own time is without the recomputation that it waited for.
+ * The self time of a node excludes the recomputations that it triggered.
  *
- * @param {import("./scene_index.js").Atlas} atlas
- * @param {[start: number, end: number]} stretch
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @param {TimeRange} range
  * @param {Grouping} grouping
- * @returns {Sum[]} the longest first
+ * @returns {ProfileRow[]} the longest first
  */
-export function sumsOf({ scene, chips }, [start, end], grouping) {
-  /** @type {Map<string, Sum>} */
-  const sums = new Map();
+export function profileRange({ scene, savedTensors }, [start, end], grouping) {
+  /** @type {Map<string, ProfileRow>} */
+  const rows = new Map();
   const add = (
     /** @type {string} */ label,
-    /** @type {string} */ phase,
+    /** @type {Phase} */ phase,
     /** @type {string} */ module,
     /** @type {number} */ time,
     /** @type {number} */ node,
   ) => {
     const key = `${phase}|${label}`;
-    let sum = sums.get(key);
-    if (!sum) {
-      sum = { label, phase, modules: new Set(), count: 0, time: 0, released: 0, node };
-      sums.set(key, sum);
+    let row = rows.get(key);
+    if (!row) {
+      row = { label, phase, modules: new Set(), count: 0, time: 0, released: 0, node };
+      rows.set(key, row);
     }
-    sum.count += 1;
-    sum.time += time;
-    if (module) sum.modules.add(module);
-    return sum;
+    row.count += 1;
+    row.time += time;
+    if (module) row.modules.add(module);
+    return row;
   };
   const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
     Math.max(0, Math.min(to, end) - Math.max(from, start));
-  const again = scene.spans.filter((span) => span.kind === "recompute" && !span.depth);
-  const waited = (/** @type {number} */ from, /** @type {number} */ to) =>
-    again.reduce(
-      (sum, span) =>
-        span.start_ns >= from && span.end_ns <= to
-          ? sum + overlap(span.start_ns, span.end_ns)
-          : sum,
-      0,
-    );
-  const nameOf = (
+  const recomputations = scene.spans.filter((span) => span.kind === "recompute" && !span.depth);
+  const recomputeTime = (/** @type {number} */ from, /** @type {number} */ to) =>
+    recomputations
+      .filter((span) => span.start_ns >= from && span.end_ns <= to)
+      .reduce((sum, span) => sum + overlap(span.start_ns, span.end_ns), 0);
+  const groupName = (
     /** @type {import("../types.js").SceneNode} */ node,
     /** @type {string} */ name,
   ) =>
     ({
       node: name,
-      module: node.module || "outside modules",
+      module: node.module || "no module",
       line: formatPlace(node.filename, node.lineno) || "no line",
     })[grouping];
   for (const node of scene.nodes) {
-    const made = overlap(node.born_ns, node.born_ns + node.forward_ns);
-    if (node.born_ns >= 0 && made) {
-      add(nameOf(node, node.op || node.name), "forward", node.module, made, node.index);
+    const time = overlap(node.born_ns, node.born_ns + node.forward_ns);
+    if (node.born_ns >= 0 && time) {
+      add(groupName(node, node.op || node.name), "forward", node.module, time, node.index);
     }
   }
   for (const span of scene.spans) {
@@ -78,31 +76,29 @@ export function sumsOf({ scene, chips }, [start, end], grouping) {
     if (!time) continue;
     if (span.kind === "node") {
       const node = scene.nodes[span.ref];
-      const own = time - waited(span.start_ns, span.end_ns);
-      const accumulates = span.label.endsWith("AccumulateGrad");
-      const phase = accumulates ? "accumulate" : "backward";
-      const label = node ? nameOf(node, span.label) : span.label;
-      const sum = add(label, phase, node?.module ?? "", own, span.ref);
-      for (const chip of node ? chips[node.index] : []) {
-        const { released_ns } = chip;
-        if (released_ns >= span.start_ns && released_ns < end) sum.released += chip.nbytes;
+      const selfTime = time - recomputeTime(span.start_ns, span.end_ns);
+      const phase = span.label.endsWith("AccumulateGrad") ? "accumulate" : "backward";
+      const label = node ? groupName(node, span.label) : span.label;
+      const row = add(label, phase, node?.module ?? "", selfTime, span.ref);
+      for (const { released_ns, nbytes } of node ? savedTensors[node.index] : []) {
+        if (released_ns >= span.start_ns && released_ns < end) row.released += nbytes;
       }
     } else if (span.kind === "recompute" && !span.depth) {
-      add(`${span.label || "region"}, again`, "recompute", span.label, time, -1);
+      add(`${span.label || "region"}, recomputed`, "recompute", span.label, time, -1);
     } else if (span.kind === "optimizer") {
       add("optimizer", "optimizer", "", time, -1);
     }
   }
-  return [...sums.values()].sort((a, b) => b.time - a.time);
+  return [...rows.values()].sort((a, b) => b.time - a.time);
 }
 
 /**
- * Bytes that backward kept at a time.
+ * Return the bytes that were saved for backward at a time.
  *
  * @param {import("../types.js").Scene} scene
  * @param {number} time
  * @returns {number}
  */
-export function keptAt(scene, time) {
+export function savedBytesAt(scene, time) {
   return scene.memory.findLast((point) => point.time_ns <= time)?.nbytes ?? 0;
 }

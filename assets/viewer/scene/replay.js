@@ -1,10 +1,19 @@
 // @ts-check
-/** How the graph stood at a time. */
+/** The state of nodes, groups and saved tensors at a replayed time. */
 
-import { rowWith } from "../payload/decode.js";
+import { rowWith } from "../payload/rows.js";
 
-/** @typedef {"later" | "made" | "running" | "ran"} Phase */
+/** @typedef {"future" | "created" | "running" | "ran"} Phase */
 /** @typedef {import("../types.js").SceneNode} SceneNode */
+
+/**
+ * Times in nanoseconds, infinite if they never come.
+ *
+ * @typedef {object} Lifetime
+ * @property {number} created when the first node is created
+ * @property {number} start when the first node runs
+ * @property {number} end when the last node has run
+ */
 
 /**
  * @param {SceneNode} node
@@ -12,17 +21,17 @@ import { rowWith } from "../payload/decode.js";
  * @returns {Phase}
  */
 export function phaseOf(node, time) {
-  if (node.born_ns > time) return "later";
+  if (node.born_ns > time) return "future";
   const runs = node.runs_ns;
   for (let at = runs.length - 2; at >= 0; at -= 2) {
     if (runs[at] > time) continue;
     return runs[at + 1] < 0 || runs[at + 1] > time ? "running" : "ran";
   }
-  return "made";
+  return "created";
 }
 
 /**
- * A node as it is drawn at a time: what it does later does not show yet.
+ * Return a node in the state that it has at a time.
  *
  * @param {SceneNode} node
  * @param {number} time
@@ -32,55 +41,52 @@ export function nodeAt(node, time) {
   const phase = phaseOf(node, time);
   const reached = phase === "running" || phase === "ran";
   if (reached && (phase === "running" || node.state !== "failed")) {
-    return node.state === "failed" ? node : rowWith(node, { state: "ran", error: false });
+    return node.state === "failed" ? node : rowWith(node, { state: "ran", error: 0 });
   }
   const state = reached ? node.state : "not_run";
-  return rowWith(node, { state, error: reached && !!node.error });
+  return rowWith(node, { state, error: reached ? node.error : 0 });
 }
 
 /**
- * A chip as it is drawn at a time; none before it was saved and after it was let go.
+ * Return whether a saved tensor is held at a time: after its save and before its release.
  *
- * @param {import("../types.js").Chip} chip
+ * @param {import("../types.js").SavedTensorBadge} saved
  * @param {number} time
  * @returns {boolean}
  */
-export function isHeldAt(chip, time) {
-  if (chip.saved_ns > time) return false;
-  return chip.released_ns < 0 || chip.released_ns > time;
+export function isHeldAt({ saved_ns, released_ns }, time) {
+  return saved_ns <= time && (released_ns < 0 || released_ns > time);
 }
 
 /**
- * When a group's nodes are made and run, as one.
- *
  * @param {SceneNode[]} nodes
- * @returns {{born: number, start: number, end: number}} infinite where that never happens
+ * @returns {Lifetime}
  */
-export function lifeOf(nodes) {
-  const life = { born: Infinity, start: Infinity, end: -Infinity };
+export function lifetimeOf(nodes) {
+  const lifetime = { created: Infinity, start: Infinity, end: -Infinity };
   for (const { born_ns, runs_ns } of nodes) {
-    life.born = Math.min(life.born, Math.max(0, born_ns));
+    lifetime.created = Math.min(lifetime.created, Math.max(0, born_ns));
     for (let at = 0; at < runs_ns.length; at += 2) {
-      life.start = Math.min(life.start, runs_ns[at]);
-      life.end = Math.max(life.end, runs_ns[at + 1] < 0 ? Infinity : runs_ns[at + 1]);
+      lifetime.start = Math.min(lifetime.start, runs_ns[at]);
+      lifetime.end = Math.max(lifetime.end, runs_ns[at + 1] < 0 ? Infinity : runs_ns[at + 1]);
     }
   }
-  return life;
+  return lifetime;
 }
 
 /**
- * @param {{born: number, start: number, end: number}} life
+ * @param {Lifetime} lifetime
  * @param {number} time
  * @returns {Phase}
  */
-export function phaseOfLife({ born, start, end }, time) {
-  if (born > time) return "later";
-  if (start > time) return "made";
+export function phaseOfLifetime({ created, start, end }, time) {
+  if (created > time) return "future";
+  if (start > time) return "created";
   return end > time ? "running" : "ran";
 }
 
 /**
- * What ran at a time, the innermost last.
+ * Return the spans that contain a time, the innermost last.
  *
  * @param {import("../types.js").Scene} scene
  * @param {number} time

@@ -1,45 +1,45 @@
 // @ts-check
-/** What can be looked up about a scene, worked out once. */
+/** Indexes of a scene: what belongs to each node, group and storage. */
 
-import { later } from "../payload/decode.js";
-import { lifeOf } from "./replay.js";
+import { defineLazy } from "../payload/rows.js";
+import { lifetimeOf } from "./replay.js";
 
 /**
- * @typedef {object} Atlas
+ * @typedef {object} SceneIndex
  * @property {import("../types.js").Scene} scene
- * @property {import("../types.js").Chip[][]} chips by node
- * @property {import("../types.js").Pennant[][]} pennants by node
+ * @property {import("../types.js").SavedTensorBadge[][]} savedTensors by node
+ * @property {import("../types.js").ParameterBadge[][]} parameters by node
  * @property {number[][]} findings by node
- * @property {number[][]} users nodes whose gradient feeds the node (towards the loss)
- * @property {number[][]} inputs nodes that the node feeds (towards the inputs)
+ * @property {number[][]} users nodes from which the node receives gradients (toward the loss)
+ * @property {number[][]} inputs nodes to which the node sends gradients (toward the inputs)
  * @property {number[][]} members nodes directly in a group
  * @property {number[][]} children groups directly in a group
  * @property {Map<string, Map<number, string>>} source text by file and line
- * @property {import("../types.js").SceneMoment[][]} moments by storage
+ * @property {import("../types.js").SceneStorageEvent[][]} storageEvents by storage
  * @property {Map<number, number>} storageOf index by storage id
- * @property {Map<number, ReturnType<typeof lifeOf>>} lives of groups, worked out when asked
+ * @property {Map<number, import("./replay.js").Lifetime>} lifetimes of groups, computed on demand
  * @property {number} end of the recording, in nanoseconds, never 0
  */
 
-/** Stands for all lists that hold nothing: most do not, and there are hundreds of thousands. */
-const NONE = /** @type {any[]} */ (/** @type {unknown} */ (Object.freeze([])));
+/** Shared by all empty lists: most of hundreds of thousands are empty. */
+const EMPTY = /** @type {any[]} */ (/** @type {unknown} */ (Object.freeze([])));
 
 /**
- * Lists of what belongs to each of `count` things.
+ * Group rows by their owner.
  *
  * @template Row
- * @param {number} count
+ * @param {number} count number of owners
  * @param {Row[]} rows
  * @param {(row: Row) => number} ownerOf
- * @param {(row: Row, at: number) => any} [valueOf] the row itself when left out
- * @returns {any[][]}
+ * @param {(row: Row, at: number) => any} [valueOf] the row itself by default
+ * @returns {any[][]} by owner
  */
-function listed(count, rows, ownerOf, valueOf = (row) => row) {
+function groupBy(count, rows, ownerOf, valueOf = (row) => row) {
   /** @type {any[][]} */
-  const lists = new Array(count).fill(NONE);
+  const lists = new Array(count).fill(EMPTY);
   rows.forEach((row, at) => {
     const owner = ownerOf(row);
-    if (lists[owner] === NONE) lists[owner] = [valueOf(row, at)];
+    if (lists[owner] === EMPTY) lists[owner] = [valueOf(row, at)];
     else lists[owner].push(valueOf(row, at));
   });
   return lists;
@@ -47,9 +47,9 @@ function listed(count, rows, ownerOf, valueOf = (row) => row) {
 
 /**
  * @param {import("../types.js").Scene} scene
- * @returns {Atlas}
+ * @returns {SceneIndex}
  */
-export function makeAtlas(scene) {
+export function indexScene(scene) {
   const { nodes, groups, edges, storages, moments } = scene;
   const found = scene.findings.flatMap((finding, at) =>
     [...new Set(finding.nodes)].map((node) => ({ node, at })),
@@ -60,104 +60,108 @@ export function makeAtlas(scene) {
     const lines = source.get(line.filename) ?? new Map();
     source.set(line.filename, lines.set(line.lineno, line.text));
   }
-  const atlas = {
+  const sceneIndex = {
     scene,
-    chips: listed(nodes.length, scene.chips, (chip) => chip.node),
-    pennants: listed(nodes.length, scene.pennants, (pennant) => pennant.node),
-    findings: listed(
+    savedTensors: groupBy(nodes.length, scene.chips, (badge) => badge.node),
+    parameters: groupBy(nodes.length, scene.pennants, (badge) => badge.node),
+    findings: groupBy(
       nodes.length,
       found,
       ({ node }) => node,
       ({ at }) => at,
     ),
-    members: listed(
+    members: groupBy(
       groups.length,
       nodes,
       (node) => node.group,
       (node) => node.index,
     ),
-    children: listed(
+    children: groupBy(
       groups.length,
       groups.slice(1),
       (group) => group.parent,
       (group) => group.index,
     ),
-    moments: listed(storages.length, moments, (moment) => moment.storage),
+    storageEvents: groupBy(storages.length, moments, (event) => event.storage),
     storageOf: new Map(storages.map((each) => [each.storage_id, each.index])),
     source,
-    lives: new Map(),
+    lifetimes: new Map(),
     end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
-  const ends = (/** @type {"source" | "target"} */ at, /** @type {"source" | "target"} */ other) =>
-    listed(
+  const adjacent = (
+    /** @type {"source" | "target"} */ at,
+    /** @type {"source" | "target"} */ other,
+  ) =>
+    groupBy(
       nodes.length,
       edges,
       (edge) => edge[at],
       (edge) => edge[other],
     );
-  later(atlas, "users", () => ends("target", "source"));
-  later(atlas, "inputs", () => ends("source", "target"));
-  return /** @type {Atlas} */ (/** @type {unknown} */ (atlas));
+  defineLazy(sceneIndex, "users", () => adjacent("target", "source"));
+  defineLazy(sceneIndex, "inputs", () => adjacent("source", "target"));
+  return /** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex));
 }
 
 /**
- * The groups around a group, the outermost first, without the root and itself.
+ * Return the groups around a group, the outermost first, without the root and the group itself.
  *
- * @param {Atlas} atlas
+ * @param {SceneIndex} sceneIndex
  * @param {number} group
  * @returns {number[]}
  */
-export function groupsAround(atlas, group) {
+export function groupsAround(sceneIndex, group) {
   const around = [];
-  let at = atlas.scene.groups[group].parent;
-  for (; at > 0; at = atlas.scene.groups[at].parent) around.push(at);
+  let at = sceneIndex.scene.groups[group].parent;
+  for (; at > 0; at = sceneIndex.scene.groups[at].parent) around.push(at);
   return around.reverse();
 }
 
 /**
- * All nodes in a group and in the groups within it.
+ * Return all nodes in a group and in the groups inside it.
  *
- * @param {Atlas} atlas
+ * @param {SceneIndex} sceneIndex
  * @param {number} group
  * @returns {number[]}
  */
-export function nodesWithin(atlas, group) {
+export function nodesWithin(sceneIndex, group) {
   const found = [];
   const waiting = [group];
   for (let at = waiting.pop(); at !== undefined; at = waiting.pop()) {
-    found.push(...atlas.members[at]);
-    waiting.push(...atlas.children[at]);
+    found.push(...sceneIndex.members[at]);
+    waiting.push(...sceneIndex.children[at]);
   }
   return found.sort((a, b) => a - b);
 }
 
 /**
- * What stands for a node while some groups are closed: the outermost closed group around it, or
- * the node itself.
+ * Return what represents a node in the graph: the outermost closed group around it, or the node.
  *
- * @param {Atlas} atlas
+ * @param {SceneIndex} sceneIndex
  * @param {Set<number>} open
  * @param {number} node
  * @returns {import("../store.js").Item}
  */
-export function visibleFor(atlas, open, node) {
-  const { group } = atlas.scene.nodes[node];
-  const closed = [...groupsAround(atlas, group), group].find((g) => g > 0 && !open.has(g));
+export function visibleFor(sceneIndex, open, node) {
+  const { group } = sceneIndex.scene.nodes[node];
+  const closed = [...groupsAround(sceneIndex, group), group].find((g) => g > 0 && !open.has(g));
   return closed === undefined ? { kind: "node", index: node } : { kind: "group", index: closed };
 }
 
 /**
- * When the nodes of a group are made and run.
+ * Return the lifetime of a group's nodes.
  *
- * @param {Atlas} atlas
+ * @param {SceneIndex} sceneIndex
  * @param {number} group
- * @returns {ReturnType<typeof lifeOf>}
+ * @returns {import("./replay.js").Lifetime}
  */
-export function lifeOfGroup(atlas, group) {
-  let life = atlas.lives.get(group);
-  if (!life) {
-    life = lifeOf(nodesWithin(atlas, group).map((index) => atlas.scene.nodes[index]));
-    atlas.lives.set(group, life);
+export function lifetimeOfGroup(sceneIndex, group) {
+  let lifetime = sceneIndex.lifetimes.get(group);
+  if (!lifetime) {
+    lifetime = lifetimeOf(
+      nodesWithin(sceneIndex, group).map((index) => sceneIndex.scene.nodes[index]),
+    );
+    sceneIndex.lifetimes.set(group, lifetime);
   }
-  return life;
+  return lifetime;
 }

@@ -1,51 +1,54 @@
 // @ts-check
-/** Two ways to lay time out: as it passed, or one step for everything that happened. */
+/** Positions on a time axis: proportional to time, or one step for each event. */
 
-import { choice } from "../dom.js";
-
-/** @typedef {"time" | "events"} Axis */
+/** @typedef {"time" | "events"} AxisKind */
 
 /**
- * Times and places on an axis; both grow together.
+ * Maps times to positions and back. Both directions are monotonic.
  *
- * @typedef {object} Clock
- * @property {Axis} axis
- * @property {number} least the shortest stretch that is worth seeing
- * @property {(time: number) => number} at
- * @property {(place: number) => number} timeAt
+ * @typedef {object} TimeAxis
+ * @property {AxisKind} kind
+ * @property {number} minLength the shortest range worth zooming to, in positions
+ * @property {(time: number) => number} positionOf
+ * @property {(position: number) => number} timeAt
  */
 
-/** @type {Clock} */
-const PASSING = { axis: "time", least: 1000, at: (time) => time, timeAt: (place) => place };
+/** @type {TimeAxis} */
+const PROPORTIONAL = {
+  kind: "time",
+  minLength: 1000,
+  positionOf: (time) => time,
+  timeAt: (position) => position,
+};
 
-/** @type {WeakMap<import("./scene_index.js").Atlas, Clock>} */
-const counting = new WeakMap();
+/** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */
+const eventAxes = new WeakMap();
 
 /**
- * The clock of the axis that the reader chose.
+ * Return the axis of the kind that the user chose.
  *
  * @param {import("../store.js").Store} store
- * @returns {Clock}
+ * @returns {TimeAxis}
  */
-export function clockOf({ axis, atlas }) {
-  if (axis === "time") return PASSING;
-  const clock = counting.get(atlas) ?? countingClock(timesOf(atlas));
-  counting.set(atlas, clock);
-  return clock;
+export function timeAxis({ axis, sceneIndex }) {
+  if (axis === "time") return PROPORTIONAL;
+  const events = eventAxes.get(sceneIndex) ?? eventAxis(eventTimes(sceneIndex));
+  eventAxes.set(sceneIndex, events);
+  return events;
 }
 
 /**
- * A clock that counts: the nth of `times` stands at n, and what lies between two lies between.
+ * Return an axis with the nth time at position n, interpolated linearly in between.
  *
- * @param {number[]} times in order, each once
- * @returns {Clock}
+ * @param {number[]} times ascending, without duplicates
+ * @returns {TimeAxis}
  */
-export function countingClock(times) {
+export function eventAxis(times) {
   const last = times.length - 1;
   return {
-    axis: "events",
-    least: Math.min(8, Math.max(1, last)),
-    at(time) {
+    kind: "events",
+    minLength: Math.min(8, Math.max(1, last)),
+    positionOf(time) {
       if (time <= times[0]) return 0;
       if (time >= times[last]) return last;
       let [low, high] = [0, last];
@@ -56,22 +59,22 @@ export function countingClock(times) {
       }
       return low + (time - times[low]) / (times[high] - times[low]);
     },
-    timeAt(place) {
-      const low = Math.max(0, Math.min(last - 1, Math.floor(place)));
+    timeAt(position) {
+      const low = Math.max(0, Math.min(last - 1, Math.floor(position)));
       const high = Math.min(last, low + 1);
-      const part = Math.max(0, Math.min(1, place - low));
+      const part = Math.max(0, Math.min(1, position - low));
       return times[low] + part * (times[high] - times[low]);
     },
   };
 }
 
 /**
- * All times at which something happened, in order.
+ * Return the times of all events of the recording.
  *
- * @param {import("./scene_index.js").Atlas} atlas
- * @returns {number[]}
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @returns {number[]} ascending
  */
-function timesOf({ scene, end }) {
+function eventTimes({ scene, end }) {
   const times = new Set([0, end]);
   for (const { born_ns, runs_ns } of scene.nodes) {
     times.add(born_ns);
@@ -80,23 +83,4 @@ function timesOf({ scene, end }) {
   for (const { start_ns, end_ns } of scene.spans) times.add(start_ns).add(end_ns);
   for (const { time_ns } of scene.moments) times.add(time_ns);
   return [...times].filter((time) => time >= 0 && time <= end).sort((a, b) => a - b);
-}
-
-/**
- * Buttons that choose the axis, in step with those of other views.
- *
- * @param {import("../store.js").Store} store
- * @returns {HTMLElement}
- */
-export function axisChoice(store) {
-  const choose = (/** @type {string} */ name) => store.layOut(/** @type {Axis} */ (name));
-  const buttons = choice(["time", "events"], store.axis, choose);
-  buttons.title = "Lay out by time, or one step for everything that happened";
-  store.subscribe((change) => {
-    if (change !== "axis") return;
-    for (const each of buttons.children) {
-      each.setAttribute("aria-pressed", String(each.textContent === store.axis));
-    }
-  });
-  return buttons;
 }

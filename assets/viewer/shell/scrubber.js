@@ -1,16 +1,16 @@
 // @ts-check
-/** The whole recording in one strip: drag it to see how everything stood at a time. */
+/** The bar below all views: the recording over time; dragging it replays the recording. */
 
 import { paintTimes, paintTorn, startDrawing } from "../canvas/charts.js";
 import { button, h } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";
 import { runningAt } from "../scene/replay.js";
-import { BANDS, paintBands, paintCurve, paintNow } from "./scrubber_paint.js";
+import { PHASES, paintFailure, paintMemory, paintPhases, paintTime } from "./scrubber_paint.js";
 
 const PLAY_MS = 12_000;
 const SIDE = 12;
-const TORN = 46;
+const TORN_WIDTH = 46;
 
 export class Scrubber {
   /**
@@ -21,41 +21,41 @@ export class Scrubber {
     this.store = store;
     this.palette = palette;
     this.frame = 0;
-    /** @type {number[] | null} worked out with the first step */
+    /** @type {number[] | null} computed by the first step */
     this.steps = null;
-    this.failedAt = failureOf(store.scene);
-    /** What lies behind a torn recording's end is hatched. */
-    this.right = store.scene.summary.torn ? TORN : SIDE;
-    this.canvas = h("canvas");
-    this.strip = h(
+    this.failedAt = failureTime(store.scene);
+    /** Width on the right; the time after the end of a torn file is hatched. */
+    this.right = store.scene.summary.torn ? TORN_WIDTH : SIDE;
+    this.canvas = h("canvas", { class: "agv-chart-canvas" });
+    this.bar = h(
       "div",
       {
-        class: "agv-strip",
+        class: "agv-scrubber-bar",
         attrs: { role: "slider", tabindex: "0", "aria-label": "Time", "aria-valuemin": 0 },
       },
       this.canvas,
     );
-    this.strip.setAttribute("aria-valuemax", String(Math.round(store.atlas.end / 1e3)));
-    this.playButton = button("Play", "agv-tool", () => this.play(), icon("play"));
+    this.bar.setAttribute("aria-valuemax", String(Math.round(store.sceneIndex.end / 1e3)));
+    this.playButton = button("Play", "agv-icon-button", () => this.play(), icon("play"));
     this.title = h("b");
-    this.below = h("span", { class: "agv-muted" });
+    this.subtitle = h("span", { class: "agv-muted" });
     this.element = h(
       "footer",
       { class: "agv-scrubber", attrs: { "aria-label": "Replay" } },
       h(
         "div",
         { class: "agv-scrubber-side" },
-        button("To the start", "agv-tool", () => this.#go(0), icon("start")),
+        button("To the start", "agv-icon-button", () => this.#go(0), icon("start")),
         this.playButton,
-        button("To the end", "agv-tool", () => this.#go(null), icon("end")),
-        h("div", { class: "agv-scrubber-words" }, this.title, this.below),
+        button("To the end", "agv-icon-button", () => this.#go(null), icon("end")),
+        h("div", { class: "agv-scrubber-text" }, this.title, this.subtitle),
       ),
-      this.strip,
+      this.bar,
     );
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.strip);
-    store.subscribe((change) => change === "time" && this.draw());
+    this.resizer.observe(this.bar);
+    store.subscribe(["time"], () => this.draw());
   }
 
   destroy() {
@@ -68,12 +68,12 @@ export class Scrubber {
       if (!event.buttons) return;
       this.#go(this.#timeAt(event.offsetX));
     };
-    this.strip.addEventListener("pointerdown", (event) => {
-      this.strip.setPointerCapture(event.pointerId);
+    this.bar.addEventListener("pointerdown", (event) => {
+      this.bar.setPointerCapture(event.pointerId);
       follow(event);
     });
-    this.strip.addEventListener("pointermove", follow);
-    this.strip.addEventListener("keydown", (event) => this.#press(event));
+    this.bar.addEventListener("pointermove", follow);
+    this.bar.addEventListener("keydown", (event) => this.#press(event));
   }
 
   /** @param {KeyboardEvent} event */
@@ -98,33 +98,33 @@ export class Scrubber {
   /**
    * Go to another event.
    *
-   * @param {number} count how many on; back where negative
+   * @param {number} count of events; negative goes back
    */
   step(count) {
-    const now = this.store.time ?? this.store.atlas.end;
-    this.steps ??= stepsOf(this.store.scene, this.store.atlas.end);
+    const now = this.store.time ?? this.store.sceneIndex.end;
+    this.steps ??= stepTimes(this.store.scene, this.store.sceneIndex.end);
     const { steps } = this;
     const after = steps.findIndex((time) => time > now);
     const at = after < 0 ? steps.length : after;
-    const onOne = steps[at - 1] === now;
-    const to = count > 0 ? at + count - 1 : at + count - (onOne ? 1 : 0);
+    const onEvent = steps[at - 1] === now;
+    const to = count > 0 ? at + count - 1 : at + count - (onEvent ? 1 : 0);
     this.#go(to >= steps.length ? null : steps[Math.max(0, to)]);
   }
 
-  /** Play from here to the end, or stop. */
+  /** Play from the current time to the end, or pause. */
   play() {
     if (this.frame) {
       this.#stop();
       return;
     }
-    const { end } = this.store.atlas;
+    const { end } = this.store.sceneIndex;
     let time = this.store.time ?? 0;
     if (time >= end) time = 0;
     let last = performance.now();
     const next = (/** @type {number} */ now) => {
       time += (Math.max(0, now - last) / PLAY_MS) * end;
       last = now;
-      this.store.setTime(time < end ? time : null);
+      this.store.set("time", time < end ? time : null);
       this.frame = time < end ? requestAnimationFrame(next) : 0;
       if (!this.frame) this.#stop();
     };
@@ -143,7 +143,7 @@ export class Scrubber {
   /** @param {number | null} time */
   #go(time) {
     this.#stop();
-    this.store.setTime(time);
+    this.store.set("time", time);
   }
 
   /**
@@ -151,37 +151,38 @@ export class Scrubber {
    * @returns {number | null}
    */
   #timeAt(x) {
-    const { end } = this.store.atlas;
-    const share = (x - SIDE) / Math.max(1, this.strip.clientWidth - SIDE - this.right);
+    const { end } = this.store.sceneIndex;
+    const share = (x - SIDE) / Math.max(1, this.bar.clientWidth - SIDE - this.right);
     return share >= 1 ? null : Math.max(0, share * end);
   }
 
   draw() {
-    this.#say();
+    this.#updateText();
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing) return;
     const { pen, width, height } = drawing;
-    const { end } = this.store.atlas;
+    const { end } = this.store.sceneIndex;
     const x = (/** @type {number} */ time) => SIDE + (time / end) * (width - SIDE - this.right);
     const grid = { top: 15, bottom: height - 3 };
     paintTimes(pen, x, [0, end], 8, grid, undefined, this.failedAt);
-    paintBands(pen, x, this.store.scene);
-    paintCurve(pen, x, height, this.store);
+    paintPhases(pen, x, this.store.scene);
+    paintMemory(pen, x, height, this.store);
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }
-    paintNow(pen, x, height, this.store, this.failedAt);
+    if (this.failedAt !== null) paintFailure(pen, x(this.failedAt), height);
+    if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
   }
 
-  #say() {
-    const { scene, atlas, time } = this.store;
-    const now = time ?? atlas.end;
-    const all = formatDuration(atlas.end);
-    this.title.textContent = time === null ? all : `${formatDuration(now)} of ${all}`;
-    this.below.textContent = time === null ? endWords(scene) : nowWords(scene, now);
-    this.strip.setAttribute("aria-valuenow", String(Math.round(now / 1e3)));
-    const words = `${this.title.textContent}, ${this.below.textContent}`;
-    this.strip.setAttribute("aria-valuetext", words);
+  #updateText() {
+    const { scene, sceneIndex, time } = this.store;
+    const now = time ?? sceneIndex.end;
+    const total = formatDuration(sceneIndex.end);
+    this.title.textContent = time === null ? total : `${formatDuration(now)} of ${total}`;
+    this.subtitle.textContent = time === null ? describeEnd(scene) : describeTime(scene, now);
+    this.bar.setAttribute("aria-valuenow", String(Math.round(now / 1e3)));
+    const text = `${this.title.textContent}, ${this.subtitle.textContent}`;
+    this.bar.setAttribute("aria-valuetext", text);
   }
 }
 
@@ -189,7 +190,7 @@ export class Scrubber {
  * @param {import("../types.js").Scene} scene
  * @returns {string}
  */
-function endWords({ summary, nodes }) {
+function describeEnd({ summary, nodes }) {
   const failed = nodes.find((node) => node.state === "failed" || node.error);
   if (failed) return `stopped at ${failed.name}`;
   if (summary.error_type) return "stopped by an exception";
@@ -201,22 +202,21 @@ function endWords({ summary, nodes }) {
  * @param {number} time
  * @returns {string} "backward, MmBackward0"
  */
-function nowWords(scene, time) {
+function describeTime(scene, time) {
   const spans = runningAt(scene, time);
-  const phase = spans.findLast((span) => BANDS.includes(span.kind));
+  const phase = spans.findLast((span) => PHASES.includes(span.kind));
   const inner = spans.findLast((span) => span.kind === "node" || span.kind === "module");
-  const words = [phase?.kind, inner?.label].filter(Boolean);
-  return words.length ? words.join(", ") : "between phases";
+  return [phase?.kind, inner?.label].filter(Boolean).join(", ") || "between phases";
 }
 
 /**
- * Every time at which something began or ended, in order.
+ * Return the times at which a forward op, a backward node or a recomputation starts or ends.
  *
  * @param {import("../types.js").Scene} scene
  * @param {number} end
  * @returns {number[]}
  */
-function stepsOf(scene, end) {
+function stepTimes(scene, end) {
   const times = new Set([0]);
   for (const node of scene.nodes) {
     if (node.born_ns >= 0) times.add(node.born_ns);
@@ -227,12 +227,12 @@ function stepsOf(scene, end) {
 }
 
 /**
- * When the recording failed: where its failing node began to run.
+ * Return when the failing node started to run.
  *
  * @param {import("../types.js").Scene} scene
  * @returns {number | null}
  */
-function failureOf(scene) {
+function failureTime(scene) {
   const failed = scene.nodes.find((node) => node.state === "failed");
   return failed?.runs_ns.at(-2) ?? null;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The strip below all views: what ran, the bytes that were kept, where we are. */
+/** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
 import { hueOfSpan, traceSteps } from "../canvas/charts.js";
 import { formatBytes } from "../scene/format.js";
@@ -9,26 +9,26 @@ import { mix } from "../canvas/theme.js";
 
 /** @typedef {import("../canvas/text.js").Pen} Pen */
 
-export const BANDS = ["forward", "optimizer", "backward", "recompute"];
+export const PHASES = ["forward", "optimizer", "backward", "recompute"];
 
 /**
  * @param {Pen} pen
  * @param {(time: number) => number} x
  * @param {import("../types.js").Scene} scene
  */
-export function paintBands(pen, x, scene) {
+export function paintPhases(pen, x, scene) {
   const { ctx, palette } = pen;
-  const spans = scene.spans.filter((span) => BANDS.includes(span.kind));
+  const spans = scene.spans.filter((span) => PHASES.includes(span.kind));
   for (const { kind, start_ns, end_ns, depth, label } of spans) {
     const hue = hueOfSpan(palette, kind);
     const left = x(start_ns);
     const width = Math.max(1.5, x(end_ns) - left);
-    const inner = kind === "recompute" || depth > 0;
-    ctx.fillStyle = mix(hue, palette.surface, inner ? 0.55 : 0.22);
-    ctx.fillRect(left, inner ? 24 : 16, width, inner ? 5 : 13);
-    const words = kind === "recompute" ? label : kind;
-    if (!inner && widthOf(pen, words, 9.5, 600) + 10 < width) {
-      write(pen, words, left + 5, 20.5, { size: 9.5, weight: 600, color: hue });
+    const thin = kind === "recompute" || depth > 0;
+    ctx.fillStyle = mix(hue, palette.surface, thin ? 0.55 : 0.22);
+    ctx.fillRect(left, thin ? 24 : 16, width, thin ? 5 : 13);
+    const text = kind === "recompute" ? label : kind;
+    if (!thin && widthOf(pen, text, 9.5, 600) + 10 < width) {
+      write(pen, text, left + 5, 20.5, { size: 9.5, weight: 600, color: hue });
     }
   }
 }
@@ -39,14 +39,14 @@ export function paintBands(pen, x, scene) {
  * @param {number} height
  * @param {import("../store.js").Store} store
  */
-export function paintCurve(pen, x, height, { scene, atlas }) {
+export function paintMemory(pen, x, height, { scene, sceneIndex }) {
   const { ctx, palette } = pen;
   const { memory, summary } = scene;
-  const { end } = atlas;
+  const { end } = sceneIndex;
   if (!memory.length) return;
   const [top, bottom] = [33, height - 4];
-  const most = summary.peak_nbytes || 1;
-  const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - top);
+  const peak = summary.peak_nbytes || 1;
+  const y = (/** @type {number} */ nbytes) => bottom - (nbytes / peak) * (bottom - top);
   traceSteps(ctx, memory, x, y, [0, end]);
   ctx.strokeStyle = palette.saved;
   ctx.lineWidth = 1.3;
@@ -55,19 +55,19 @@ export function paintCurve(pen, x, height, { scene, atlas }) {
   ctx.lineTo(x(0), bottom);
   ctx.fillStyle = `${palette.saved}24`;
   ctx.fill();
-  const peak = memory.find((point) => point.nbytes === most);
-  if (!peak) return;
+  const highest = memory.find((point) => point.nbytes === peak);
+  if (!highest) return;
   ctx.fillStyle = palette.saved;
   ctx.beginPath();
-  ctx.arc(x(peak.time_ns), y(most), 2.6, 0, 2 * Math.PI);
+  ctx.arc(x(highest.time_ns), y(peak), 2.6, 0, 2 * Math.PI);
   ctx.fill();
-  const words = `peak ${formatBytes(most)} saved`;
-  const room = widthOf(pen, words, 9.5, 600) + 10;
-  const left = x(peak.time_ns) - room > 0 && x(peak.time_ns) + room > x(end);
-  const start = x(peak.time_ns) + (left ? -room : 4);
+  const label = `peak ${formatBytes(peak)} saved`;
+  const room = widthOf(pen, label, 9.5, 600) + 10;
+  const left = x(highest.time_ns) - room > 0 && x(highest.time_ns) + room > x(end);
+  const start = x(highest.time_ns) + (left ? -room : 4);
   ctx.fillStyle = `${palette.surface}d0`;
-  ctx.fillRect(start, y(most) - 1, room - 4, 13);
-  write(pen, words, x(peak.time_ns) + (left ? -7 : 7), y(most) + 6, {
+  ctx.fillRect(start, y(peak) - 1, room - 4, 13);
+  write(pen, label, x(highest.time_ns) + (left ? -7 : 7), y(peak) + 6, {
     size: 9.5,
     weight: 600,
     color: palette.saved,
@@ -77,29 +77,33 @@ export function paintCurve(pen, x, height, { scene, atlas }) {
 
 /**
  * @param {Pen} pen
- * @param {(time: number) => number} x
+ * @param {number} x
  * @param {number} height
- * @param {import("../store.js").Store} store
- * @param {number | null} failedAt
  */
-export function paintNow({ ctx, palette }, x, height, { time, atlas }, failedAt) {
-  if (failedAt !== null) {
-    const at = x(failedAt);
-    ctx.fillStyle = palette.mutation;
-    ctx.fillRect(at - 0.7, 12, 1.4, height - 14);
-    paintGlyph(ctx, "failed", at, 8, 13, palette.mutation, palette.surface);
-  }
-  if (time === null) return;
-  const at = x(time);
+export function paintFailure({ ctx, palette }, x, height) {
+  ctx.fillStyle = palette.mutation;
+  ctx.fillRect(x - 0.7, 12, 1.4, height - 14);
+  paintGlyph(ctx, "failed", x, 8, 13, palette.mutation, palette.surface);
+}
+
+/**
+ * Paint the handle at the replayed time, and fade what comes after it.
+ *
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} right x of the end of the recording
+ * @param {number} height
+ */
+export function paintTime({ ctx, palette }, x, right, height) {
   ctx.fillStyle = `${palette.surface}a0`;
-  ctx.fillRect(at, 15, x(atlas.end) - at, height - 15);
+  ctx.fillRect(x, 15, right - x, height - 15);
   ctx.fillStyle = palette.text;
-  ctx.fillRect(at - 0.8, 8, 1.6, height - 8);
+  ctx.fillRect(x - 0.8, 8, 1.6, height - 8);
   ctx.beginPath();
-  ctx.moveTo(at - 5, 3);
-  ctx.lineTo(at + 5, 3);
-  ctx.lineTo(at + 5, 8);
-  ctx.lineTo(at, 13);
-  ctx.lineTo(at - 5, 8);
+  ctx.moveTo(x - 5, 3);
+  ctx.lineTo(x + 5, 3);
+  ctx.lineTo(x + 5, 8);
+  ctx.lineTo(x, 13);
+  ctx.lineTo(x - 5, 8);
   ctx.fill();
 }

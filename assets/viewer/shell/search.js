@@ -1,14 +1,14 @@
 // @ts-check
-/** Finds nodes and groups by op, module, place, tensor or parameter, and opens the way to them. */
+/** The search field: finds modules, ops, nodes, parameters, lines and tensors, and reveals them. */
 
 import { h } from "../dom.js";
 import { icon } from "../canvas/icons.js";
-import { entriesOf } from "./search_entries.js";
+import { searchEntries } from "./search_entries.js";
 
 /** @typedef {import("./search_entries.js").Entry} Entry */
 /** @typedef {import("../store.js").Store} Store */
 
-const SHOWN = 12;
+const MAX_RESULTS = 12;
 
 /** @type {Record<string, string>} */
 const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-saved" };
@@ -17,7 +17,7 @@ export class Search {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    /** @type {Entry[] | null} made with the first search */
+    /** @type {Entry[] | null} created by the first search */
     this.entries = null;
     /** @type {Entry[]} */
     this.found = [];
@@ -58,7 +58,7 @@ export class Search {
     this.input.select();
   }
 
-  /** @returns {boolean} whether there was something to clear */
+  /** @returns {boolean} whether the field was not empty */
   clear() {
     const had = this.input.value !== "";
     this.input.value = "";
@@ -74,22 +74,23 @@ export class Search {
   #search() {
     const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return this.#hide();
-    this.entries ??= entriesOf(this.store.atlas);
+    this.entries ??= searchEntries(this.store.sceneIndex);
     this.found = this.entries.filter(({ text }) => words.every((word) => text.includes(word)));
-    // What begins with the words stands first; what stands for many things before each of them.
-    const whole = words.join(" ");
-    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(whole);
+    // Titles that start with the query come first. Entries are sorted stably: those that stand for
+    // several items come before each of these items.
+    const query = words.join(" ");
+    const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(query);
     this.found.sort((a, b) => rank(a) - rank(b));
     this.active = 0;
     this.#show();
   }
 
   #show() {
-    const rows = this.found.slice(0, SHOWN).map((entry, at) =>
+    const rows = this.found.slice(0, MAX_RESULTS).map((entry, at) =>
       h(
         "div",
         {
-          class: `agv-result ${at === this.active ? "agv-on" : ""}`,
+          class: `agv-result ${at === this.active ? "agv-selected" : ""}`,
           attrs: { role: "option", "data-at": at, "aria-selected": at === this.active },
         },
         h("span", { class: "agv-result-kind", text: entry.kind }),
@@ -98,10 +99,10 @@ export class Search {
       ),
     );
     const rest = this.found.length - rows.length;
-    const words = rest ? `and ${rest} more` : this.found.length ? "" : "nothing found";
+    const note = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
     this.results.replaceChildren(
       ...rows,
-      h("div", { class: "agv-muted agv-result-end", text: words }),
+      h("div", { class: "agv-muted agv-result-end", text: note }),
     );
     this.results.hidden = false;
     this.input.setAttribute("aria-expanded", "true");
@@ -110,7 +111,7 @@ export class Search {
   /** @param {KeyboardEvent} event */
   #press(event) {
     event.stopPropagation();
-    const last = Math.min(this.found.length, SHOWN) - 1;
+    const last = Math.min(this.found.length, MAX_RESULTS) - 1;
     if (event.key === "Escape") {
       if (!this.clear()) this.input.blur();
     } else if (event.key === "Tab" && this.found[this.active]) {
@@ -135,7 +136,7 @@ export class Search {
       this.#hide();
       return;
     }
-    // What stands for many leads to the first of them, and lists the others.
+    // An entry for several items reveals the first of them and lists all.
     this.#complete(entry.fill);
     this.active = this.found.findIndex(({ item }) => item);
     this.#show();
@@ -143,9 +144,9 @@ export class Search {
     if (first) this.store.reveal(first);
   }
 
-  /** @param {string} words that stand in the field from now on */
-  #complete(words) {
-    this.input.value = words;
+  /** @param {string} text */
+  #complete(text) {
+    this.input.value = text;
     this.#search();
   }
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** All that can be searched for: modules, ops, nodes, parameters, lines and tensors. */
+/** The entries of the search: modules, ops, nodes, parameters, lines and tensors. */
 
 import { formatBytes, formatPlace, plural } from "../scene/format.js";
 
@@ -8,35 +8,35 @@ import { formatBytes, formatPlace, plural } from "../scene/format.js";
 /**
  * @typedef {object} Entry
  * @property {"module" | "op" | "node" | "parameter" | "line" | "tensor"} kind
- * @property {Item | null} item null where it stands for several: it completes the search
- * @property {string} fill what it completes the search to
+ * @property {Item | null} item null of an entry for several items, which completes the search
+ * @property {string} fill the query that it completes the search to
  * @property {string} title
  * @property {string} aside
- * @property {string} text all of it in small letters
+ * @property {string} text all searched text, in lower case
  */
 
 /**
- * @param {import("../scene/scene_index.js").Atlas} atlas
- * @returns {Entry[]} what stands for several things first
+ * @param {import("../scene/scene_index.js").SceneIndex} sceneIndex
+ * @returns {Entry[]} those for several items first
  */
-export function entriesOf(atlas) {
-  const { groups, nodes, storages, pennants } = atlas.scene;
+export function searchEntries(sceneIndex) {
+  const { groups, nodes, storages, pennants } = sceneIndex.scene;
   const modules = groups
     .slice(1)
     .map((group) =>
-      entryOf("module", { kind: "group", index: group.index }, group.path || group.label, [
+      makeEntry("module", { kind: "group", index: group.index }, group.path || group.label, [
         plural(group.node_count, "node"),
         group.label,
         group.type_name,
       ]),
     );
-  const parameters = pennants.map((pennant) =>
-    entryOf("parameter", { kind: "node", index: pennant.node }, pennant.name || pennant.label, [
-      pennant.shape,
+  const parameters = pennants.map((badge) =>
+    makeEntry("parameter", { kind: "node", index: badge.node }, badge.name || badge.label, [
+      badge.shape,
     ]),
   );
   const tensors = storages.map((storage) =>
-    entryOf("tensor", { kind: "storage", index: storage.index }, storage.name, [
+    makeEntry("tensor", { kind: "storage", index: storage.index }, storage.name, [
       `s${storage.storage_id} · ${formatBytes(storage.nbytes)}`,
       storage.shape,
       storage.module,
@@ -44,26 +44,26 @@ export function entriesOf(atlas) {
     ]),
   );
   return [
-    ...manyOf("op", nodes, (node) => node.op),
-    ...manyOf("line", nodes, (node) =>
+    ...sharedEntries("op", nodes, (node) => node.op),
+    ...sharedEntries("line", nodes, (node) =>
       node.lineno ? formatPlace(node.filename, node.lineno) : "",
     ),
     ...modules,
-    ...nodes.map((node) => nodeEntry(atlas, node)),
+    ...nodes.map((node) => nodeEntry(sceneIndex, node)),
     ...parameters,
     ...tensors,
   ];
 }
 
 /**
- * One entry for all nodes that share something.
+ * Return an entry for each name that several nodes share.
  *
  * @param {"op" | "line"} kind
  * @param {import("../types.js").SceneNode[]} nodes
  * @param {(node: import("../types.js").SceneNode) => string} nameOf
  * @returns {Entry[]}
  */
-function manyOf(kind, nodes, nameOf) {
+function sharedEntries(kind, nodes, nameOf) {
   /** @type {Map<string, number[]>} */
   const byName = new Map();
   for (const node of nodes) {
@@ -75,18 +75,18 @@ function manyOf(kind, nodes, nameOf) {
   }
   return [...byName]
     .filter(([, same]) => same.length > 1)
-    .map(([name, same]) => entryOf(kind, null, name, [plural(same.length, "node")]));
+    .map(([name, same]) => makeEntry(kind, null, name, [plural(same.length, "node")]));
 }
 
 /**
- * @param {import("../scene/scene_index.js").Atlas} atlas
+ * @param {import("../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {import("../types.js").SceneNode} node
  * @returns {Entry}
  */
-function nodeEntry(atlas, node) {
+function nodeEntry(sceneIndex, node) {
   const place = node.lineno ? formatPlace(node.filename, node.lineno) : "";
-  const tensors = atlas.chips[node.index].map((chip) => `${chip.slot} ${chip.shape}`);
-  return entryOf("node", { kind: "node", index: node.index }, node.name, [
+  const tensors = sceneIndex.savedTensors[node.index].map(({ slot, shape }) => `${slot} ${shape}`);
+  return makeEntry("node", { kind: "node", index: node.index }, node.name, [
     [node.module, place].filter(Boolean).join(" · "),
     node.op,
     node.shape,
@@ -98,10 +98,10 @@ function nodeEntry(atlas, node) {
  * @param {Entry["kind"]} kind
  * @param {Item | null} item
  * @param {string} title
- * @param {string[]} words the first of them is shown
+ * @param {string[]} details searched; the first one is displayed
  * @returns {Entry}
  */
-function entryOf(kind, item, title, words) {
-  const text = [title, ...words].join(" ").toLowerCase();
-  return { kind, item, fill: title, title, aside: words[0] ?? "", text };
+function makeEntry(kind, item, title, details) {
+  const text = [title, ...details].join(" ").toLowerCase();
+  return { kind, item, fill: title, title, aside: details[0] ?? "", text };
 }

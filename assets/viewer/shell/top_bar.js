@@ -1,45 +1,30 @@
 // @ts-check
-/** What stands around the views: the top bar and the rail. */
+/** The top bar: title, figures, search, coloring, export and keyboard help. */
 
-import { COLOURS } from "../scene/colors.js";
+import { COLORS } from "../scene/colors.js";
 import { button, h } from "../dom.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
 import { icon } from "../canvas/icons.js";
 
 /** @typedef {import("../store.js").Store} Store */
-/** @typedef {import("../store.js").ViewName} ViewName */
-/** @typedef {(kind: "svg" | "png") => void} Exporting saves the current view */
+/** @typedef {(kind: "svg" | "png") => void} ExportPicture saves the view on display */
 
-/** @type {[name: ViewName, label: string][]} */
-const VIEWS = [
-  ["graph", "Graph"],
-  ["timeline", "Timeline"],
-  ["tensors", "Tensors"],
-  ["checkpoint", "Checkpoint"],
-  ["findings", "Findings"],
-  ["source", "Source"],
-];
-
+/** @type {[keys: string, action: string][]} those that work in every view */
 const KEYS = [
-  ["click", "select"],
-  ["double click, Enter", "open or close a group"],
-  ["↑ ↓ ← →", "towards inputs, towards loss, siblings"],
-  ["wheel, drag", "zoom, pan"],
-  ["f", "fit the whole graph"],
   ["p", "path from the loss to the selection"],
   ["/", "search"],
   ["n", "next difference or finding"],
-  ["W A S D", "zoom and pan the timeline"],
   ["Esc", "clear search, then path, then selection"],
 ];
 
 /**
+ * @param {import("../views/registry.js").View[]} views
  * @param {Store} store
  * @param {HTMLElement} search
- * @param {Exporting} exporting
+ * @param {ExportPicture} exportPicture
  * @returns {HTMLElement}
  */
-export function makeTopBar(store, search, exporting) {
+export function makeTopBar(views, store, search, exportPicture) {
   const { summary } = store.scene;
   /** @type {[strong: string, rest: string][]} */
   const figures = [
@@ -52,10 +37,10 @@ export function makeTopBar(store, search, exporting) {
   ];
   return h(
     "header",
-    { class: "agv-top" },
+    { class: "agv-top-bar" },
     h(
       "div",
-      { class: "agv-name" },
+      { class: "agv-title" },
       icon("logo", "agv-icon-16"),
       h("h2", { text: summary.title || "autogradviz", title: summary.subtitle }),
     ),
@@ -66,9 +51,9 @@ export function makeTopBar(store, search, exporting) {
     ),
     h("div", { class: "agv-grow" }),
     search,
-    colourMenu(store),
-    exportMenu(exporting),
-    keysHelp(),
+    colorMenu(store),
+    exportMenu(exportPicture),
+    keyHelp(views),
   );
 }
 
@@ -76,25 +61,25 @@ export function makeTopBar(store, search, exporting) {
  * @param {Store} store
  * @returns {HTMLElement}
  */
-function colourMenu(store) {
-  const options = COLOURS.map((name) => h("option", { text: name, attrs: { value: name } }));
-  const select = h("select", { attrs: { "aria-label": "Colour nodes by" } }, ...options);
+function colorMenu(store) {
+  const options = COLORS.map((name) => h("option", { text: name, attrs: { value: name } }));
+  const select = h("select", { attrs: { "aria-label": "Color nodes by" } }, ...options);
   select.addEventListener("change", () =>
-    store.colourBy(/** @type {import("../scene/colors.js").Colour} */ (select.value)),
+    store.set("colorBy", /** @type {import("../scene/colors.js").ColorBy} */ (select.value)),
   );
-  store.subscribe((change) => change === "look" && (select.value = store.colour));
-  return h("label", { class: "agv-menu" }, h("span", { text: "Colour" }), select);
+  store.subscribe(["colorBy"], () => (select.value = store.colorBy));
+  return h("label", { class: "agv-menu" }, h("span", { text: "Color" }), select);
 }
 
 /**
- * @param {Exporting} exporting
+ * @param {ExportPicture} exportPicture
  * @returns {HTMLElement}
  */
-function exportMenu(exporting) {
+function exportMenu(exportPicture) {
   const entry = (/** @type {"svg" | "png"} */ kind) => {
     const save = () => {
       menu.open = false;
-      exporting(kind);
+      exportPicture(kind);
     };
     return button(`Save this view as ${kind.toUpperCase()}`, "agv-item", save, kind.toUpperCase());
   };
@@ -111,10 +96,16 @@ function exportMenu(exporting) {
   return menu;
 }
 
-/** @returns {HTMLElement} */
-function keysHelp() {
-  const list = h("dl", { class: "agv-keys agv-float" });
-  for (const [keys, words] of KEYS) list.append(h("dt", { text: keys }), h("dd", { text: words }));
+/**
+ * @param {import("../views/registry.js").View[]} views
+ * @returns {HTMLElement}
+ */
+function keyHelp(views) {
+  const list = h("dl", { class: "agv-key-help agv-float" });
+  const entries = [...views.flatMap((view) => view.keyHelp ?? []), ...KEYS];
+  for (const [keys, action] of entries) {
+    list.append(h("dt", { text: keys }), h("dd", { text: action }));
+  }
   const help = h(
     "details",
     { class: "agv-help" },
@@ -123,45 +114,4 @@ function keysHelp() {
   );
   help.addEventListener("focusout", () => (help.open = false));
   return help;
-}
-
-/**
- * @param {Store} store
- * @returns {HTMLElement}
- */
-export function makeRail(store) {
-  const counts = { checkpoint: store.scene.regions.length, findings: store.scene.findings.length };
-  const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
-  const mark = () => {
-    for (const child of rail.children) {
-      child.toggleAttribute("aria-current", child.getAttribute("data-view") === store.view);
-    }
-  };
-  for (const [name, label] of VIEWS) {
-    const entry = button(label, "agv-view", () => store.show(name), icon(name, "agv-icon-16"));
-    entry.dataset.view = name;
-    entry.append(h("span", { text: label }));
-    const count = name === "findings" ? counts.findings : 0;
-    if (count) entry.append(h("span", { class: "agv-badge", text: String(count) }));
-    rail.append(entry);
-  }
-  store.subscribe((change) => change === "view" && mark());
-  mark();
-  return rail;
-}
-
-/**
- * What the recorder has to say about itself, and a torn file.
- *
- * @param {Store} store
- * @returns {HTMLElement | null}
- */
-export function makeNotices(store) {
-  const { notices } = store.scene.summary;
-  if (!notices.length) return null;
-  return h(
-    "div",
-    { class: "agv-notices", attrs: { role: "status" } },
-    ...notices.map((text) => h("div", { text })),
-  );
 }

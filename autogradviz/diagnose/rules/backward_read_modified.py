@@ -20,7 +20,6 @@ from autogradviz.diagnose.evidence.silent_writes import bypass_reason, silent_wr
 from autogradviz.diagnose.formatting import (
     describe_tensor,
     in_module,
-    quote_source,
     short_location,
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -134,12 +133,12 @@ def _draft(evidence: Evidence, node: Node, before: _Seen, after: _Seen) -> Draft
         explanation=[
             f"The forward of {node.name}{in_module(node.module)} read "
             f"{describe_tensor(before.tensor)}:",
-            quote_source(before.op.location),
+            before.op,
             f"Then {write.name} at {short_location(culprit)} wrote the same memory:"
             if write is not None
             else "Its content changed without a recorded write."
             + (" The source contains such a write:" if culprit is not None else ""),
-            quote_source(culprit),
+            culprit,
             bypass_reason(write),
             f"so nothing was raised when its backward read it, in {after.op.name}: the "
             "gradient was computed from the new values.",

@@ -13,12 +13,11 @@ from autogradviz.diagnose.formatting import (
     describe_region,
     describe_tensor,
     in_module,
-    quote_source,
     short_location,
     slot_name,
 )
 from autogradviz.diagnose.page import Page
-from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.rule import Draft, ErrorMessage, Place, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -434,7 +433,7 @@ def _unrepeated_ops(again: Recomputation) -> Iterator[int]:
             yield pair.forward.seq
 
 
-def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
+def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str | Place]:
     if pair is None:
         return ["Both runs called the same ops; they differ in the tensors that autograd saved."]
     number = (again.first_difference or 0) + 1
@@ -443,7 +442,7 @@ def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str]:
         f"They differ first at op {number}:",
         f"  forward:       {describe_op(pair.forward)}",
         f"  recomputation: {describe_op(pair.recompute)}",
-        *dict.fromkeys(quote_source(place) for place in places),
+        *dict.fromkeys(places),
     ]
 
 

@@ -15,7 +15,7 @@ from autogradviz.diagnose.evidence.custom_functions import (
     ops_within,
 )
 from autogradviz.diagnose.evidence.facts import fully_written
-from autogradviz.diagnose.formatting import in_module, quote_source, short_location
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.writes import attribute_assignment
@@ -161,11 +161,11 @@ def _draft(evidence: Evidence, node: Node, read: Op, forward: Op, write: Op) -> 
         explanation=[
             f"The forward of {class_name(node)}{in_module(node.module)} used a tensor and "
             "kept it without save_for_backward:",
-            quote_source(kept or forward.location),
+            kept or forward,
             f"Then {write.name} wrote the same memory:",
-            quote_source(write.location),
+            write,
             f"and its backward read it at {short_location(read.location)}:",
-            quote_source(read.location),
+            read,
             "Attributes of ctx have no version check, so nothing was raised, and "
             "the gradient was computed from the new values.",
             "It was called in a checkpointed region: recomputation provides new saved "

@@ -13,7 +13,7 @@ from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.unrecorded_write import window_until_read
 from autogradviz.diagnose.blame.window import REACHABLE
 from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.formatting import in_module, quote_source, slot_name
+from autogradviz.diagnose.formatting import in_module, slot_name
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
 from autogradviz.events import NO_ID
@@ -122,9 +122,9 @@ def _draft(evidence: Evidence, node: Node, saved: SavedTensor, found: _Replaced)
         victim=saved.location or node.location,
         explanation=[
             f'{node.name}{in_module(node.module)} saved {named} itself as "{saved.slot}":',
-            quote_source(saved.location or node.location),
+            saved.location or node,
             "Before backward its .data was set to another tensor:",
-            quote_source(culprit),
+            culprit,
             "The leaf keeps its version counter, so PyTorch's check passed, and backward "
             "read the new values: the gradient is not that of the computed loss."
             if differs

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.formatting import (
     describe_tensor,
     in_module,
-    quote_source,
     short_location,
     slot_name,
 )
@@ -102,13 +101,13 @@ def _draft(evidence: Evidence, saved: SavedTensor, event: PackedWritten, write: 
         explanation=[
             f"{name}{in_module(node.module) if node is not None else ''} went through "
             f"saved-tensor hooks when it was saved ({describe_tensor(saved.tensor)}):",
-            quote_source(saved.location),
+            saved,
             f"{hook} returned its own memory with a copy, "
             f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} at version "
             f"{event.version}.",
             f"Before backward unpacked it, {write.name} at {short_location(write.location)} "
             f"wrote that memory again; it is at version {event.seen_version} now:",
-            quote_source(write.location),
+            write,
             "The unpack hook returned the last write, not the saved values. PyTorch "
             "checks no versions behind hooks, so nothing was raised.",
         ],

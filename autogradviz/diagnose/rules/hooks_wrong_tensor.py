@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import quote_source, slot_name
+from autogradviz.diagnose.formatting import slot_name
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import index as source
@@ -100,12 +100,12 @@ def _draft(evidence: Evidence, saved: SavedTensor, other: SavedTensor, unpack: U
         victim=saved.location,
         explanation=[
             f"{names[0]} was saved here, through saved-tensor hooks:",
-            quote_source(saved.location),
+            saved,
             f"and was unpacked with the content of {names[1]}, which was saved here:",
-            quote_source(other.location),
+            other,
             f"{hook or 'The pack hook'} stores both under one key."
             + (" Its key:" if culprit is not None else ""),
-            quote_source(culprit),
+            culprit,
             "Two saved tensors must not share a key: views and transposes share their "
             "memory, and addresses are reused when a tensor is freed. PyTorch raises nothing.",
         ],

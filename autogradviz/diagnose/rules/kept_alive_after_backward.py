@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import describe_tensor, quote_source
+from autogradviz.diagnose.formatting import describe_tensor
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.writes import attribute_assignment
@@ -113,7 +113,7 @@ def _kept(evidence: Evidence, event: ContextTensorKept, node: Node) -> Draft:
         explanation=[
             f"{describe_tensor(evidence.analysis.tensors[event.tensor_id])} hangs on the ctx "
             "of a custom Function:",
-            quote_source(culprit),
+            culprit,
             "A tensor in save_for_backward is freed when backward has run, and its version is "
             "checked. An attribute is neither freed nor checked: it stays as long as the node.",
             "This one is the Function's own result, so it keeps its node alive and the "
@@ -158,7 +158,7 @@ def _hooks_draft(
         victim=None,
         explanation=[
             f"A hook was registered on {name} {len(hooks)} times here:",
-            quote_source(line),
+            line,
             "Each backward ran more of them than the previous one: a hook stays until its handle "
             "is removed, and so do all objects its function refers to."
             if growing

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from autogradviz.diagnose.evidence.silent_writes import computed_gradients, covers, is_needed
 from autogradviz.diagnose.formatting import (
     in_module,
-    quote_source,
     short_location,
     slot_name,
 )
@@ -78,10 +77,10 @@ def _draft(
         victim=victim,
         explanation=[
             f"{node.name}{in_module(node.module)} needs a tensor that recomputation saved:",
-            quote_source(victim),
+            victim,
             f"Then {write.name} at {short_location(write.location)} wrote the same memory, "
             "before backward read it:",
-            quote_source(write.location),
+            write,
             "PyTorch checks no versions of tensors kept by checkpoint: the gradient was computed "
             "from the new values, and nothing was raised. Without checkpoint this is the error "
             '"modified by an inplace operation".',

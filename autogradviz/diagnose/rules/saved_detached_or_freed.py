@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
 from autogradviz.diagnose.blame.window import ExecutionWindow
-from autogradviz.diagnose.formatting import in_module, quote_source, short_location
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import index as source
@@ -81,12 +81,12 @@ def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
         victim=victim,
         explanation=[
             f"{name}{in_module(node.module) if node is not None else ''} saved one of its inputs:",
-            quote_source(victim),
+            victim,
             f"Then detach_() at {short_location(culprit)} removed that tensor from its graph:"
             if culprit is None or "zero_grad" not in culprit.text
             else f"Then zero_grad() at {short_location(culprit)} detached it in place, with "
             "all gradients that have a graph of their own:",
-            quote_source(culprit),
+            culprit,
             "detach_() changes the tensor itself, for all its users. Backward found "
             "it without the node that created it, and PyTorch stopped.",
         ],
@@ -117,11 +117,11 @@ def find_freed(evidence: Evidence) -> Iterator[Draft]:
         explanation=[
             f"{name}{in_module(node.module) if node is not None else ''} saved a tensor for "
             "backward:",
-            quote_source(victim),
+            victim,
             f"Its storage was resized to 0 bytes at {short_location(culprit)}:"
             if culprit is not None
             else "Its storage was resized to 0 bytes, on a line that was not found.",
-            quote_source(culprit),
+            culprit,
             "The tensor still exists, without memory: sharded weights must be gathered when "
             "backward reads them, not only in forward.",
         ],

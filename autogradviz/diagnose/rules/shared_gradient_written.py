@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import in_module, quote_source, short_location
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
@@ -115,12 +115,12 @@ def _draft(op: Op, giver: Node, victim: Node) -> Draft:
         victim=victim.location,
         explanation=[
             f"{giver.name} passes one gradient tensor along several edges:",
-            quote_source(giver.location),
+            giver,
             f"{op.name} wrote it in place during backward:",
-            quote_source(op.location),
+            op,
             f"{victim.name} ({short_location(victim.location)}) received the same tensor "
             "afterwards, with the new values:",
-            quote_source(victim.location),
+            victim,
             "Gradients have no version check, so nothing was raised.",
         ],
         fix="return grad * factor  # a new tensor: never write an incoming gradient in place",

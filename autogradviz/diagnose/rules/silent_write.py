@@ -19,7 +19,6 @@ from autogradviz.diagnose.evidence.silent_writes import (
 )
 from autogradviz.diagnose.formatting import (
     in_module,
-    quote_source,
     short_location,
     slot_name,
 )
@@ -117,13 +116,13 @@ def _draft(
         explanation=[
             f"{node.name}{in_module(node.module)} saved {name or 'a tensor'} as "
             f'"{saved.slot}" at version {saved.version}:',
-            quote_source(victim),
+            victim,
             f"Then {write.name} at {short_location(culprit)} wrote the same memory:"
             if write is not None
             else "Its content differs from the save, and no recorded op wrote it: a "
             "kernel with a raw pointer, NumPy on shared memory, another thread."
             + (" The source contains such a write:" if culprit is not None else ""),
-            quote_source(culprit),
+            culprit,
             bypass_reason(write),
             f"so the counter still said {unpack.seen_version} when backward read the tensor: "
             "the gradient was computed from the new values, and nothing was raised.",

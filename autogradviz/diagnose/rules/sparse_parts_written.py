@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.formatting import in_module, quote_source, short_location
+from autogradviz.diagnose.formatting import in_module, short_location
 from autogradviz.diagnose.rule import Draft, NoError, rule
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def _draft(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: int) 
         victim=victim,
         explanation=[
             f'{node.name}{in_module(node.module)} saved a sparse tensor as "{saved.slot}":',
-            quote_source(victim),
+            victim,
             "It was created here, and shares the memory of its values:",
-            quote_source(maker.location),
+            maker,
             f"Then {write.name} at {short_location(write.location)} wrote them:",
-            quote_source(write.location),
+            write,
             "The sparse tensor has its own version counter, which did not change: the "
             "gradient was computed from the new values, and nothing was raised.",
         ],

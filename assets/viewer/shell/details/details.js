@@ -1,22 +1,22 @@
 // @ts-check
-/** Everything about the selection; about the whole recording where nothing is selected. */
+/** The details panel: the selected node, group or storage, or else the recording. */
 
 import { nodesWithin } from "../../scene/scene_index.js";
 import { copyButton } from "../../copy_button.js";
-import { button, facts, h, section } from "../../dom.js";
-import { findingParts, itemRow, titleOf } from "./parts.js";
+import { button, h, propertyList, section } from "../../dom.js";
+import { findingSections, nodeLink, titleSection } from "./parts.js";
 import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
-import { routeTo } from "../../scene/gradient_path.js";
-import { storyParts } from "./storage.js";
-import { summaryParts } from "./summary.js";
-import { LONGEST, more, parameterParts, savedParts } from "./tables.js";
+import { findGradientPath } from "../../scene/gradient_path.js";
+import { storageDetails } from "./storage.js";
+import { recordingDetails } from "./recording.js";
+import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
 /**
- * The details panel; it follows the selection.
+ * Return the panel; it follows the selection.
  *
  * @param {Store} store
  * @returns {HTMLElement}
@@ -27,18 +27,16 @@ export function makeDetails(store) {
     const { selected } = store;
     const parts =
       selected === null
-        ? summaryParts(store)
+        ? recordingDetails(store)
         : selected.kind === "node"
-          ? nodeParts(store, selected.index)
+          ? nodeDetails(store, selected.index)
           : selected.kind === "storage"
-            ? [h("section", { class: "agv-section" }, ...storyParts(store, selected.index))]
-            : groupParts(store, selected.index);
+            ? [h("section", { class: "agv-section" }, ...storageDetails(store, selected.index))]
+            : groupDetails(store, selected.index);
     panel.replaceChildren(...parts);
     panel.scrollTop = 0;
   };
-  store.subscribe((change) => {
-    if (change === "selected") fill();
-  });
+  store.subscribe(["selected"], fill);
   fill();
   return panel;
 }
@@ -47,9 +45,16 @@ export function makeDetails(store) {
  * @param {Store} store
  * @returns {HTMLElement}
  */
-function routeButton(store) {
-  const show = () => store.selected && store.showRoute(routeTo(store.atlas, store.selected));
-  return button("Light the path from the loss (p)", "agv-copy", show, icon("path"), "from loss");
+function gradientPathButton(store) {
+  const show = () =>
+    store.selected && store.set("gradientPath", findGradientPath(store.sceneIndex, store.selected));
+  return button(
+    "Highlight the path from the loss (p)",
+    "agv-copy",
+    show,
+    icon("path"),
+    "from loss",
+  );
 }
 
 /**
@@ -57,28 +62,28 @@ function routeButton(store) {
  * @param {number} index
  * @returns {HTMLElement[]}
  */
-function nodeParts(store, index) {
-  const { atlas } = store;
+function nodeDetails(store, index) {
+  const { sceneIndex } = store;
   const node = store.scene.nodes[index];
   const place = formatPlace(node.filename, node.lineno);
-  const failed = node.error || node.state === "failed";
+  const failed = !!node.error || node.state === "failed";
   const number = node.sequence_nr === null ? "" : `#${node.sequence_nr}`;
   const copies = [copyButton("name", node.name)];
   if (node.module) copies.push(copyButton("path", node.module));
   if (node.lineno) copies.push(copyButton("line", `${node.filename}:${node.lineno}`));
-  copies.push(routeButton(store));
-  const parts = [titleOf(node.name, number, node.module, place, failed, copies)];
-  parts.push(...findingParts(store, atlas.findings[index]));
+  copies.push(gradientPathButton(store));
+  const parts = [titleSection(node.name, number, node.module, place, failed, copies)];
+  parts.push(...findingSections(store, sceneIndex.findings[index]));
   const ran = { not_run: "not reached", ran: `${node.runs}×`, failed: "failed" }[node.state];
   parts.push(
     section(
       "Node",
       "",
-      facts([
+      propertyList([
         ["forward op", node.op && h("code", { text: node.op })],
         ["output", node.shape && h("code", { text: node.shape })],
         ["backward", ran],
-        ["took", node.duration_ns ? formatDuration(node.duration_ns) : ""],
+        ["duration", node.duration_ns ? formatDuration(node.duration_ns) : ""],
         ["recomputed", node.recomputes ? `${node.recomputes}×` : ""],
         ["wrote", node.wrote && `in place, ${node.wrote}`],
         ["cloned", node.cloned && `${node.cloned}, before a write`],
@@ -86,9 +91,14 @@ function nodeParts(store, index) {
       ]),
     ),
   );
-  if (node.lineno && atlas.source.get(node.filename)?.has(node.lineno)) {
-    const mark = { line: node.lineno, kind: /** @type {const} */ ("here"), tag: "", text: "" };
-    parts.push(section("Source", place, excerpt(atlas, node.filename, [mark])));
+  if (node.lineno && sceneIndex.source.get(node.filename)?.has(node.lineno)) {
+    const mark = {
+      line: node.lineno,
+      kind: /** @type {const} */ ("selected-line"),
+      tag: "",
+      text: "",
+    };
+    parts.push(section("Source", place, excerpt(sceneIndex, node.filename, [mark])));
   }
   for (const [title, texts] of /** @type {const} */ ([
     ["Hooks", node.hooks],
@@ -97,8 +107,11 @@ function nodeParts(store, index) {
     const lines = texts.map((text) => h("p", { class: "agv-text", text }));
     if (lines.length) parts.push(section(title, String(lines.length), h("div", {}, ...lines)));
   }
-  parts.push(...savedParts(store, atlas.chips[index]), ...parameterParts(atlas.pennants[index]));
-  parts.push(...neighbourParts(store, index));
+  parts.push(
+    ...savedTensorSection(store, sceneIndex.savedTensors[index]),
+    ...parameterSection(sceneIndex.parameters[index]),
+  );
+  parts.push(...neighborSections(store, index));
   return parts;
 }
 
@@ -107,24 +120,29 @@ function nodeParts(store, index) {
  * @param {number} index
  * @returns {HTMLElement[]}
  */
-function groupParts(store, index) {
-  const { atlas, scene } = store;
+function groupDetails(store, index) {
+  const { sceneIndex, scene } = store;
   const group = scene.groups[index];
-  const nodes = nodesWithin(atlas, index);
+  const nodes = nodesWithin(sceneIndex, index);
   const open = store.open.has(index);
-  const saved = nodes.flatMap((node) => atlas.chips[node]);
-  const again = saved.some(({ state }) => state === "recomputed") ? ", the rest recomputed" : "";
+  const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
+  const hasRecomputed = saved.some(({ state }) => state === "recomputed");
+  const rest = hasRecomputed ? ", the rest recomputed" : "";
   const parts = [
-    titleOf(group.label, plural(group.node_count, "node"), group.type_name, "", group.error, [
-      ...(group.path ? [copyButton("path", group.path)] : []),
-      routeButton(store),
-    ]),
+    titleSection(
+      group.label,
+      plural(group.node_count, "node"),
+      group.type_name,
+      "",
+      !!group.error,
+      [...(group.path ? [copyButton("path", group.path)] : []), gradientPathButton(store)],
+    ),
     section(
       "Group",
       "",
-      facts([
+      propertyList([
         ["path", group.path && h("code", { text: group.path })],
-        ["saved", `${formatBytes(group.nbytes)}${again}`],
+        ["saved", `${formatBytes(group.nbytes)}${rest}`],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
@@ -138,10 +156,10 @@ function groupParts(store, index) {
         ),
     ),
   ];
-  parts.push(...findingParts(store, [...new Set(nodes.flatMap((n) => atlas.findings[n]))]));
+  parts.push(...findingSections(store, [...new Set(nodes.flatMap((n) => sceneIndex.findings[n]))]));
   parts.push(
-    ...savedParts(store, largestFirst(saved, LONGEST)),
-    ...parameterParts(nodes.flatMap((n) => atlas.pennants[n])),
+    ...savedTensorSection(store, largestFirst(saved, MAX_ROWS)),
+    ...parameterSection(nodes.flatMap((n) => sceneIndex.parameters[n])),
   );
   return parts;
 }
@@ -151,35 +169,35 @@ function groupParts(store, index) {
  * @param {number} index
  * @returns {HTMLElement[]}
  */
-function neighbourParts(store, index) {
-  const { atlas } = store;
+function neighborSections(store, index) {
+  const { sceneIndex } = store;
   /** @type {[string, number[]][]} */
   const sides = [
-    ["Gradient from", atlas.users[index]],
-    ["Gradient to", atlas.inputs[index]],
+    ["Gradient from", sceneIndex.users[index]],
+    ["Gradient to", sceneIndex.inputs[index]],
   ];
   return sides
     .filter(([, nodes]) => nodes.length)
     .map(([title, nodes]) => {
       const rows = nodes
-        .slice(0, LONGEST)
-        .map((node) => itemRow(store, node, store.scene.nodes[node].module));
-      return section(title, "", h("div", {}, ...rows), more(nodes));
+        .slice(0, MAX_ROWS)
+        .map((node) => nodeLink(store, node, store.scene.nodes[node].module));
+      return section(title, "", h("div", {}, ...rows), moreNote(nodes));
     });
 }
 
 /**
- * The largest tensors first; behind those that are listed, order does not matter.
+ * Return the tensors with the largest `count` of them first and sorted.
  *
- * @param {import("../../types.js").Chip[]} chips
- * @param {number} count how many are listed
- * @returns {import("../../types.js").Chip[]}
+ * @param {import("../../types.js").SavedTensorBadge[]} badges
+ * @param {number} count
+ * @returns {import("../../types.js").SavedTensorBadge[]}
  */
-function largestFirst(chips, count) {
-  const sizes = chips.map((chip) => chip.nbytes);
+function largestFirst(badges, count) {
+  const sizes = badges.map((badge) => badge.nbytes);
   const order = Float64Array.from(sizes).sort();
   const least = order[Math.max(0, order.length - count)] ?? 0;
-  const large = chips.filter((_, at) => sizes[at] >= least);
+  const large = badges.filter((_, at) => sizes[at] >= least);
   large.sort((a, b) => b.nbytes - a.nbytes);
-  return [...large, ...chips.filter((_, at) => sizes[at] < least)];
+  return [...large, ...badges.filter((_, at) => sizes[at] < least)];
 }

@@ -1,8 +1,8 @@
 // @ts-check
-/** Parts that several kinds of details share. */
+/** Sections that the details of nodes, groups and the recording share. */
 
 import { button, h } from "../../dom.js";
-import { fixOf } from "../../views/source/excerpt.js";
+import { fixBlock } from "../../views/findings/parts.js";
 import { icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -10,16 +10,16 @@ import { icon } from "../../canvas/icons.js";
 /**
  * @param {string} title
  * @param {string} aside
- * @param {string} below
+ * @param {string} subtitle
  * @param {string} place
  * @param {boolean} failed
- * @param {HTMLElement[]} copies buttons that copy name, path and line
+ * @param {HTMLElement[]} buttons
  * @returns {HTMLElement}
  */
-export function titleOf(title, aside, below, place, failed, copies = []) {
+export function titleSection(title, aside, subtitle, place, failed, buttons = []) {
   return h(
     "header",
-    { class: "agv-section agv-title" },
+    { class: "agv-section agv-details-title" },
     h(
       "div",
       { class: "agv-title-line" },
@@ -30,10 +30,10 @@ export function titleOf(title, aside, below, place, failed, copies = []) {
     h(
       "div",
       { class: "agv-title-line agv-muted" },
-      h("span", { class: "agv-grow", text: below, title: below }),
+      h("span", { class: "agv-grow", text: subtitle, title: subtitle }),
       h("span", { class: "agv-mono", text: place }),
     ),
-    copies.length > 0 && h("div", { class: "agv-copies" }, ...copies),
+    buttons.length > 0 && h("div", { class: "agv-copy-buttons" }, ...buttons),
   );
 }
 
@@ -42,18 +42,15 @@ export function titleOf(title, aside, below, place, failed, copies = []) {
  * @param {number[]} findings
  * @returns {HTMLElement[]}
  */
-export function findingParts(store, findings) {
+export function findingSections(store, findings) {
   return findings.map((at) => {
     const finding = store.scene.findings[at];
-    const show = () => {
-      store.showFinding(at);
-      store.show("findings");
-    };
+    const show = () => store.showFinding(at);
     const card = h(
       "div",
       { class: "agv-card" },
       h("div", { class: "agv-card-title", text: finding.title }),
-      finding.fix && fixOf(finding.fix),
+      finding.fix && fixBlock(finding.fix),
       button("Show this finding", "agv-link", show, "Show finding"),
     );
     return h("section", { class: "agv-section" }, card);
@@ -61,14 +58,14 @@ export function findingParts(store, findings) {
 }
 
 /**
- * A line that selects a node.
+ * Return a button that reveals a node.
  *
  * @param {Store} store
  * @param {number} index
  * @param {string} aside
  * @returns {HTMLElement}
  */
-export function itemRow(store, index, aside) {
+export function nodeLink(store, index, aside) {
   const { name, op } = store.scene.nodes[index];
   return button(
     `Show ${name}`,

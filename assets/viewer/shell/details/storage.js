@@ -1,29 +1,29 @@
 // @ts-check
-/** One storage's story: what happened to it, and why it is kept alive. */
+/** Details of a storage: its properties, what keeps it alive, its events. */
 
-import { button, facts, h } from "../../dom.js";
+import { button, h, propertyList } from "../../dom.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
-import { momentWords } from "../../views/tensors/event_markers.js";
+import { describeEvent } from "../../views/tensors/event_markers.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
+const MAX_EVENTS = 24;
+
 /**
- * Everything about one storage: what happened to it and what keeps it.
- *
  * @param {Store} store
  * @param {number} index
  * @returns {HTMLElement[]}
  */
-export function storyParts(store, index) {
+export function storageDetails(store, index) {
   const storage = store.scene.storages[index];
-  const moments = store.atlas.moments[index];
-  const kept = storage.keepers.length
+  const events = store.sceneIndex.storageEvents[index];
+  const keepers = storage.keepers.length
     ? storage.keepers.map((text) => h("p", { class: "agv-text", text }))
-    : [h("p", { class: "agv-text agv-muted", text: letGoWords(moments) })];
+    : [h("p", { class: "agv-text agv-muted", text: describeRelease(events) })];
   const show = () => store.reveal({ kind: "node", index: storage.node });
   return [
     h("h4", { text: storage.name }),
-    facts([
+    propertyList([
       ["shape", h("code", { text: `${storage.dtype}[${storage.shape}]` })],
       ["bytes", formatBytes(storage.nbytes)],
       ["module", storage.module && h("code", { text: storage.module })],
@@ -31,13 +31,13 @@ export function storyParts(store, index) {
       ["saved for", storage.slots.slice(0, 4).join(", ")],
       ["storage", `s${storage.storage_id}`],
     ]),
-    h("h4", { text: storage.keepers.length ? "Kept alive by" : "Not kept any more" }),
-    ...kept,
-    h("h4", { text: "What happened" }),
-    ...moments.slice(0, 24).map((moment) =>
+    h("h4", { text: storage.keepers.length ? "Kept alive by" : "No longer kept alive" }),
+    ...keepers,
+    h("h4", { text: "Events" }),
+    ...events.slice(0, MAX_EVENTS).map((event) =>
       h("p", {
-        class: `agv-text ${moment.ok && moment.kind !== "written" ? "" : "agv-mutation"}`,
-        text: momentWords(moment),
+        class: `agv-text ${event.ok && event.kind !== "written" ? "" : "agv-mutation"}`,
+        text: describeEvent(event),
       }),
     ),
     ...(storage.node < 0
@@ -47,10 +47,10 @@ export function storyParts(store, index) {
 }
 
 /**
- * @param {import("../../types.js").SceneMoment[]} moments
+ * @param {import("../../types.js").SceneStorageEvent[]} events
  * @returns {string}
  */
-function letGoWords(moments) {
-  const last = moments.findLast((moment) => moment.kind === "released");
-  return last ? `Last ${momentWords(last)}.` : "Its node let it go when it ran.";
+function describeRelease(events) {
+  const last = events.findLast((event) => event.kind === "released");
+  return last ? `Last ${describeEvent(last)}.` : "Its node released it after running.";
 }

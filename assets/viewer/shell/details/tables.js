@@ -1,12 +1,12 @@
 // @ts-check
-/** Tables of saved tensors and of parameters. */
+/** Tables of the saved tensors and parameters of a node or group. */
 
 import { button, h, section } from "../../dom.js";
-import { formatBytes, formatCount } from "../../scene/format.js";
+import { formatBytes, formatCount, formatNorm } from "../../scene/format.js";
 
-/** @typedef {import("../../types.js").Chip} Chip */
+/** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
 
-export const LONGEST = 12;
+export const MAX_ROWS = 12;
 
 const GRADIENTS = {
   ok: "has a gradient",
@@ -25,64 +25,70 @@ const STATES = {
 
 /**
  * @param {import("../../store.js").Store} store
- * @param {Chip[]} chips
+ * @param {SavedTensorBadge[]} badges
  * @returns {HTMLElement[]}
  */
-export function savedParts(store, chips) {
-  if (!chips.length) return [];
+export function savedTensorSection(store, badges) {
+  if (!badges.length) return [];
   /** @type {Map<number | string, number>} */
   const storages = new Map();
-  for (const chip of chips) storages.set(chip.storage_id ?? `saved ${chip.saved_id}`, chip.nbytes);
+  for (const badge of badges)
+    storages.set(badge.storage_id ?? `saved ${badge.saved_id}`, badge.nbytes);
   const total = [...storages.values()].reduce((sum, nbytes) => sum + nbytes, 0);
-  const rows = chips.slice(0, LONGEST).map((chip) => {
-    const seen = chip.state === "broken" ? ` → v${chip.seen_version}` : "";
-    const version = chip.version === null ? "?" : `v${chip.version}${seen}`;
+  const rows = badges.slice(0, MAX_ROWS).map((badge) => {
+    const seen = badge.state === "broken" ? ` → v${badge.seen_version}` : "";
+    const version = badge.version === null ? "?" : `v${badge.version}${seen}`;
     return h(
       "tr",
-      { class: `agv-${chip.state}` },
-      h("td", { class: "agv-strong agv-wrap" }, slotOf(store, chip)),
-      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[chip.state]}`),
+      { class: `agv-${badge.state}` },
+      h("td", { class: "agv-strong agv-wrap" }, slotLink(store, badge)),
+      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[badge.state]}`),
       h(
         "td",
         { class: "agv-right" },
-        h("div", { text: formatBytes(chip.nbytes) }),
-        h("div", { class: "agv-mono agv-muted", text: chip.shape, title: chip.dtype }),
+        h("div", { text: formatBytes(badge.nbytes) }),
+        h("div", { class: "agv-mono agv-muted", text: badge.shape, title: badge.dtype }),
       ),
     );
   });
-  const aside = `${formatCount(chips.length)} · ${formatBytes(total)}`;
+  const aside = `${formatCount(badges.length)} · ${formatBytes(total)}`;
   return [
-    section("Saved tensors", aside, table(["slot", "version", "bytes, shape"], rows), more(chips)),
+    section(
+      "Saved tensors",
+      aside,
+      table(["slot", "version", "bytes, shape"], rows),
+      moreNote(badges),
+    ),
   ];
 }
 
 /**
- * @param {import("../../types.js").Pennant[]} pennants
+ * @param {import("../../types.js").ParameterBadge[]} badges
  * @returns {HTMLElement[]}
  */
-export function parameterParts(pennants) {
-  if (!pennants.length) return [];
-  const rows = pennants
-    .slice(0, LONGEST)
-    .map((pennant) =>
+export function parameterSection(badges) {
+  if (!badges.length) return [];
+  const rows = badges
+    .slice(0, MAX_ROWS)
+    .map((badge) =>
       h(
         "tr",
         {},
-        h("td", { class: "agv-leaf agv-wrap", text: pennant.name || pennant.label }),
-        h("td", { class: "agv-mono", text: pennant.shape }),
-        h("td", { text: gradientWords(pennant) }),
+        h("td", { class: "agv-leaf agv-wrap", text: badge.name || badge.label }),
+        h("td", { class: "agv-mono", text: badge.shape }),
+        h("td", { text: formatGradient(badge) }),
       ),
     );
   const head = ["name", "shape", "gradient"];
-  return [section("Parameters", formatCount(pennants.length), table(head, rows), more(pennants))];
+  return [section("Parameters", formatCount(badges.length), table(head, rows), moreNote(badges))];
 }
 
 /**
  * @param {unknown[]} all
- * @returns {HTMLElement | false}
+ * @returns {HTMLElement | false} the number of rows that are left out
  */
-export function more(all) {
-  const rest = all.length - LONGEST;
+export function moreNote(all) {
+  const rest = all.length - MAX_ROWS;
   return rest > 0 && h("div", { class: "agv-muted", text: `and ${formatCount(rest)} more` });
 }
 
@@ -104,23 +110,23 @@ function table(head, rows) {
 }
 
 /**
- * @param {import("../../types.js").Pennant} pennant
+ * @param {import("../../types.js").ParameterBadge} badge
  * @returns {string}
  */
-function gradientWords({ grad, norm }) {
-  return grad === "ok" && norm !== null ? `norm ${norm.toPrecision(3)}` : GRADIENTS[grad];
+function formatGradient({ grad, norm }) {
+  return grad === "ok" && norm !== null ? `norm ${formatNorm(norm)}` : GRADIENTS[grad];
 }
 
 /**
- * A slot's name, which leads to its storage's life.
+ * Return a slot's name as a button that reveals its storage.
  *
  * @param {import("../../store.js").Store} store
- * @param {Chip} chip
+ * @param {SavedTensorBadge} badge
  * @returns {HTMLElement | string}
  */
-function slotOf(store, chip) {
-  const index = store.atlas.storageOf.get(chip.storage_id ?? -1);
-  if (index === undefined) return chip.slot;
-  const go = () => store.reveal({ kind: "storage", index });
-  return button(`Why is ${chip.slot} kept?`, "agv-link agv-strong", go, chip.slot || "tensor");
+function slotLink(store, badge) {
+  const index = store.sceneIndex.storageOf.get(badge.storage_id ?? -1);
+  if (index === undefined) return badge.slot;
+  const show = () => store.reveal({ kind: "storage", index });
+  return button(`Why is ${badge.slot} kept?`, "agv-link agv-strong", show, badge.slot || "tensor");
 }

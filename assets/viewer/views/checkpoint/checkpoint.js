@@ -1,11 +1,11 @@
 // @ts-check
-/** Each region's forward beside its recomputation, op by op. */
+/** Each checkpoint region's forward next to its recomputation, op by op. */
 
-import { WORDS, diffRow, differs, folded, foldedRow } from "./diff.js";
+import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff.js";
 import { h } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
-import { aboutRegion, besideRuns, findingOf } from "./region.js";
+import { describeRegion, regionDiffs, regionFinding } from "./region.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("../../types.js").SceneRegion} Region */
@@ -17,56 +17,55 @@ export class Checkpoint {
     this.store = store;
     /** @type {HTMLElement[]} rows that differ */
     this.differences = [];
-    this.at = -1;
+    /** Index of the difference that `next` went to last. */
+    this.current = -1;
     this.list = h("div", {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Checkpoint regions" },
     });
-    this.about = h("div", { class: "agv-side-more" });
+    this.description = h("div", { class: "agv-side-details" });
     this.main = h("div", { class: "agv-main" });
-    this.beside = h("aside", { class: "agv-beside", attrs: { "aria-label": "Differences" } });
+    this.diffs = h("aside", { class: "agv-region-diffs", attrs: { "aria-label": "Differences" } });
     this.element = h(
       "div",
       { class: "agv-split agv-split-three" },
-      h("aside", { class: "agv-side" }, this.list, this.about),
+      h("aside", { class: "agv-side" }, this.list, this.description),
       this.main,
-      this.beside,
+      this.diffs,
     );
     this.list.addEventListener("keydown", (event) => this.#press(event));
-    store.subscribe((change) => {
-      if (change === "region") this.#fill();
-    });
+    store.subscribe(["region"], () => this.#fill());
     this.#fill();
   }
 
   #fill() {
     const { scene, region } = this.store;
     this.list.replaceChildren(
-      h("div", { class: "agv-head", text: "Checkpoint regions" }),
+      h("div", { class: "agv-list-head", text: "Checkpoint regions" }),
       ...scene.regions.map((each) => this.#entry(each)),
     );
     const chosen = scene.regions[region];
-    this.at = -1;
+    this.current = -1;
     this.differences = [];
-    this.beside.hidden = !chosen;
-    this.about.hidden = !chosen;
+    this.diffs.hidden = !chosen;
+    this.description.hidden = !chosen;
     if (!chosen) {
       this.main.replaceChildren(
         h("p", {
-          class: "agv-empty-words",
-          text: "Nothing was checkpointed in this recording. torch.utils.checkpoint.checkpoint(function, …) makes a region.",
+          class: "agv-empty-text",
+          text: "Nothing was checkpointed in this recording. torch.utils.checkpoint.checkpoint(function, …) creates a region.",
         }),
       );
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
-    const banner = findingOf(this.store, chosen);
-    const parts = [banner, this.#head(chosen, rows), this.#diff(rows)];
+    const banner = regionFinding(this.store, chosen);
+    const parts = [banner, this.#head(chosen, rows), this.#diffTable(rows)];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.about.replaceChildren(...aboutRegion(chosen));
-    const beside = besideRuns(this.store, chosen);
-    this.beside.replaceChildren(...beside);
-    this.beside.hidden = !beside.length;
+    this.description.replaceChildren(...describeRegion(chosen));
+    const diffs = regionDiffs(this.store, chosen);
+    this.diffs.replaceChildren(...diffs);
+    this.diffs.hidden = !diffs.length;
     this.main.scrollTop = 0;
   }
 
@@ -82,9 +81,9 @@ export class Checkpoint {
     const row = h(
       "div",
       {
-        class: `agv-row ${selected ? "agv-on" : ""}`,
+        class: `agv-row ${selected ? "agv-selected" : ""}`,
         attrs: { role: "option", "aria-selected": selected },
-        onclick: () => this.store.showRegion(region.index),
+        onclick: () => this.store.set("region", region.index),
       },
       h("span", {
         class: "agv-row-label",
@@ -100,7 +99,7 @@ export class Checkpoint {
 
   /**
    * @param {Region} region
-   * @returns {number} how many regions are around it
+   * @returns {number} number of regions around it
    */
   #depth(region) {
     const { regions } = this.store.scene;
@@ -116,7 +115,7 @@ export class Checkpoint {
     event.preventDefault();
     event.stopPropagation();
     const next = this.store.region + step;
-    if (this.store.scene.regions[next]) this.store.showRegion(next);
+    if (this.store.scene.regions[next]) this.store.set("region", next);
   }
 
   /**
@@ -125,10 +124,10 @@ export class Checkpoint {
    * @returns {HTMLElement}
    */
   #head(region, rows) {
-    const counts = Object.entries(WORDS)
-      .map(([status, [, word]]) => [rows.filter((row) => row.status === status).length, word])
+    const counts = Object.entries(STATUS_LABELS)
+      .map(([status, [, label]]) => [rows.filter((row) => row.status === status).length, label])
       .filter(([count]) => count)
-      .map(([count, word]) => `${count} ${word}`);
+      .map(([count, label]) => `${count} ${label}`);
     return h(
       "div",
       { class: "agv-view-head" },
@@ -143,18 +142,18 @@ export class Checkpoint {
    * @param {DiffRow[]} rows
    * @returns {HTMLElement}
    */
-  #diff(rows) {
+  #diffTable(rows) {
     if (!rows.length) {
       const text =
         "This region has not been recomputed, so there is nothing to compare with its forward.";
-      return h("p", { class: "agv-empty-words", text });
+      return h("p", { class: "agv-empty-text", text });
     }
     const head = ["compare", "forward", "", "line", "recompute", "", "line"].map((text) =>
       h("th", { text }),
     );
     const body = h("tbody");
     let first = true;
-    for (const part of folded(rows)) {
+    for (const part of foldRows(rows)) {
       const row = part[0];
       const element = part.length > 1 ? foldedRow(part) : diffRow(row, first);
       if (differs(row)) {
@@ -167,12 +166,12 @@ export class Checkpoint {
     return h("div", { class: "agv-scroll" }, h("table", { class: "agv-diff" }, top, body));
   }
 
-  /** Go to the next row that differs. */
+  /** Scroll to the next row that differs. */
   next() {
     if (!this.differences.length) return;
-    this.differences[this.at]?.classList.remove("agv-current");
-    this.at = (this.at + 1) % this.differences.length;
-    this.differences[this.at].classList.add("agv-current");
-    this.differences[this.at].scrollIntoView({ block: "center" });
+    this.differences[this.current]?.classList.remove("agv-current");
+    this.current = (this.current + 1) % this.differences.length;
+    this.differences[this.current].classList.add("agv-current");
+    this.differences[this.current].scrollIntoView({ block: "center" });
   }
 }

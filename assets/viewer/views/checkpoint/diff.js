@@ -1,16 +1,17 @@
 // @ts-check
-/** The rows of a forward and its recomputation, side by side. */
+/** Table rows that compare the ops of a forward with those of its recomputation. */
 
 import { h } from "../../dom.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 
-export const WORDS = {
+/** @type {Record<string, [symbol: string, label: string]>} */
+export const STATUS_LABELS = {
   same: ["=", "same"],
   changed: ["≠", "changed"],
   added: ["+", "only in recompute"],
   removed: ["−", "only in forward"],
-  cached: ["↻", "kept by the policy"],
+  cached: ["↻", "cached by the policy"],
   not_rerun: ["□", "not rerun"],
 };
 
@@ -23,12 +24,12 @@ export function differs(row) {
 }
 
 /**
- * Long stretches of rows that agree, together.
+ * Group consecutive rows without a difference, where more than three have the same status.
  *
  * @param {DiffRow[]} rows
  * @returns {DiffRow[][]}
  */
-export function folded(rows) {
+export function foldRows(rows) {
   /** @type {DiffRow[][]} */
   const parts = [];
   for (const row of rows) {
@@ -61,41 +62,41 @@ export function foldedRow(part) {
   return h(
     "tr",
     { class: `agv-diff-${status}` },
-    markOf(status, WORDS[status][1]),
+    symbolCell(status, STATUS_LABELS[status][1]),
     side(span(part.map((row) => row.forward_nr)), forward),
     side(span(part.map((row) => row.recompute_nr)), recompute),
   );
 }
 
 /**
- * @param {keyof typeof WORDS} status
- * @param {string} words
+ * @param {string} status
+ * @param {string} label
  * @returns {HTMLElement}
  */
-function markOf(status, words) {
-  return h("td", { class: "agv-diff-mark" }, h("b", { text: WORDS[status][0] }), words);
+function symbolCell(status, label) {
+  return h("td", { class: "agv-diff-symbol" }, h("b", { text: STATUS_LABELS[status][0] }), label);
 }
 
 /**
  * @param {DiffRow} row
- * @param {boolean} first whether no row above differs
+ * @param {boolean} first whether no row before it differs
  * @returns {HTMLElement}
  */
 export function diffRow(row, first) {
-  const leads = first && differs(row);
-  const words = leads ? "first difference" : row.policy || WORDS[row.status][1];
+  const firstDifference = first && differs(row);
+  const label = firstDifference ? "first difference" : row.policy || STATUS_LABELS[row.status][1];
   const [forwardShape, recomputeShape] = shapePair(row.forward_shape, row.recompute_shape);
   return h(
     "tr",
-    { class: `agv-diff-${row.status} ${leads ? "agv-diff-first" : ""}` },
-    markOf(row.status, words),
+    { class: `agv-diff-${row.status} ${firstDifference ? "agv-diff-first" : ""}` },
+    symbolCell(row.status, label),
     ...side(row.forward_nr, row.forward_op, forwardShape, row.forward_line),
     ...side(row.recompute_nr, row.recompute_op, recomputeShape, row.recompute_line),
   );
 }
 
 /**
- * One side of a row, hatched where the op is absent.
+ * Return the cells of one side of a row, hatched if the op is absent.
  *
  * @param {number} number
  * @param {string} op
@@ -104,7 +105,7 @@ export function diffRow(row, first) {
  * @returns {HTMLElement[]}
  */
 function side(number, op, shape, line) {
-  if (!number) return [h("td", { class: "agv-void", attrs: { colspan: 3 } })];
+  if (!number) return [h("td", { class: "agv-diff-absent", attrs: { colspan: 3 } })];
   return [
     h(
       "td",
@@ -118,7 +119,7 @@ function side(number, op, shape, line) {
 }
 
 /**
- * Two shapes, with the sizes that differ marked.
+ * Return two shapes with the sizes that differ marked.
  *
  * @param {string} forward
  * @param {string} recompute
@@ -130,7 +131,7 @@ function shapePair(forward, recompute) {
     sizes.flatMap((size, at) => [
       document.createTextNode(at ? "×" : ""),
       h("span", {
-        class: forward && recompute && size !== others[at] ? "agv-differs" : "",
+        class: forward && recompute && size !== others[at] ? "agv-diff-size" : "",
         text: size,
       }),
     ]);

@@ -1,38 +1,36 @@
 // @ts-check
-/** What stands beside a region's two runs: what it is, what differed around it, what was raised. */
+/** The panels of a region: its properties, its finding, what differed between its two runs. */
 
-import { WORDS } from "./diff.js";
-import { facts, h, section } from "../../dom.js";
-import { findingSource, fixOf } from "../source/excerpt.js";
+import { STATUS_LABELS } from "./diff.js";
+import { h, propertyList, section } from "../../dom.js";
+import { findingSource, fixBlock } from "../findings/parts.js";
 import { formatCount, formatPlace, plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
-import { surroundings } from "./state_changes.js";
+import { stateChanges } from "./state_changes.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneRegion} Region */
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({
   completed: "completed",
-  early_stop: "stopped early: backward had all it needed",
-  error: "ended in an error",
+  early_stop: "stopped early, with all that backward needed",
+  error: "raised an exception",
 });
 
 /**
- * What a region is, and what the marks of its rows mean.
+ * Return a region's properties, and the legend of the symbols in its diff.
  *
  * @param {Region} region
  * @returns {HTMLElement[]}
  */
-export function aboutRegion(region) {
+export function describeRegion(region) {
   const place = formatPlace(region.filename, region.lineno);
-  const marks = Object.values(WORDS).map(
-    ([mark, word]) => /** @type {[string, string]} */ ([mark, word]),
-  );
+  const symbols = Object.values(STATUS_LABELS);
   return [
     section(
       "Region",
       "",
-      facts([
+      propertyList([
         ["function", h("code", { text: region.function })],
         ["entered", place && h("code", { text: place })],
         ["variant", region.reentrant ? "reentrant" : "non-reentrant"],
@@ -40,21 +38,21 @@ export function aboutRegion(region) {
         ["options", region.options && h("code", { text: region.options })],
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
-        ["last one", OUTCOMES[region.outcome] ?? region.outcome],
+        ["last outcome", OUTCOMES[region.outcome] ?? region.outcome],
       ]),
     ),
-    section("Marks", "", h("div", { class: "agv-marks" }, facts(marks))),
+    section("Symbols", "", h("div", { class: "agv-diff-symbols" }, propertyList(symbols))),
   ];
 }
 
 /**
- * The finding that a region's difference led to, above its rows.
+ * Return a banner with the finding about a region.
  *
  * @param {Store} store
  * @param {Region} region
  * @returns {HTMLElement | null}
  */
-export function findingOf({ scene, atlas }, region) {
+export function regionFinding({ scene, sceneIndex }, region) {
   const finding = scene.findings.find((each) => each.region === region.index);
   if (!finding) return null;
   const title = h(
@@ -68,30 +66,30 @@ export function findingOf({ scene, atlas }, region) {
   const columns = h(
     "div",
     { class: "agv-banner-columns" },
-    h("div", {}, ...findingSource(atlas, finding, 0)),
+    h("div", {}, ...findingSource(sceneIndex, finding, 0)),
     finding.fix !== "" &&
-      h("div", { class: "agv-block" }, h("h4", { text: "Fix" }), fixOf(finding.fix)),
+      h("div", { class: "agv-block" }, h("h4", { text: "Fix" }), fixBlock(finding.fix)),
   );
   return h("div", { class: "agv-banner" }, title, columns);
 }
 
 /**
- * What was not the same around the two runs, in what they saved, and what PyTorch said to it.
+ * Return what differed between the two runs: state, saved tensors; and the exception.
  *
  * @param {Store} store
  * @param {Region} region
  * @returns {HTMLElement[]}
  */
-export function besideRuns({ scene }, region) {
+export function regionDiffs({ scene }, region) {
   const changes = scene.changes.filter((change) => change.region === region.index);
   const saved = scene.saved_diffs.filter((row) => row.region === region.index);
-  const parts = [...surroundings(changes)];
-  if (saved.length) parts.push(savedParts(saved, region));
+  const parts = [...stateChanges(changes)];
+  if (saved.length) parts.push(savedTensorDiffs(saved, region));
   const { error_type: type, error_message: message } = scene.summary;
-  const ours = scene.findings.some((finding) => finding.region === region.index);
-  if (type && (ours || region.outcome === "error")) {
-    const words = h("p", { class: "agv-text agv-raised", text: message });
-    parts.push(section("What PyTorch raised", type.split(".").at(-1) ?? "", words));
+  const hasFinding = scene.findings.some((finding) => finding.region === region.index);
+  if (type && (hasFinding || region.outcome === "error")) {
+    const text = h("p", { class: "agv-text agv-exception", text: message });
+    parts.push(section("Exception raised by PyTorch", type.split(".").at(-1) ?? "", text));
   }
   return parts;
 }
@@ -101,17 +99,17 @@ export function besideRuns({ scene }, region) {
  * @param {Region} region
  * @returns {HTMLElement}
  */
-function savedParts(rows, region) {
+function savedTensorDiffs(rows, region) {
   const head = ["#", "saved for", "forward", "recompute"].map((text) => h("th", { text }));
   const body = rows.map(({ position, slot, before, after }) => {
-    const [short, changed] = withoutCommon(before, after);
+    const [forward, recompute] = dropEqualType(before, after);
     return h(
       "tr",
       {},
       h("td", { class: "agv-muted", text: String(position) }),
       h("td", { text: slot }),
-      h("td", { class: "agv-mono", text: short, title: before }),
-      h("td", { class: "agv-mono agv-mutation", text: changed, title: after }),
+      h("td", { class: "agv-mono", text: forward, title: before }),
+      h("td", { class: "agv-mono agv-mutation", text: recompute, title: after }),
     );
   });
   const table = h(
@@ -125,13 +123,13 @@ function savedParts(rows, region) {
 }
 
 /**
- * Two descriptions without the type, where that is the same.
+ * Return two descriptions, without their dtypes if those are equal.
  *
  * @param {string} before
  * @param {string} after
  * @returns {[string, string]}
  */
-function withoutCommon(before, after) {
+function dropEqualType(before, after) {
   const type = before.split(" ")[0];
   if (type !== after.split(" ")[0] || type === "not") return [before, after];
   return [before.slice(type.length + 1), after.slice(type.length + 1)];

@@ -1,14 +1,14 @@
 // @ts-check
-/** What a checkpointed region could read and found changed when it ran again. */
+/** State that a checkpointed region reads and that changed between forward and recomputation. */
 
 import { h, section } from "../../dom.js";
 import { formatPlace, plural } from "../../scene/format.js";
 
 /**
  * @param {import("../../types.js").SceneChange[]} changes
- * @returns {HTMLElement[]} nothing where nothing changed
+ * @returns {HTMLElement[]} empty without changes
  */
-export function surroundings(changes) {
+export function stateChanges(changes) {
   if (!changes.length) return [];
   const head = ["changed", "forward", "recompute"].map((text) => h("th", { text }));
   const rows = changes.flatMap(changeRows);
@@ -18,17 +18,18 @@ export function surroundings(changes) {
     h("thead", {}, h("tr", {}, ...head)),
     h("tbody", {}, ...rows),
   );
-  const words = plural(changes.length, "difference");
-  return [section("What surrounded the two runs", words, h("div", { class: "agv-scroll" }, table))];
+  const count = plural(changes.length, "difference");
+  const title = "State that changed between forward and recomputation";
+  return [section(title, count, h("div", { class: "agv-scroll" }, table))];
 }
 
 /**
  * @param {import("../../types.js").SceneChange} change
- * @returns {HTMLElement[]} what changed, and below it who did that
+ * @returns {HTMLElement[]} a row with the change, and one with the line that made it
  */
 function changeRows({ name, before, after, by_forward, filename, lineno }) {
   const place = filename && lineno ? formatPlace(filename, lineno) : "";
-  const who = [place, by_forward ? "this region's forward" : ""].filter(Boolean).join(", ");
+  const origin = [place, by_forward ? "this region's forward" : ""].filter(Boolean).join(", ");
   const row = h(
     "tr",
     {},
@@ -36,6 +37,6 @@ function changeRows({ name, before, after, by_forward, filename, lineno }) {
     h("td", { class: "agv-mono agv-wrap", text: before }),
     h("td", { class: "agv-mono agv-wrap agv-mutation", text: after }),
   );
-  const by = { class: "agv-muted", text: `by ${who}`, title: filename, attrs: { colspan: 3 } };
-  return who ? [row, h("tr", { class: "agv-change-by" }, h("td", by))] : [row];
+  const by = { class: "agv-muted", text: `by ${origin}`, title: filename, attrs: { colspan: 3 } };
+  return origin ? [row, h("tr", { class: "agv-change-by" }, h("td", by))] : [row];
 }

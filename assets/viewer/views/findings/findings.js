@@ -1,8 +1,8 @@
 // @ts-check
-/** What is wrong, which line made it so, and what to write instead. */
+/** The findings, and the one on display with its source, explanation and fix. */
 
 import { button, h } from "../../dom.js";
-import { explanation, findingSource, fixOf } from "../source/excerpt.js";
+import { block, explanation, findingSource, fixBlock } from "./parts.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 
@@ -29,31 +29,16 @@ export class Findings {
       if (!step) return;
       event.preventDefault();
       event.stopPropagation();
-      if (store.scene.findings[store.finding + step]) this.#choose(store.finding + step);
+      if (store.scene.findings[store.finding + step]) store.chooseFinding(store.finding + step);
     });
-    store.subscribe((change) => {
-      if (change === "finding") this.#fill();
-    });
+    store.subscribe(["finding"], () => this.#fill());
     this.#fill();
-  }
-
-  /** Go to the next finding. */
-  next() {
-    const count = this.store.scene.findings.length;
-    if (count) this.#choose((this.store.finding + 1) % count);
-  }
-
-  /** @param {number} at */
-  #choose(at) {
-    this.store.showFinding(at);
-    const node = this.store.scene.findings[at].nodes[0];
-    if (node !== undefined) this.store.select({ kind: "node", index: node });
   }
 
   #fill() {
     const { scene, finding } = this.store;
     this.list.replaceChildren(
-      h("div", { class: "agv-head", text: "Findings" }),
+      h("div", { class: "agv-list-head", text: "Findings" }),
       ...scene.findings.map((each, at) => this.#entry(each, at)),
     );
     const chosen = scene.findings[finding];
@@ -62,8 +47,8 @@ export class Findings {
         ? [findingCard(this.store, chosen)]
         : [
             h("p", {
-              class: "agv-empty-words",
-              text: "Nothing wrong was found in this recording.",
+              class: "agv-empty-text",
+              text: "No problems were found in this recording.",
             }),
           ]),
     );
@@ -79,14 +64,14 @@ export class Findings {
     return h(
       "div",
       {
-        class: `agv-finding-row ${selected ? "agv-on" : ""}`,
+        class: `agv-finding-row ${selected ? "agv-selected" : ""}`,
         attrs: { role: "option", "aria-selected": selected },
-        onclick: () => this.#choose(at),
+        onclick: () => this.store.chooseFinding(at),
       },
       h("div", { class: "agv-strong", text: finding.title }),
       h("div", {
         class: "agv-muted",
-        text: [finding.confidence, placeOf(finding)].filter(Boolean).join(" · "),
+        text: [finding.confidence, findingPlace(finding)].filter(Boolean).join(" · "),
       }),
     );
   }
@@ -96,7 +81,7 @@ export class Findings {
  * @param {Finding} finding
  * @returns {string}
  */
-function placeOf(finding) {
+function findingPlace(finding) {
   return finding.culprit_file
     ? formatPlace(finding.culprit_file, finding.culprit_line)
     : formatPlace(finding.victim_file, finding.victim_line);
@@ -110,11 +95,8 @@ function placeOf(finding) {
 function findingCard(store, finding) {
   const node = finding.nodes[0];
   const show = () => store.reveal({ kind: "node", index: node });
-  const compare = () => {
-    store.showRegion(finding.region);
-    store.show("checkpoint");
-  };
-  const source = findingSource(store.atlas, finding);
+  const compare = () => store.showRegion(finding.region);
+  const source = findingSource(store.sceneIndex, finding);
   return h(
     "article",
     { class: "agv-finding" },
@@ -128,65 +110,18 @@ function findingCard(store, finding) {
     ),
     source.length > 0 && block("Where", ...source),
     block("Why", explanation(finding.explanation)),
-    finding.fix !== "" && block("Fix", fixOf(finding.fix)),
+    finding.fix !== "" && block("Fix", fixBlock(finding.fix)),
     h(
       "div",
       { class: "agv-buttons" },
       node !== undefined && button("Show in the graph", "agv-button", show, "Show in the graph"),
       finding.region >= 0 &&
-        button("Compare the two runs", "agv-button", compare, "Compare the two runs"),
+        button(
+          "Compare forward and recomputation",
+          "agv-button",
+          compare,
+          "Compare forward and recomputation",
+        ),
     ),
   );
-}
-
-/**
- * @param {string} title
- * @param {HTMLElement[]} children
- * @returns {HTMLElement}
- */
-function block(title, ...children) {
-  return h("div", { class: "agv-block" }, h("h4", { text: title }), ...children);
-}
-
-/**
- * The surest finding over the graph of a failing trace, until it is closed.
- *
- * @param {Store} store
- * @returns {HTMLElement | null}
- */
-export function makeBanner(store) {
-  const finding = store.scene.findings[0];
-  if (!finding || finding.confidence === "hint") return null;
-  const close = button("Close", "agv-tool", () => banner.remove(), icon("close"));
-  const show = () => {
-    store.showFinding(0);
-    store.show("findings");
-  };
-  const count = store.scene.findings.length;
-  const why = h("div", { class: "agv-clamp" }, explanation(finding.explanation));
-  const banner = h(
-    "div",
-    { class: "agv-banner", attrs: { role: "status" } },
-    h(
-      "div",
-      { class: "agv-banner-title" },
-      h("span", { class: "agv-mutation" }, icon("failed", "agv-icon-16")),
-      h("h3", { text: finding.title, title: finding.title }),
-      button(
-        "Show this finding",
-        "agv-link",
-        show,
-        count > 1 ? `1 of ${count} findings` : "Details",
-      ),
-      close,
-    ),
-    h(
-      "div",
-      { class: "agv-banner-columns" },
-      h("div", {}, ...findingSource(store.atlas, finding, 0)),
-      h("div", { class: "agv-block agv-banner-why" }, h("h4", { text: "Why" }), why),
-      finding.fix !== "" && block("Fix", h("div", { class: "agv-fix-clamp" }, fixOf(finding.fix))),
-    ),
-  );
-  return banner;
 }

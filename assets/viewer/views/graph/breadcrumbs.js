@@ -1,33 +1,33 @@
 // @ts-check
-/** Which open groups we are in, where the innermost one's header is out of view. */
+/** The open groups around the view, displayed while the innermost header is out of view. */
 
 import { button, h } from "../../dom.js";
 import { icon } from "../../canvas/icons.js";
 import { HEADER_HEIGHT } from "../../layout/sizes.js";
 
-export class Crumbs {
+export class Breadcrumbs {
   /**
    * @param {import("../../store.js").Store} store
-   * @param {(group: number) => void} look at a group
+   * @param {(group: number) => void} zoomTo fits a group into the view
    */
-  constructor(store, look) {
+  constructor(store, zoomTo) {
     this.store = store;
-    this.look = look;
+    this.zoomTo = zoomTo;
     this.element = h("nav", {
-      class: "agv-crumbs agv-float",
+      class: "agv-breadcrumbs agv-float",
       attrs: { "aria-label": "Groups around the view" },
     });
     this.element.hidden = true;
-    this.shown = "";
+    this.groups = "";
   }
 
   /**
-   * Say where the view's middle is.
+   * Display the groups around the center of the view.
    *
    * @param {import("../../layout/coordinates.js").Placement} placement
    * @param {import("./camera.js").Rect} view
    */
-  mark({ boxes }, view) {
+  update({ boxes }, view) {
     const [x, y] = [view.x + view.w / 2, view.y + view.h / 2];
     const around = boxes.filter(
       (box) =>
@@ -40,10 +40,10 @@ export class Crumbs {
     const inner = around.at(-1);
     const hidden = inner && (inner.y < view.y || inner.x + HEADER_HEIGHT < view.x);
     const groups = hidden ? around.map((box) => box.ref) : [];
-    if (groups.join() === this.shown) return;
-    this.shown = groups.join();
+    if (groups.join() === this.groups) return;
+    this.groups = groups.join();
     this.element.hidden = !groups.length;
-    const parts = groups.flatMap((group) => [icon("right"), this.#crumb(group)]);
+    const parts = groups.flatMap((group) => [icon("right"), this.#breadcrumb(group)]);
     this.element.replaceChildren(...parts.slice(1));
   }
 
@@ -51,12 +51,12 @@ export class Crumbs {
    * @param {number} group
    * @returns {HTMLElement}
    */
-  #crumb(group) {
+  #breadcrumb(group) {
     const { label } = this.store.scene.groups[group];
-    const go = () => {
-      this.store.select({ kind: "group", index: group });
-      this.look(group);
+    const show = () => {
+      this.store.set("selected", { kind: "group", index: group });
+      this.zoomTo(group);
     };
-    return button(`Look at ${label}`, "agv-link", go, label);
+    return button(`Zoom to ${label}`, "agv-link", show, label);
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
-/** Where we look: `screen = (world - corner) * scale`. */
+/** Camera arithmetic: `screen = (world - corner) * scale`. */
 
-/** @typedef {{x: number, y: number, scale: number}} Camera corner of the view, in world units */
+/** @typedef {{x: number, y: number, scale: number}} Camera `x` and `y` of the view's corner */
 /** @typedef {{x: number, y: number, w: number, h: number}} Rect */
 
 const MIN_SCALE = 0.01;
@@ -9,7 +9,7 @@ const MAX_SCALE = 3;
 const MARGIN = 24;
 
 /**
- * The whole rect in view, never larger than life.
+ * Return a camera that shows an entire rectangle, at most at scale 1.
  *
  * @param {Rect} rect
  * @param {number} width of the view
@@ -18,11 +18,11 @@ const MARGIN = 24;
  */
 export function fitTo(rect, width, height) {
   const room = Math.min((width - 2 * MARGIN) / rect.w, (height - 2 * MARGIN) / rect.h);
-  return centred(rect, width, height, clamp(room, MIN_SCALE, 1));
+  return centered(rect, width, height, clamp(room, MIN_SCALE, 1));
 }
 
 /**
- * The rect's middle in the middle of the view.
+ * Return a camera with a rectangle at the center of the view.
  *
  * @param {Rect} rect
  * @param {number} width
@@ -30,7 +30,7 @@ export function fitTo(rect, width, height) {
  * @param {number} scale
  * @returns {Camera}
  */
-export function centred(rect, width, height, scale) {
+export function centered(rect, width, height, scale) {
   return {
     x: rect.x + rect.w / 2 - width / scale / 2,
     y: rect.y + rect.h / 2 - height / scale / 2,
@@ -39,7 +39,7 @@ export function centred(rect, width, height, scale) {
 }
 
 /**
- * A camera that shows nothing beside a rect while it could show more of it.
+ * Limit a camera to a rectangle: no space outside of it is in view while part of it is not.
  *
  * @param {Rect} rect
  * @param {Camera} camera
@@ -47,22 +47,22 @@ export function centred(rect, width, height, scale) {
  * @param {number} height
  * @returns {Camera}
  */
-export function keptOn(rect, { x, y, scale }, width, height) {
+export function clampTo(rect, { x, y, scale }, width, height) {
   const margin = MARGIN / scale;
-  const kept = (
+  const clampAxis = (
     /** @type {number} */ at,
     /** @type {number} */ from,
     /** @type {number} */ room,
   ) => (room < 0 ? at : clamp(at, from, from + room));
   return {
-    x: kept(x, rect.x - margin, rect.w + 2 * margin - width / scale),
-    y: kept(y, rect.y - margin, rect.h + 2 * margin - height / scale),
+    x: clampAxis(x, rect.x - margin, rect.w + 2 * margin - width / scale),
+    y: clampAxis(y, rect.y - margin, rect.h + 2 * margin - height / scale),
     scale,
   };
 }
 
 /**
- * Zoom, and keep what is under the pointer there.
+ * Zoom with a fixed point under the pointer.
  *
  * @param {Camera} camera
  * @param {number} factor
@@ -80,7 +80,7 @@ export function zoomAt(camera, factor, x, y) {
 }
 
 /**
- * The smallest move that brings a rect into view; none where it is in view already.
+ * Move a camera as little as possible so that a rectangle is in view.
  *
  * @param {Camera} camera
  * @param {Rect} rect

@@ -1,25 +1,38 @@
 // @ts-check
-/** The graph's canvas: what is placed where, and what part of it is in view. */
+/** The canvas of the graph: its layout, its camera, and what floats on it. */
 
-import { Crumbs } from "./breadcrumbs.js";
-import { Arranger, NOTHING } from "../../layout/scheduler.js";
-import { centred, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
-import { tintsOf } from "../../scene/colors.js";
 import { h } from "../../dom.js";
-import { READABLE, firstCamera } from "./initial_camera.js";
-import { makeTools } from "./toolbar.js";
-import { announce, showTooltip } from "./announcer.js";
+import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/scheduler.js";
+import { makeColoring } from "../../scene/colors.js";
+import { placeTooltip } from "../../shell/tooltip.js";
+import { Breadcrumbs } from "./breadcrumbs.js";
+import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
+import { findBox, rectOf } from "./hit_test.js";
+import { READABLE, initialCamera } from "./initial_camera.js";
+import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
+import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
-
-import { shiftsBetween } from "./transition.js";
-import { boxOf, rectOf, stepFrom } from "./hit_test.js";
+import { makeToolbar } from "./toolbar.js";
+import { boxOffsets } from "./transition.js";
 
 /** @typedef {import("../../store.js").Item} Item */
 
-const SLIDE_MS = 160;
+const TRANSITION_MS = 160;
+/** @type {import("../../store.js").Change[]} */
+const CHANGES = [
+  "open",
+  "selected",
+  "reveal",
+  "focus",
+  "view",
+  "time",
+  "colorBy",
+  "nodePart",
+  "gradientPath",
+];
 
-export class Graph {
+export class GraphCanvas {
   /**
    * @param {import("../../store.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
@@ -27,21 +40,31 @@ export class Graph {
   constructor(store, palette) {
     this.store = store;
     this.palette = palette;
-    this.placement = NOTHING;
-    this.arranger = new Arranger(store.scene, (placement) => this.#show(placement));
+    this.placement = EMPTY_PLACEMENT;
+    this.layoutStatus = h("div", {
+      class: "agv-layout-status agv-float",
+      attrs: { role: "status" },
+      text: "Computing layout…",
+    });
+    this.layoutStatus.hidden = true;
+    this.scheduler = new LayoutScheduler(
+      store.scene,
+      (placement) => this.#show(placement),
+      (busy) => (this.layoutStatus.hidden = !busy),
+    );
     /** @type {import("./camera.js").Camera} */
     this.camera = { x: 0, y: 0, scale: 1 };
     /** @type {Item | null} */
     this.hovered = null;
     /** @type {Map<string, {x: number, y: number}>} */
-    this.shifts = new Map();
-    this.slideStart = 0;
-    /** @type {import("../../scene/colors.js").Tints | null} */
-    this.tints = null;
-    /** @type {import("./camera.js").Rect | null} what to look at next */
-    this.aim = null;
-    /** Whether the reader moved the view; until then it follows its size. */
-    this.touched = false;
+    this.offsets = new Map();
+    this.transitionStart = 0;
+    /** @type {import("../../scene/colors.js").Coloring | null} */
+    this.coloring = null;
+    /** @type {import("./camera.js").Rect | null} what the camera shows once the size is known */
+    this.pendingFit = null;
+    /** Whether the user moved the camera. Before that it adapts to the size of the view. */
+    this.moved = false;
     this.frame = 0;
     this.width = 0;
     this.height = 0;
@@ -49,53 +72,55 @@ export class Graph {
       class: "agv-canvas",
       attrs: { tabindex: "0", role: "application", "aria-label": "Autograd graph" },
     });
-    this.announcer = h("div", { class: "agv-hidden", attrs: { "aria-live": "polite" } });
+    this.announcer = h("div", { class: "agv-visually-hidden", attrs: { "aria-live": "polite" } });
     this.tooltip = h("div", { class: "agv-tooltip agv-float", attrs: { role: "tooltip" } });
     this.tooltip.hidden = true;
-    this.minimap = new Minimap((x, y) => this.#lookAt(x, y));
-    this.crumbs = new Crumbs(store, (group) => this.lookAtGroup(group));
+    this.minimap = new Minimap((x, y) => this.#centerOn(x, y));
+    this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
     this.element = h(
       "div",
       { class: "agv-graph" },
       this.canvas,
       this.minimap.element,
-      ...makeTools(this, store),
-      this.crumbs.element,
-      this.arranger.element,
+      ...makeToolbar(this, store),
+      this.breadcrumbs.element,
+      this.layoutStatus,
       this.tooltip,
       this.announcer,
     );
     this.resizer = new ResizeObserver(() => this.#resize());
     this.resizer.observe(this.element);
-    store.subscribe((change) => this.#follow(change));
-    this.arranger.arrange(store.open);
+    store.subscribe(CHANGES, (change) => this.#update(change));
+    this.scheduler.layOut(store.open);
   }
 
   /** @param {import("../../store.js").Change} change */
-  #follow(change) {
-    if (change === "open") this.arranger.arrange(this.store.open);
-    if (change === "selected") announce(this);
+  #update(change) {
+    const { store } = this;
+    if (change === "open") this.scheduler.layOut(store.open);
+    if (change === "selected") this.announcer.textContent = announcement(store);
     if (change === "reveal") {
-      this.arranger.whenPlaced(() => this.#bringIntoView(this.store.selected, true));
+      this.scheduler.whenPlaced(() => this.#bringIntoView(store.selected, true));
     }
+    if (change === "focus" && store.selected) this.zoomToGroup(store.selected.index);
     if (change === "view") this.#resize();
-    if (change === "look") this.tints = tintsOf(this.store.atlas, this.store.colour);
+    if (change === "colorBy") this.coloring = makeColoring(store.sceneIndex, store.colorBy);
     this.schedule();
   }
 
-  /** Draw again with the next frame. */
+  /** Draw in the next animation frame. */
   schedule() {
     this.frame ||= requestAnimationFrame(() => this.#draw());
   }
 
-  /** Colours or fonts changed. */
+  /** Draw with the palette of a new theme. */
   restyle() {
     this.minimap.draw(this.store.scene, this.placement, this.palette());
     this.schedule();
   }
 
   destroy() {
-    this.arranger.destroy();
+    this.scheduler.destroy();
     cancelAnimationFrame(this.frame);
     this.resizer.disconnect();
   }
@@ -109,144 +134,144 @@ export class Graph {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
-    if (!this.touched && this.placement !== NOTHING) this.camera = firstCamera(this);
-    this.#takeAim();
-    // At once: a canvas that was just resized is blank until it is drawn.
+    if (!this.moved && this.placement !== EMPTY_PLACEMENT) this.camera = initialCamera(this);
+    this.#applyPendingFit();
+    // Not in the next frame: a canvas is blank after it was resized.
     this.#draw();
   }
 
   /**
-   * Groups opened or closed: the one that the reader touched keeps its place on screen.
+   * Display a layout. The group that was opened or closed keeps its position on screen.
    *
    * @param {import("../../layout/coordinates.js").Placement} placement
    */
   #show(placement) {
     const before = this.placement;
-    const camera = { ...this.camera };
+    const cameraBefore = { ...this.camera };
     this.placement = placement;
     this.hovered = null;
     this.tooltip.hidden = true;
     this.minimap.draw(this.store.scene, placement, this.palette());
-    if (before === NOTHING) {
-      if (this.width) this.camera = firstCamera(this);
+    if (before === EMPTY_PLACEMENT) {
+      if (this.width) this.camera = initialCamera(this);
     } else {
-      this.touched = true;
+      this.moved = true;
       const { anchor } = this.store;
-      const was = boxOf(before, anchor);
-      const is = boxOf(placement, anchor);
-      if (was && is) {
-        this.camera.x += is.x - was.x;
-        this.camera.y += is.y - was.y;
+      const [from, to] = [findBox(before, anchor), findBox(placement, anchor)];
+      if (from && to) {
+        this.camera.x += to.x - from.x;
+        this.camera.y += to.y - from.y;
       }
-      this.shifts = shiftsBetween(before, camera, placement, this.camera);
-      this.slideStart = performance.now();
+      this.offsets = boxOffsets(before, cameraBefore, placement, this.camera);
+      this.transitionStart = performance.now();
     }
     this.schedule();
   }
 
   #draw() {
     this.frame = 0;
-    if (!this.width || this.placement === NOTHING) return;
+    if (!this.width || this.placement === EMPTY_PLACEMENT) return;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     const ratio = window.devicePixelRatio || 1;
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     const { camera, placement, width, height } = this;
-    const part = this.shifts.size ? (performance.now() - this.slideStart) / SLIDE_MS : 1;
-    if (part >= 1) this.shifts.clear();
-    // Where the view is, for whoever drives the page by machine.
+    const elapsed = (performance.now() - this.transitionStart) / TRANSITION_MS;
+    const progress = this.offsets.size ? elapsed : 1;
+    if (progress >= 1) this.offsets.clear();
+    // For programs that drive the page.
     this.canvas.dataset.camera = `${camera.x} ${camera.y} ${camera.scale}`;
     const family = getComputedStyle(this.canvas).fontFamily;
     const pen = { ctx, family, palette: this.palette(), scale: camera.scale };
-    paint(pen, this.look(clamp(part, 0, 1)));
+    paint(pen, this.look(clamp(progress, 0, 1)));
     const view = { x: camera.x, y: camera.y, w: width / camera.scale, h: height / camera.scale };
     this.minimap.mark(view, placement, pen.palette);
-    this.crumbs.mark(placement, view);
-    if (this.shifts.size) this.schedule();
+    this.breadcrumbs.update(placement, view);
+    if (this.offsets.size) this.schedule();
   }
 
   /**
-   * Everything that a picture of the view depends on.
+   * Return everything that a picture of the view depends on.
    *
-   * @param {number} part of a slide that is done, from 0 to 1
+   * @param {number} progress of the transition, from 0 to 1
    * @returns {import("./paint/graph.js").Look}
    */
-  look(part) {
-    const { atlas, selected, time, half, route } = this.store;
-    const { camera, placement, hovered, tints, width, height } = this;
-    const left = (1 - part) ** 3;
-    const shifts = new Map();
-    for (const [key, { x, y }] of this.shifts) shifts.set(key, { x: x * left, y: y * left });
-    const chosen = { selected, hovered, time, half, route, tints };
-    return { atlas, placement, camera, ...chosen, shifts, linesAlpha: part ** 2, width, height };
+  look(progress) {
+    const { sceneIndex, selected, time, nodePart, gradientPath } = this.store;
+    const { camera, placement, hovered, coloring, width, height } = this;
+    const rest = (1 - progress) ** 3;
+    const offsets = new Map();
+    for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
+    const state = { selected, hovered, time, nodePart, gradientPath, coloring };
+    const linesAlpha = progress ** 2;
+    return { sceneIndex, placement, camera, ...state, offsets, linesAlpha, width, height };
   }
 
   /**
-   * @param {number} x
+   * @param {number} x in world coordinates
    * @param {number} y
    */
-  #lookAt(x, y) {
-    this.touched = true;
+  #centerOn(x, y) {
+    this.moved = true;
     this.camera.x = x - this.width / this.camera.scale / 2;
     this.camera.y = y - this.height / this.camera.scale / 2;
     this.schedule();
   }
 
   /**
-   * A group's contents in view.
+   * Fit a group into the view, after the pending layout.
    *
    * @param {number} group
    */
-  lookAtGroup(group) {
-    this.arranger.whenPlaced(() => this.#aimAt(group));
+  zoomToGroup(group) {
+    this.scheduler.whenPlaced(() => this.#fitGroup(group));
   }
 
   /** @param {number} group */
-  #aimAt(group) {
-    const box = boxOf(this.placement, { kind: "group", index: group });
+  #fitGroup(group) {
+    const box = findBox(this.placement, { kind: "group", index: group });
     const { width, height } = this.placement;
-    this.touched = true;
-    this.aim = box ? rectOf(box) : { x: 0, y: 0, w: width, h: height };
+    this.moved = true;
+    this.pendingFit = box ? rectOf(box) : { x: 0, y: 0, w: width, h: height };
     this.#resize();
-    if (this.width) this.#takeAim();
+    if (this.width) this.#applyPendingFit();
   }
 
-  /** Look at what was asked for, once the size of the view is known. */
-  #takeAim() {
-    if (!this.aim) return;
-    this.camera = fitTo(this.aim, this.width, this.height);
-    this.aim = null;
+  #applyPendingFit() {
+    if (!this.pendingFit) return;
+    this.camera = fitTo(this.pendingFit, this.width, this.height);
+    this.pendingFit = null;
     this.schedule();
   }
 
-  /** The whole graph in view. */
+  /** Fit the entire graph into the view. */
   fit() {
-    this.lookAtGroup(0);
+    this.zoomToGroup(0);
   }
 
   /**
    * @param {number} factor
-   * @param {number} x
+   * @param {number} x fixed point, in screen coordinates
    * @param {number} y
    */
   zoom(factor, x, y) {
-    this.touched = true;
+    this.moved = true;
     this.camera = zoomAt(this.camera, factor, x, y);
     this.schedule();
   }
 
   /**
-   * @param {number} dx in screen units
+   * @param {number} dx in screen coordinates
    * @param {number} dy
    */
   pan(dx, dy) {
-    this.touched = true;
+    this.moved = true;
     this.camera.x -= dx / this.camera.scale;
     this.camera.y -= dy / this.camera.scale;
     this.schedule();
   }
 
   /**
-   * The point of the world under a point of the canvas.
+   * Return the world coordinates of a point of the canvas.
    *
    * @param {number} x
    * @param {number} y
@@ -257,35 +282,35 @@ export class Graph {
   }
 
   /**
-   * Move the selection along an edge or to a neighbour.
+   * Move the selection along an edge or to the nearest item.
    *
-   * @param {import("./hit_test.js").Way} way
+   * @param {import("./navigation.js").Direction} direction
    */
-  step(way) {
-    const { atlas, open, selected } = this.store;
-    const next = stepFrom(atlas, this.placement, open, selected, way);
-    this.store.select(next);
+  step(direction) {
+    const { sceneIndex, open, selected } = this.store;
+    const next = stepFrom(sceneIndex, this.placement, open, selected, direction);
+    this.store.set("selected", next);
     this.#bringIntoView(next, false);
   }
 
   /**
    * @param {Item | null} item
-   * @param {boolean} readable zoom in where its words would be too small
+   * @param {boolean} readable whether to zoom in if text is too small to read
    */
   #bringIntoView(item, readable) {
-    const box = boxOf(this.placement, item);
+    const box = findBox(this.placement, item);
     if (!box || !this.width) return;
-    this.touched = true;
+    this.moved = true;
     const rect = rectOf(box);
     if (readable && this.camera.scale < READABLE) {
-      this.camera = centred(rect, this.width, this.height, 0.9);
+      this.camera = centered(rect, this.width, this.height, 0.9);
     }
     this.camera = moveInto(this.camera, rect, this.width, this.height);
     this.schedule();
   }
 
   /**
-   * Light an item's neighbours and say what it is.
+   * Highlight an item's neighbors and show its tooltip.
    *
    * @param {Item | null} item
    * @param {number} x
@@ -293,7 +318,14 @@ export class Graph {
    */
   hover(item, x, y) {
     this.hovered = item;
-    showTooltip(this, item, x, y);
+    this.tooltip.hidden = !item;
+    if (item) {
+      const lines = summarizeItem(this.store.scene, item);
+      this.tooltip.replaceChildren(
+        ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
+      );
+      placeTooltip(this.tooltip, x, y, this.width, this.height);
+    }
     this.schedule();
   }
 }

@@ -1,33 +1,33 @@
 // @ts-check
-/** Where the graph opens. */
+/** The camera with which the graph is displayed first. */
 
 import { visibleFor } from "../../scene/scene_index.js";
-import { centred, fitTo, keptOn } from "./camera.js";
-import { axisOf, boxOf, rectOf } from "./hit_test.js";
+import { centered, fitTo, clampTo } from "./camera.js";
+import { mainColumnX, findBox, rectOf } from "./hit_test.js";
 
-/** Opening on a smaller scale would show words that nobody can read. */
+/** The smallest scale at which text is readable. */
 export const READABLE = 0.6;
-/** The scale to open on instead, where not even the width would fit. */
+/** The scale used if not even the width of the graph fits at a readable scale. */
 const COMFORTABLE = 0.75;
 
 /**
- * On what fails; else on everything, or on the top where that would be too small.
+ * Show the entire graph if it is readable; else the failing node, or else the top.
  *
- * @param {import("./graph_canvas.js").Graph} graph
+ * @param {import("./graph_canvas.js").GraphCanvas} graph
  * @returns {import("./camera.js").Camera}
  */
-export function firstCamera({ placement, store, width, height }) {
-  const all = { x: 0, y: 0, w: placement.width, h: placement.height };
-  const whole = fitTo(all, width, height);
+export function initialCamera({ placement, store, width, height }) {
+  const graph = { x: 0, y: 0, w: placement.width, h: placement.height };
+  const whole = fitTo(graph, width, height);
   if (whole.scale >= READABLE) return whole;
   const victim = store.scene.findings[0]?.nodes[0];
-  const item = victim === undefined ? null : visibleFor(store.atlas, store.open, victim);
-  const box = boxOf(placement, item);
-  const across = fitTo({ ...all, h: 1 }, width, height).scale;
+  const item = victim === undefined ? null : visibleFor(store.sceneIndex, store.open, victim);
+  const box = findBox(placement, item);
+  const across = fitTo({ ...graph, h: 1 }, width, height).scale;
   const scale = across >= READABLE ? across : COMFORTABLE;
-  if (box) return keptOn(all, centred(rectOf(box), width, height, scale), width, height);
-  const camera = centred(all, width, height, scale);
-  camera.x = axisOf(placement) - width / 2 / scale;
-  if (all.h * scale > height) camera.y = -24 / scale;
-  return keptOn(all, camera, width, height);
+  if (box) return clampTo(graph, centered(rectOf(box), width, height, scale), width, height);
+  const camera = centered(graph, width, height, scale);
+  camera.x = mainColumnX(placement) - width / 2 / scale;
+  if (graph.h * scale > height) camera.y = -24 / scale;
+  return clampTo(graph, camera, width, height);
 }

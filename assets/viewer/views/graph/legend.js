@@ -1,5 +1,5 @@
 // @ts-check
-/** What the shapes and colours mean, drawn by what draws them in the graph. */
+/** The legend of shapes and colors, painted like those of the graph. */
 
 import { h } from "../../dom.js";
 import { paintGlyph } from "../../canvas/icons.js";
@@ -8,16 +8,16 @@ import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../canvas/theme.js").Palette} Palette */
 /** @typedef {import("../../types.js").Scene} Scene */
-/** @typedef {(ctx: CanvasRenderingContext2D, palette: Palette) => void} Sketch */
+/** @typedef {(ctx: CanvasRenderingContext2D, palette: Palette) => void} Sample */
 
 const WIDTH = 30;
 const HEIGHT = 14;
 
 /**
  * @param {boolean} ran
- * @returns {Sketch}
+ * @returns {Sample}
  */
-function nodeSketch(ran) {
+function nodeSample(ran) {
   return (ctx, palette) => {
     const hue = ran ? palette.backward : mix(palette.backward, palette.surface, 0.5);
     ctx.fillStyle = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
@@ -36,11 +36,11 @@ function nodeSketch(ran) {
 
 /**
  * @param {"saved" | "recompute" | "mutation"} hue
- * @returns {Sketch}
+ * @returns {Sample}
  */
-function chipSketch(hue) {
+function badgeSample(hue) {
   return (ctx, palette) => {
-    ctx.fillStyle = mix(palette[hue], palette.surface, palette.chipTint);
+    ctx.fillStyle = mix(palette[hue], palette.surface, palette.badgeTint);
     ctx.strokeStyle = mix(palette[hue], palette.surface, 0.55);
     roundRect(ctx, 1, 1.5, 28, 11, 3);
     ctx.fill();
@@ -53,9 +53,9 @@ function chipSketch(hue) {
 /**
  * @param {import("../../canvas/icons.js").GlyphName} name
  * @param {"leaf" | "mutation" | "recompute"} hue
- * @returns {Sketch}
+ * @returns {Sample}
  */
-function glyphSketch(name, hue) {
+function glyphSample(name, hue) {
   return (ctx, palette) => paintGlyph(ctx, name, 15, 7, 13, palette[hue], palette.surface);
 }
 
@@ -67,17 +67,17 @@ function hasGradient(state) {
   return ({ pennants }) => pennants.some((pennant) => pennant.grad === state);
 }
 
-/** @type {[sketch: Sketch, words: string, occurs: (scene: Scene) => boolean][]} */
+/** @type {[paint: Sample, label: string, occurs: (scene: Scene) => boolean][]} */
 const ENTRIES = [
-  [nodeSketch(true), "forward | backward", () => true],
+  [nodeSample(true), "forward | backward", () => true],
   [
-    nodeSketch(false),
+    nodeSample(false),
     "backward not reached",
     ({ nodes }) => nodes.some((node) => node.state === "not_run"),
   ],
-  [chipSketch("saved"), "saved tensor, version", ({ chips }) => chips.length > 0],
+  [badgeSample("saved"), "saved tensor, version", ({ chips }) => chips.length > 0],
   [
-    chipSketch("recompute"),
+    badgeSample("recompute"),
     "freed, recomputed",
     ({ chips }) => chips.some((chip) => chip.state === "recomputed"),
   ],
@@ -90,7 +90,7 @@ const ENTRIES = [
       ctx.lineTo(23, 12);
       ctx.lineTo(1, 12);
       ctx.closePath();
-      ctx.fillStyle = mix(palette.leaf, palette.surface, palette.chipTint);
+      ctx.fillStyle = mix(palette.leaf, palette.surface, palette.badgeTint);
       ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.7);
       ctx.fill();
       ctx.stroke();
@@ -98,21 +98,21 @@ const ENTRIES = [
     "parameter",
     ({ pennants }) => pennants.length > 0,
   ],
-  [glyphSketch("check", "leaf"), "has a gradient", hasGradient("ok")],
-  [glyphSketch("none", "leaf"), "gradient is None", hasGradient("none")],
-  [glyphSketch("zero", "mutation"), "gradient is zero", hasGradient("zero")],
+  [glyphSample("check", "leaf"), "has a gradient", hasGradient("ok")],
+  [glyphSample("none", "leaf"), "gradient is None", hasGradient("none")],
+  [glyphSample("zero", "mutation"), "gradient is zero", hasGradient("zero")],
   [
-    glyphSketch("nan", "mutation"),
+    glyphSample("nan", "mutation"),
     "NaN or infinite",
     (scene) => hasGradient("nan")(scene) || scene.nodes.some((node) => node.not_finite),
   ],
   [
-    glyphSketch("pencil", "mutation"),
+    glyphSample("pencil", "mutation"),
     "in-place write",
     ({ nodes }) => nodes.some((node) => node.writes || node.wrote),
   ],
   [
-    glyphSketch("clone", "recompute"),
+    glyphSample("clone", "recompute"),
     "cloned before a write",
     ({ nodes }) => nodes.some((node) => node.cloned),
   ],
@@ -124,12 +124,12 @@ const ENTRIES = [
       ctx.stroke();
       paintGlyph(ctx, "checkpoint", 15, 7, 10, palette.recompute);
     },
-    "checkpoint, reruns",
+    "checkpoint, recomputed",
     ({ groups, nodes }) =>
       groups.some((group) => group.checkpointed) || nodes.some((node) => node.recomputes),
   ],
   [
-    glyphSketch("failed", "mutation"),
+    glyphSample("failed", "mutation"),
     "failed here",
     ({ nodes }) => nodes.some((node) => node.error || node.state === "failed"),
   ],
@@ -158,17 +158,17 @@ const ENTRIES = [
 ];
 
 export class Legend {
-  /** @param {Scene} scene whose glyphs are listed, those that occur */
+  /** @param {Scene} scene only entries that occur in it are listed */
   constructor(scene) {
     this.entries = ENTRIES.filter(([, , occurs]) => occurs(scene));
-    const rows = this.entries.flatMap(([, words]) => [
+    const rows = this.entries.flatMap(([, label]) => [
       h("canvas", { attrs: { "aria-hidden": "true" } }),
-      h("span", { text: words }),
+      h("span", { text: label }),
     ]);
     this.element = h(
       "details",
       { class: "agv-legend", attrs: { open: "" } },
-      h("summary", { text: "Glyphs" }),
+      h("summary", { text: "Legend" }),
       h("div", { class: "agv-legend-rows" }, ...rows),
     );
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The whole graph in a corner, with the part that is in view. */
+/** The minimap: the entire graph, with the part in view marked. */
 
 import { h } from "../../dom.js";
 import { mix } from "../../canvas/theme.js";
@@ -9,12 +9,12 @@ const MAX_HEIGHT = 128;
 const MARGIN = 6;
 
 export class Minimap {
-  /** @param {(x: number, y: number) => void} go moves the view's middle to a point of the world */
-  constructor(go) {
+  /** @param {(x: number, y: number) => void} centerOn centers the view on a point of the graph */
+  constructor(centerOn) {
     this.canvas = h("canvas", { attrs: { "aria-hidden": "true" } });
-    this.words = h("div", { class: "agv-minimap-words" });
-    this.element = h("div", { class: "agv-minimap agv-float" }, this.canvas, this.words);
-    this.still = document.createElement("canvas");
+    this.count = h("div", { class: "agv-minimap-text" });
+    this.element = h("div", { class: "agv-minimap agv-float" }, this.canvas, this.count);
+    this.background = document.createElement("canvas");
     this.scale = 1;
     this.height = MAX_HEIGHT;
     this.left = 0;
@@ -24,7 +24,7 @@ export class Minimap {
       const box = this.canvas.getBoundingClientRect();
       const x = ((event.clientX - box.left) * WIDTH) / box.width;
       const y = ((event.clientY - box.top) * this.height) / box.height;
-      go((x - this.left) / this.scale, (y - this.top) / this.scale);
+      centerOn((x - this.left) / this.scale, (y - this.top) / this.scale);
       event.stopPropagation();
     };
     this.canvas.addEventListener("pointerdown", (event) => {
@@ -35,7 +35,7 @@ export class Minimap {
   }
 
   /**
-   * Draw the boxes once for a placement.
+   * Draw the boxes of a placement, once for each placement.
    *
    * @param {import("../../types.js").Scene} scene
    * @param {import("../../layout/coordinates.js").Placement} placement
@@ -47,7 +47,7 @@ export class Minimap {
     const roomY = (MAX_HEIGHT - 2 * MARGIN) / placement.height;
     this.scale = Math.min(roomX, roomY, 0.25);
     this.height = Math.round(placement.height * this.scale) + 2 * MARGIN;
-    for (const canvas of [this.canvas, this.still]) {
+    for (const canvas of [this.canvas, this.background]) {
       canvas.width = WIDTH * ratio;
       canvas.height = this.height * ratio;
     }
@@ -55,12 +55,12 @@ export class Minimap {
     this.canvas.style.height = `${this.height}px`;
     this.left = (WIDTH - placement.width * this.scale) / 2;
     this.top = MARGIN;
-    const ctx = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"));
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.background.getContext("2d"));
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.translate(this.left, this.top);
     this.#paintBoxes(ctx, scene, placement, palette);
-    const shown = placement.boxes.filter((box) => box.kind === "node").length;
-    this.words.textContent = `${shown} of ${scene.nodes.length} shown`;
+    const visible = placement.boxes.filter((box) => box.kind === "node").length;
+    this.count.textContent = `${visible} of ${scene.nodes.length} shown`;
   }
 
   /**
@@ -73,7 +73,7 @@ export class Minimap {
     const { scale } = this;
     /** @type {Map<string, string>} */
     const mixed = new Map();
-    let last = "";
+    let lastSpot = "";
     for (const box of placement.boxes) {
       const item = box.kind === "node" ? scene.nodes[box.ref] : scene.groups[box.ref];
       let color = box.kind === "node" ? palette.backward : palette.text3;
@@ -81,10 +81,10 @@ export class Minimap {
       if (item.error) color = palette.mutation;
       const share = box.kind === "frame" ? 0.07 : item.error ? 1 : item.state === "ran" ? 0.6 : 0.3;
       const look = `${color}${share}`;
-      // Of boxes that fall on one pixel, one is enough.
+      // Boxes of the same look on one pixel are drawn once.
       const spot = `${Math.round(box.x * scale)},${Math.round(2 * box.y * scale)}${look}`;
-      if (spot === last) continue;
-      last = spot;
+      if (spot === lastSpot) continue;
+      lastSpot = spot;
       if (!mixed.has(look)) mixed.set(look, mix(color, palette.surface, share));
       ctx.fillStyle = /** @type {string} */ (mixed.get(look));
       const height = Math.max(box.height * scale, 0.7);
@@ -93,25 +93,25 @@ export class Minimap {
   }
 
   /**
-   * Mark what is in view; hidden while that is everything.
+   * Mark the part in view. The minimap is hidden while the entire graph is in view.
    *
    * @param {import("./camera.js").Rect} view
    * @param {import("../../layout/coordinates.js").Placement} placement
    * @param {import("../../canvas/theme.js").Palette} palette
    */
   mark(view, placement, palette) {
-    const whole =
+    const entire =
       view.x <= 1 &&
       view.y <= 1 &&
       view.x + view.w >= placement.width - 1 &&
       view.y + view.h >= placement.height - 1;
-    this.element.hidden = whole;
-    if (whole) return;
+    this.element.hidden = entire;
+    if (entire) return;
     const ratio = window.devicePixelRatio || 1;
     const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    ctx.drawImage(this.still, 0, 0);
+    ctx.drawImage(this.background, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     const left = Math.max(1, this.left + view.x * this.scale);
     const top = Math.max(1, this.top + view.y * this.scale);

@@ -1,5 +1,5 @@
 // @ts-check
-/** The visible part of the graph as a tree: what a screen reader reads, in step with the canvas. */
+/** The outline: the visible part of the graph as a tree, also for screen readers. */
 
 import { h } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
@@ -18,14 +18,14 @@ import { sameItem } from "../../store.js";
 
 const ROW_HEIGHT = 21;
 
-/** Counts the trees of a page: ids must differ. */
-let trees = 0;
+/** Number of outlines on the page: element ids must differ. */
+let outlines = 0;
 
 export class Outline {
   /** @param {import("../../store.js").Store} store */
   constructor(store) {
     this.store = store;
-    this.id = `agv-tree-${++trees}`;
+    this.id = `agv-tree-${++outlines}`;
     /** @type {Row[]} */
     this.rows = [];
     this.spacer = h("div", { class: "agv-tree-rows" });
@@ -36,33 +36,33 @@ export class Outline {
     );
     this.element = h(
       "aside",
-      { class: "agv-outline" },
+      { class: "agv-outline agv-side" },
       h(
         "div",
-        { class: "agv-head" },
+        { class: "agv-list-head" },
         h("span", { text: "Modules" }),
         h("span", { class: "agv-muted", text: "nodes" }),
       ),
       this.tree,
     );
-    this.tree.addEventListener("scroll", () => this.#show());
+    this.tree.addEventListener("scroll", () => this.#render());
     this.tree.addEventListener("click", (event) => this.#click(event));
     this.tree.addEventListener("keydown", (event) => this.#press(event));
-    this.resizer = new ResizeObserver(() => this.#show());
+    this.resizer = new ResizeObserver(() => this.#render());
     this.resizer.observe(this.tree);
-    store.subscribe((change) => {
-      if (change === "open") this.#list();
-      if (change === "selected") this.#scrollTo();
-      if (change === "open" || change === "selected") this.#show();
+    store.subscribe(["open", "selected"], (change) => {
+      if (change === "open") this.#listRows();
+      else this.#scrollToSelected();
+      this.#render();
     });
-    this.#list();
+    this.#listRows();
   }
 
   destroy() {
     this.resizer.disconnect();
   }
 
-  #list() {
+  #listRows() {
     this.rows = [{ item: { kind: "group", index: 0 }, level: 1, position: 1, siblings: 1 }];
     this.#listGroup(0, 2);
     this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
@@ -85,19 +85,19 @@ export class Outline {
     });
   }
 
-  /** Only the rows in view have elements: a trace may have 100,000. */
-  #show() {
+  /** Create elements for the rows in view; a graph may have 100,000 rows. */
+  #render() {
     const first = Math.max(0, Math.floor(this.tree.scrollTop / ROW_HEIGHT) - 4);
     const count = Math.ceil(this.tree.clientHeight / ROW_HEIGHT) + 8;
-    const shown = this.rows.slice(first, first + count);
-    this.spacer.replaceChildren(...shown.map((row, at) => this.#row(row, first + at)));
-    const active = this.#selectedAt();
+    const rows = this.rows.slice(first, first + count);
+    this.spacer.replaceChildren(...rows.map((row, at) => this.#row(row, first + at)));
+    const active = this.#selectedRow();
     if (active < 0) this.tree.removeAttribute("aria-activedescendant");
     else this.tree.setAttribute("aria-activedescendant", `${this.id}-${active}`);
   }
 
-  /** @returns {number} -1 where the selection has no row */
-  #selectedAt() {
+  /** @returns {number} -1 if the selection has no row */
+  #selectedRow() {
     return this.rows.findIndex((row) => sameItem(row.item, this.store.selected));
   }
 
@@ -117,7 +117,7 @@ export class Outline {
     const element = h(
       "div",
       {
-        class: `agv-row ${selected ? "agv-on" : ""} ${node ? "agv-row-node" : ""}`,
+        class: `agv-row ${selected ? "agv-selected" : ""} ${node ? "agv-row-node" : ""}`,
         attrs: {
           id: `${this.id}-${at}`,
           role: "treeitem",
@@ -129,13 +129,13 @@ export class Outline {
           "aria-expanded": group ? String(open) : null,
         },
       },
-      h("span", { class: "agv-twist" }, group && index > 0 && icon(open ? "down" : "right")),
+      h("span", { class: "agv-expander" }, group && index > 0 && icon(open ? "down" : "right")),
       h("span", {
         class: "agv-row-label",
-        text: group ? this.#nameOf(group) : node?.op || node?.name || "",
+        text: group ? this.#groupName(group) : node?.op || node?.name || "",
         title: group ? group.path : (node?.name ?? ""),
       }),
-      node && h("span", { class: "agv-row-module", text: this.#whereWithin(node) }),
+      node && h("span", { class: "agv-row-module", text: this.#relativeModule(node) }),
       group && group.repeat > 1 && h("span", { class: "agv-muted", text: `×${group.repeat}` }),
       group?.checkpointed &&
         h("span", { class: "agv-recompute", title: "checkpointed" }, icon("checkpoint")),
@@ -152,22 +152,22 @@ export class Outline {
 
   /**
    * @param {import("../../types.js").SceneGroup} group
-   * @returns {string} the recording's own, of a root without a module
+   * @returns {string} the recording's title for a root without a module
    */
-  #nameOf({ index, label }) {
+  #groupName({ index, label }) {
     return label || (index ? "" : this.store.scene.summary.title);
   }
 
   /**
-   * A node's module, as far as its group does not say it.
+   * Return a node's module relative to its group.
    *
    * @param {import("../../types.js").SceneNode} node
    * @returns {string}
    */
-  #whereWithin({ module, group }) {
+  #relativeModule({ module, group }) {
     const { path } = this.store.scene.groups[group];
-    const within = path && `${module}.`.startsWith(`${path}.`);
-    const rest = within ? module.slice(path.length + 1) : module;
+    const inside = path && `${module}.`.startsWith(`${path}.`);
+    const rest = inside ? module.slice(path.length + 1) : module;
     return rest && `in ${rest}`;
   }
 
@@ -177,13 +177,13 @@ export class Outline {
     const at = target.closest("[data-at]")?.getAttribute("data-at");
     if (!at) return;
     const { item } = this.rows[Number(at)];
-    if (target.closest(".agv-twist") && item.kind === "group") this.store.toggle(item.index);
+    if (target.closest(".agv-expander") && item.kind === "group") this.store.toggle(item.index);
     this.store.reveal(item);
   }
 
   /** @param {KeyboardEvent} event */
   #press(event) {
-    const at = Math.max(0, this.#selectedAt());
+    const at = Math.max(0, this.#selectedRow());
     const { item, level } = this.rows[at];
     const open = item.kind === "group" && this.store.open.has(item.index);
     const parent = this.rows.findLastIndex((row, i) => i < at && row.level === level - 1);
@@ -206,8 +206,8 @@ export class Outline {
     if (typeof to === "number" && this.rows[to]) this.store.reveal(this.rows[to].item);
   }
 
-  #scrollTo() {
-    const at = this.#selectedAt();
+  #scrollToSelected() {
+    const at = this.#selectedRow();
     if (at < 0) return;
     const top = at * ROW_HEIGHT;
     const room = this.tree.clientHeight - ROW_HEIGHT;

@@ -1,28 +1,29 @@
 // @ts-check
-/** Mouse, touch and pen on the graph. */
+/** Mouse, touch and pen input on the graph. */
 
 import { hitAt } from "./hit_test.js";
 
 const HOVER_MS = 150;
-const DRAG_FROM = 4;
+/** Pointer movement in pixels from which a press is a drag. */
+const DRAG_DISTANCE = 4;
 
 /**
- * Let a graph be dragged, zoomed, clicked and hovered.
+ * Pan, zoom, select and hover with the pointer.
  *
- * @param {import("./graph_canvas.js").Graph} graph
+ * @param {import("./graph_canvas.js").GraphCanvas} graph
  * @param {import("../../store.js").Store} store
  */
 export function listenToPointer(graph, store) {
   const { canvas } = graph;
   /** @type {Map<number, {x: number, y: number}>} */
-  const fingers = new Map();
+  const pointers = new Map();
   let dragged = 0;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let hoverTimer;
 
   const hit = (/** @type {MouseEvent} */ event) => {
     const [x, y] = graph.worldAt(event.offsetX, event.offsetY);
-    return hitAt(store.atlas, graph.placement, x, y);
+    return hitAt(store.sceneIndex, graph.placement, x, y);
   };
   const stopHover = () => {
     clearTimeout(hoverTimer);
@@ -32,13 +33,13 @@ export function listenToPointer(graph, store) {
   canvas.addEventListener("pointerdown", (event) => {
     stopHover();
     canvas.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+    pointers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     dragged = 0;
   });
 
   canvas.addEventListener("pointermove", (event) => {
-    const finger = fingers.get(event.pointerId);
-    if (!finger) {
+    const previous = pointers.get(event.pointerId);
+    if (!previous) {
       clearTimeout(hoverTimer);
       const found = hit(event);
       canvas.style.cursor = found ? "pointer" : "grab";
@@ -50,24 +51,25 @@ export function listenToPointer(graph, store) {
         );
       return;
     }
-    const apart = spanOf(fingers);
-    const [dx, dy] = [event.offsetX - finger.x, event.offsetY - finger.y];
-    fingers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+    const before = pointerDistance(pointers);
+    const [dx, dy] = [event.offsetX - previous.x, event.offsetY - previous.y];
+    pointers.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     dragged += Math.abs(dx) + Math.abs(dy);
-    if (dragged < DRAG_FROM) return;
-    if (fingers.size > 1) graph.zoom(spanOf(fingers) / apart || 1, event.offsetX, event.offsetY);
+    if (dragged < DRAG_DISTANCE) return;
+    if (pointers.size > 1)
+      graph.zoom(pointerDistance(pointers) / before || 1, event.offsetX, event.offsetY);
     else graph.pan(dx, dy);
   });
 
   for (const end of /** @type {const} */ (["pointerup", "pointercancel"])) {
-    canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
+    canvas.addEventListener(end, (event) => pointers.delete(event.pointerId));
   }
   canvas.addEventListener("pointerleave", stopHover);
 
   canvas.addEventListener("click", (event) => {
-    if (dragged >= DRAG_FROM) return;
+    if (dragged >= DRAG_DISTANCE) return;
     const found = hit(event);
-    store.select(found && found.item);
+    store.set("selected", found && found.item);
     if (found?.chevron) store.toggle(found.item.index);
   });
 
@@ -79,14 +81,14 @@ export function listenToPointer(graph, store) {
   canvas.addEventListener(
     "wheel",
     (event) => {
-      // A notebook scrolls past a graph that nobody is using.
-      const inUse = document.activeElement === canvas || event.ctrlKey || event.metaKey;
-      if (!inUse) return;
+      // An unfocused graph does not stop the page around it from scrolling.
+      const focused = document.activeElement === canvas;
+      if (!focused && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       stopHover();
-      const lines = event.deltaMode === 1 ? 16 : 1;
+      const unit = event.deltaMode === 1 ? 16 : 1;
       graph.zoom(
-        Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)),
+        Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.0015)),
         event.offsetX,
         event.offsetY,
       );
@@ -96,10 +98,10 @@ export function listenToPointer(graph, store) {
 }
 
 /**
- * @param {Map<number, {x: number, y: number}>} fingers
- * @returns {number} how far apart the first two are, 0 of one
+ * @param {Map<number, {x: number, y: number}>} pointers
+ * @returns {number} between the first two, 0 for a single pointer
  */
-function spanOf(fingers) {
-  const [a, b] = fingers.values();
+function pointerDistance(pointers) {
+  const [a, b] = pointers.values();
   return a && b ? Math.hypot(a.x - b.x, a.y - b.y) : 0;
 }

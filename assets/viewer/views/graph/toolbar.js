@@ -1,77 +1,84 @@
 // @ts-check
-/** What floats on the graph: zoom, which halves show, what the colours mean, the lit way. */
+/** Controls that float on the graph: zoom, halves of nodes, color scale, highlighted path. */
 
-import { tintsOf } from "../../scene/colors.js";
+import { makeColoring } from "../../scene/colors.js";
 import { button, choice, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
-const STEPS = 5;
+const COLOR_STEPS = 5;
 
 /**
- * @param {import("./graph_canvas.js").Graph} graph
+ * @param {import("./graph_canvas.js").GraphCanvas} graph
  * @param {Store} store
  * @returns {HTMLElement[]}
  */
-export function makeTools(graph, store) {
-  const middle = () => /** @type {const} */ ([graph.width / 2, graph.height / 2]);
-  const half = (/** @type {string} */ name) =>
-    store.showHalf(/** @type {import("../../store.js").Half} */ (name));
-  const tools = h(
+export function makeToolbar(graph, store) {
+  const center = () => /** @type {const} */ ([graph.width / 2, graph.height / 2]);
+  const setPart = (/** @type {string} */ name) =>
+    store.set("nodePart", /** @type {import("../../store.js").NodePart} */ (name));
+  const toolbar = h(
     "div",
-    { class: "agv-tools agv-float" },
-    button("Zoom in", "agv-tool", () => graph.zoom(1.25, ...middle()), icon("plus")),
-    button("Zoom out", "agv-tool", () => graph.zoom(0.8, ...middle()), icon("minus")),
-    button("Fit the whole graph (f)", "agv-tool", () => graph.fit(), icon("fit")),
-    choice(["both", "forward", "backward"], "both", half),
+    { class: "agv-toolbar agv-float" },
+    button("Zoom in", "agv-icon-button", () => graph.zoom(1.25, ...center()), icon("plus")),
+    button("Zoom out", "agv-icon-button", () => graph.zoom(0.8, ...center()), icon("minus")),
+    button("Fit the whole graph (f)", "agv-icon-button", () => graph.fit(), icon("fit")),
+    choice(["full", "forward", "backward"], "full", setPart),
   );
-  return [tools, makeKey(store), makeRouteChip(store)];
+  return [toolbar, makeColorScale(store), makePathLabel(store)];
 }
 
 /**
- * What weak and strong fills mean; hidden while fills say kinds.
+ * Return the legend of the coloring; hidden without a coloring.
  *
  * @param {Store} store
  * @returns {HTMLElement}
  */
-function makeKey(store) {
-  const key = h("div", { class: "agv-colour-key agv-float" });
+function makeColorScale(store) {
+  const scale = h("div", { class: "agv-color-scale agv-float" });
   const fill = () => {
-    const tints = tintsOf(store.atlas, store.colour);
-    key.hidden = !tints;
-    if (!tints) return;
-    const boxes = Array.from({ length: STEPS }, (_, at) => {
-      const box = h("span", { class: "agv-colour-step" });
-      const share = 0.06 + (0.44 * at) / (STEPS - 1);
-      box.style.background = `color-mix(in srgb, var(--${tints.hue}) ${share * 100}%, var(--surface))`;
+    const coloring = makeColoring(store.sceneIndex, store.colorBy);
+    scale.hidden = !coloring;
+    if (!coloring) return;
+    const boxes = Array.from({ length: COLOR_STEPS }, (_, at) => {
+      const box = h("span", { class: "agv-color-step" });
+      const share = 0.06 + (0.44 * at) / (COLOR_STEPS - 1);
+      box.style.background = `color-mix(in srgb, var(--${coloring.hue}) ${share * 100}%, var(--surface))`;
       return box;
     });
-    key.replaceChildren(h("b", { text: store.colour }), tints.low, ...boxes, tints.high);
+    scale.replaceChildren(h("b", { text: store.colorBy }), coloring.low, ...boxes, coloring.high);
   };
-  store.subscribe((change) => change === "look" && fill());
+  store.subscribe(["colorBy"], fill);
   fill();
-  return key;
+  return scale;
 }
 
 /**
+ * Return a label with the length of the highlighted path; hidden without one.
+ *
  * @param {Store} store
  * @returns {HTMLElement}
  */
-function makeRouteChip(store) {
-  const chip = h("div", { class: "agv-route agv-float" });
+function makePathLabel(store) {
+  const label = h("div", { class: "agv-path-label agv-float" });
   const fill = () => {
-    const { route } = store;
-    chip.hidden = !route;
-    if (!route) return;
-    chip.replaceChildren(
+    const { gradientPath } = store;
+    label.hidden = !gradientPath;
+    if (!gradientPath) return;
+    label.replaceChildren(
       h("b", { text: "Path from loss" }),
-      plural(route.nodes.length, "node"),
-      button("Put the path out", "agv-tool", () => store.showRoute(null), icon("close")),
+      plural(gradientPath.nodes.length, "node"),
+      button(
+        "Hide the path",
+        "agv-icon-button",
+        () => store.set("gradientPath", null),
+        icon("close"),
+      ),
     );
   };
-  store.subscribe((change) => change === "path" && fill());
+  store.subscribe(["gradientPath"], fill);
   fill();
-  return chip;
+  return label;
 }

@@ -1,15 +1,15 @@
 // @ts-check
-/** Boxes that slide to their new places. */
+/** The transition between two layouts. */
 
-import { itemOf, keyOf } from "./paint/graph.js";
-import { motionReduced } from "../../canvas/theme.js";
+import { itemOf, keyOf } from "./hit_test.js";
+import { prefersReducedMotion } from "../../canvas/theme.js";
 
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */
 /** @typedef {import("./camera.js").Camera} Camera */
 
 /**
- * How far from its new place each box was on screen, in world units; without those that stay, and
- * without any where motion is to be reduced.
+ * Return how far each box was from its new position, in world units. Boxes that do not move are left
+ * out; with reduced motion, all are.
  *
  * @param {Placement} before
  * @param {Camera} cameraBefore
@@ -17,17 +17,17 @@ import { motionReduced } from "../../canvas/theme.js";
  * @param {Camera} camera
  * @returns {Map<string, {x: number, y: number}>}
  */
-export function shiftsBetween(before, cameraBefore, after, camera) {
-  const shifts = new Map();
-  if (motionReduced()) return shifts;
+export function boxOffsets(before, cameraBefore, after, camera) {
+  const offsets = new Map();
+  if (prefersReducedMotion()) return offsets;
   const old = new Map(before.boxes.map((box) => [keyOf(itemOf(box)), box]));
   for (const box of after.boxes) {
     const key = keyOf(itemOf(box));
-    const was = old.get(key);
-    if (!was) continue;
-    const x = was.x - cameraBefore.x - (box.x - camera.x);
-    const y = was.y - cameraBefore.y - (box.y - camera.y);
-    if (x || y) shifts.set(key, { x, y });
+    const previous = old.get(key);
+    if (!previous) continue;
+    const x = previous.x - cameraBefore.x - (box.x - camera.x);
+    const y = previous.y - cameraBefore.y - (box.y - camera.y);
+    if (x || y) offsets.set(key, { x, y });
   }
-  return shifts;
+  return offsets;
 }

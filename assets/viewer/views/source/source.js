@@ -1,5 +1,5 @@
 // @ts-check
-/** The user's own lines, with what each one made autograd do. */
+/** The recorded source lines with the nodes, saved bytes and time of each. */
 
 import { button, h } from "../../dom.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
@@ -10,7 +10,7 @@ import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/fo
  * @typedef {object} LineCost
  * @property {number[]} nodes
  * @property {number} nbytes
- * @property {number} time of its ops forward and of their nodes backward, nanoseconds
+ * @property {number} time of its forward ops and their backward nodes, nanoseconds
  */
 
 /**
@@ -18,14 +18,14 @@ import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/fo
  * @returns {HTMLElement}
  */
 export function makeSource(store) {
-  const costs = costsOf(store);
-  const files = [...store.atlas.source].filter(([file]) => file);
+  const costs = lineCosts(store);
+  const files = [...store.sceneIndex.source].filter(([file]) => file);
   const empty = h("p", {
-    class: "agv-empty-words",
-    text: "This recording holds no source lines. record(model, stacks=True) keeps them.",
+    class: "agv-empty-text",
+    text: "This recording has no source lines. record(model, stacks=True) records them.",
   });
   const parts = files.map(([file, lines]) =>
-    fileOf(store, file, lines, costs.get(file) ?? new Map()),
+    fileSection(store, file, lines, costs.get(file) ?? new Map()),
   );
   return h("div", { class: "agv-main agv-files" }, ...(parts.length ? parts : [empty]));
 }
@@ -34,7 +34,7 @@ export function makeSource(store) {
  * @param {Store} store
  * @returns {Map<string, Map<number, LineCost>>}
  */
-function costsOf({ scene, atlas }) {
+function lineCosts({ scene, sceneIndex }) {
   /** @type {Map<string, Map<number, LineCost>>} */
   const files = new Map();
   for (const node of scene.nodes) {
@@ -45,7 +45,7 @@ function costsOf({ scene, atlas }) {
     lines.set(node.lineno, cost);
     cost.nodes.push(node.index);
     cost.time += node.forward_ns + node.duration_ns;
-    for (const chip of atlas.chips[node.index]) cost.nbytes += chip.nbytes;
+    for (const { nbytes } of sceneIndex.savedTensors[node.index]) cost.nbytes += nbytes;
   }
   return files;
 }
@@ -57,13 +57,13 @@ function costsOf({ scene, atlas }) {
  * @param {Map<number, LineCost>} costs
  * @returns {HTMLElement}
  */
-function fileOf(store, file, lines, costs) {
-  const most = Math.max(1, ...[...costs.values()].map((cost) => cost.nbytes));
+function fileSection(store, file, lines, costs) {
+  const largest = Math.max(1, ...[...costs.values()].map((cost) => cost.nbytes));
   const numbers = [...lines.keys()].sort((a, b) => a - b);
   const block = h("div", { class: "agv-source agv-source-wide" });
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
-    block.append(lineOf(store, number, lines.get(number) ?? "", costs.get(number), most));
+    block.append(costLine(store, number, lines.get(number) ?? "", costs.get(number), largest));
   });
   return h(
     "section",
@@ -83,10 +83,10 @@ function fileOf(store, file, lines, costs) {
  * @param {number} number
  * @param {string} text
  * @param {LineCost | undefined} cost
- * @param {number} most bytes of one line of the file
+ * @param {number} largest bytes of all lines of the file
  * @returns {HTMLElement}
  */
-function lineOf(store, number, text, cost, most) {
+function costLine(store, number, text, cost, largest) {
   const { nodes } = store.scene;
   const failed = cost?.nodes.some((node) => nodes[node].error || nodes[node].state === "failed");
   const writes = cost?.nodes.some((node) => nodes[node].writes);
@@ -97,9 +97,9 @@ function lineOf(store, number, text, cost, most) {
     h("code", { text: text || " " }),
   );
   if (!cost) return line;
-  const bar = h("span", { class: "agv-bar" });
-  bar.style.width = `${(cost.nbytes / most) * 60}px`;
-  const go = () => store.reveal({ kind: "node", index: cost.nodes[0] });
+  const bar = h("span", { class: "agv-source-bar" });
+  bar.style.width = `${(cost.nbytes / largest) * 60}px`;
+  const show = () => store.reveal({ kind: "node", index: cost.nodes[0] });
   line.append(
     h(
       "span",
@@ -110,7 +110,12 @@ function lineOf(store, number, text, cost, most) {
         title: "forward and backward",
         text: cost.time ? formatDuration(cost.time) : "",
       }),
-      button(`Show line ${number} in the graph`, "agv-link", go, plural(cost.nodes.length, "node")),
+      button(
+        `Show line ${number} in the graph`,
+        "agv-link",
+        show,
+        plural(cost.nodes.length, "node"),
+      ),
     ),
   );
   return line;

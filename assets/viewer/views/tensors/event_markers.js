@@ -1,47 +1,48 @@
 // @ts-check
-/** What happens to a storage, as glyphs on its lifeline and as words. */
+/** The events of a storage, as markers on its lifeline and as text. */
 
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { paintGlyph } from "../../canvas/icons.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
+import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
-/** @typedef {import("../../types.js").SceneMoment} SceneMoment */
+/** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
 
-/** How far a circle may step aside. */
-const CLOSE = 12;
+/** How far a release's circle may be moved to the right of its time. */
+const MAX_SHIFT = 12;
 
 /**
- * One thing that happened to a storage.
+ * Paint the marker of an event, next to the marker before it where they would overlap. Saves,
+ * clones and successful unpacks without room are left out.
  *
  * @param {Pen} pen
- * @param {SceneMoment} moment
+ * @param {SceneStorageEvent} event
  * @param {number} x
- * @param {number} middle
+ * @param {number} middle y of the lifeline
  * @param {string} hue
- * @param {number} free from where on nothing stands yet
- * @returns {number} the same, after it
+ * @param {number} free x from which nothing is painted yet
+ * @returns {number} the same, after this marker
  */
-export function paintMoment(pen, moment, x, middle, hue, free) {
+export function paintEventMarker(pen, event, x, middle, hue, free) {
   const { ctx, palette } = pen;
-  const failed = moment.kind === "unpacked" && !moment.ok;
-  const steps = failed || moment.kind === "written" || moment.kind === "released";
-  if (x < free && !steps) return free;
-  switch (moment.kind) {
+  const failed = event.kind === "unpacked" && !event.ok;
+  const movable = failed || event.kind === "written" || event.kind === "released";
+  if (x < free && !movable) return free;
+  switch (event.kind) {
     case "saved":
     case "recomputed": {
       ctx.fillStyle = hue;
       ctx.fillRect(x - 2, middle - 7, 4, 14);
-      if (moment.version === null) return x + 6;
-      return paintVersion(pen, `v${moment.version}`, x + 5, middle, hue) + 4;
+      if (event.version === null) return x + 6;
+      return paintVersion(pen, `v${event.version}`, x + 5, middle, hue) + 4;
     }
     case "written": {
       const at = Math.max(x, free + 2) + 6;
       paintDot(ctx, at, middle, 8, palette.surface);
       paintGlyph(ctx, "pencil", at, middle, 13, palette.mutation);
-      if (moment.version === null) return at + 9;
-      return paintVersion(pen, `v${moment.version}`, at + 8, middle, palette.mutation) + 4;
+      if (event.version === null) return at + 9;
+      return paintVersion(pen, `v${event.version}`, at + 8, middle, palette.mutation) + 4;
     }
     case "unpacked":
       if (failed) {
@@ -56,8 +57,8 @@ export function paintMoment(pen, moment, x, middle, hue, free) {
       paintGlyph(ctx, "clone", x, middle, 13, palette.recompute);
       return x + 9;
     default: {
-      // One circle stands for all that were let go at once.
-      if (free - x > CLOSE) return free;
+      // One circle stands for all releases at about the same time.
+      if (free - x > MAX_SHIFT) return free;
       const at = Math.max(x, free + 4);
       paintDot(ctx, at, middle, 3.6, palette.surface, palette.text2);
       return at + 4;
@@ -66,23 +67,23 @@ export function paintMoment(pen, moment, x, middle, hue, free) {
 }
 
 /**
- * What happened, when and where.
+ * Return what happened, when and where.
  *
- * @param {SceneMoment} moment
- * @returns {string}
+ * @param {SceneStorageEvent} event
+ * @returns {string} "written by mul_ at v1 · 5.2 ms · train.py:41"
  */
-export function momentWords(moment) {
-  const words = {
+export function describeEvent(event) {
+  const verb = {
     saved: "saved",
     recomputed: "saved again by recomputation",
-    written: `written${moment.op ? ` by ${moment.op}` : ""}`,
-    unpacked: moment.ok ? "taken back" : "taken back at another version",
-    cloned: `cloned before a write, ${formatBytes(moment.nbytes)} more`,
-    released: "let go",
-  }[moment.kind];
-  const version = moment.version === null ? "" : ` at v${moment.version}`;
-  const place = formatPlace(moment.filename, moment.lineno);
-  return [`${words}${version}`, formatDuration(moment.time_ns), place].filter(Boolean).join(" · ");
+    written: `written${event.op ? ` by ${event.op}` : ""}`,
+    unpacked: event.ok ? "unpacked" : "unpacked at a different version",
+    cloned: `cloned before a write, ${formatBytes(event.nbytes)} more`,
+    released: "released",
+  }[event.kind];
+  const what = event.version === null ? verb : `${verb} at v${event.version}`;
+  const place = formatPlace(event.filename, event.lineno);
+  return [what, formatDuration(event.time_ns), place].filter(Boolean).join(" · ");
 }
 
 /**
@@ -110,7 +111,7 @@ function paintDot(ctx, x, y, radius, fill, stroke) {
  * @param {number} x
  * @param {number} middle
  * @param {string} hue
- * @returns {number} where it ends
+ * @returns {number} x of its right end
  */
 function paintVersion(pen, text, x, middle, hue) {
   const { ctx, palette } = pen;
@@ -126,22 +127,23 @@ function paintVersion(pen, text, x, middle, hue) {
 }
 
 /**
- * Above a broken line: who wrote it, and what backward expected; as much as there is room for.
+ * Label a broken lifeline with its last write and the versions that backward compared; shorter
+ * where there is less room.
  *
  * @param {Pen} pen
  * @param {import("../../types.js").SceneStorage} storage
- * @param {SceneMoment} written
- * @param {[from: number, to: number]} room until the next glyph
+ * @param {SceneStorageEvent} lastWrite
+ * @param {[from: number, to: number]} room between two markers
  * @param {number} middle
  */
-export function paintBreak(pen, storage, written, [from, to], middle) {
+export function paintVersionMismatch(pen, storage, lastWrite, [from, to], middle) {
   const { version, seen_version: seen } = storage;
-  const who = `${written.op} ${formatPlace(written.filename, written.lineno)}`.trim();
-  const expected = seen === null ? "" : `expected v${version}, found v${seen}`;
-  const wordings = [[who, expected].filter(Boolean).join(" · "), who, expected];
-  const words = wordings.find((each) => widthOf(pen, each, 9.5, 600) < to - from - 6);
-  if (words) {
+  const writer = `${lastWrite.op} ${formatPlace(lastWrite.filename, lastWrite.lineno)}`.trim();
+  const versions = seen === null ? "" : `expected v${version}, found v${seen}`;
+  const forms = [[writer, versions].filter(Boolean).join(" · "), writer, versions];
+  const text = forms.find((form) => widthOf(pen, form, 9.5, 600) < to - from - 6);
+  if (text) {
     const style = { size: 9.5, weight: 600, color: pen.palette.mutation };
-    write(pen, words, from + 2, middle - 7.5, style);
+    write(pen, text, from + 2, middle - 7.5, style);
   }
 }

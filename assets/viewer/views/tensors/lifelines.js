@@ -1,23 +1,23 @@
 // @ts-check
-/** One row a storage: when it was saved, written, taken back and let go. */
+/** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
 
 import { paintTimes, paintTorn, startDrawing } from "../../canvas/charts.js";
-import { clockOf } from "../../scene/time_axis.js";
+import { timeAxis } from "../../scene/time_axis.js";
 import { h } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
-import { momentWords, paintBreak, paintMoment } from "./event_markers.js";
+import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { write } from "../../canvas/text.js";
 import { paintPhases } from "./phases.js";
 import { sameItem } from "../../store.js";
 import { mix } from "../../canvas/theme.js";
-import { placeTooltip } from "../graph/tooltip.js";
+import { placeTooltip } from "../../shell/tooltip.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 
-const ROW = 26;
-const HEAD = 26;
-const AXIS = 22;
+const ROW_HEIGHT = 26;
+const HEAD_HEIGHT = 26;
+const AXIS_HEIGHT = 22;
 const RIGHT = 16;
 
 export class Lifelines {
@@ -30,24 +30,25 @@ export class Lifelines {
     this.palette = palette;
     /** @type {SceneStorage[]} */
     this.rows = store.scene.storages;
-    this.seen = false;
-    // What was before the first of all that is drawn would be empty.
+    this.drawn = false;
+    // Nothing is drawn before the first span: leave that time out if it is long.
     const first = store.scene.spans.reduce((least, span) => Math.min(least, span.start_ns), 1e18);
-    this.start = first < 0.9 * store.atlas.end ? first * 0.97 : 0;
+    this.start = first < 0.9 * store.sceneIndex.end ? first * 0.97 : 0;
     this.canvas = h("canvas", {
+      class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
     });
     this.tooltip = h("div", { class: "agv-tooltip agv-float" });
     this.tooltip.hidden = true;
-    this.spacer = h("div", { class: "agv-lives-rows" });
+    this.spacer = h("div", { class: "agv-lifelines-rows" });
     this.scroller = h(
       "div",
-      { class: "agv-lives-scroll", attrs: { tabindex: "0", "aria-label": "Lifelines" } },
+      { class: "agv-lifelines-scroll", attrs: { tabindex: "0", "aria-label": "Lifelines" } },
       this.spacer,
     );
-    this.element = h("div", { class: "agv-lives" }, this.canvas, this.scroller, this.tooltip);
-    this.spacer.style.height = `${this.rows.length * ROW}px`;
-    this.rowsHeight = HEAD + this.rows.length * ROW + AXIS;
+    this.element = h("div", { class: "agv-lifelines" }, this.canvas, this.scroller, this.tooltip);
+    this.spacer.style.height = `${this.rows.length * ROW_HEIGHT}px`;
+    this.rowsHeight = HEAD_HEIGHT + this.rows.length * ROW_HEIGHT + AXIS_HEIGHT;
     this.scroller.addEventListener("scroll", () => this.draw());
     this.scroller.addEventListener("click", (event) => this.#click(event));
     this.scroller.addEventListener("pointermove", (event) => this.#hover(event));
@@ -55,9 +56,9 @@ export class Lifelines {
     this.scroller.addEventListener("keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe((change) => {
-      if (change === "selected") this.#follow();
-      if (["time", "axis", "selected", "view"].includes(change)) this.draw();
+    store.subscribe(["time", "axis", "selected", "view"], (change) => {
+      if (change === "selected") this.#scrollToSelected();
+      this.draw();
     });
   }
 
@@ -65,7 +66,7 @@ export class Lifelines {
     this.resizer.disconnect();
   }
 
-  /** @returns {number} where the lines begin */
+  /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
     return clientWidth < 620 ? 150 : Math.min(330, Math.max(240, clientWidth * 0.3));
@@ -78,47 +79,50 @@ export class Lifelines {
   #x(time) {
     const left = this.#left();
     const room = this.element.clientWidth - left - RIGHT;
-    const { at } = clockOf(this.store);
-    const [first, last] = [at(this.start), at(this.store.atlas.end)];
-    return left + (Math.max(0, at(time) - first) / (last - first)) * room;
+    const { positionOf } = timeAxis(this.store);
+    const [first, last] = [positionOf(this.start), positionOf(this.store.sceneIndex.end)];
+    return left + (Math.max(0, positionOf(time) - first) / (last - first)) * room;
   }
 
-  /** Bring the first row into view that something is wrong with. */
-  #lookAtBroken() {
+  /** Scroll to the first row whose unpack failed. */
+  #scrollToBroken() {
     const at = this.rows.findIndex((row) => row.state === "broken");
-    if (at > 3) this.scroller.scrollTop = (at - 3) * ROW;
+    if (at > 3) this.scroller.scrollTop = (at - 3) * ROW_HEIGHT;
   }
 
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing) return;
-    if (!this.seen) this.#lookAtBroken();
-    this.seen = true;
+    if (!this.drawn) this.#scrollToBroken();
+    this.drawn = true;
     this.paint(drawing);
   }
 
-  /** @param {{pen: Pen, width: number, height: number}} drawing */
+  /** @param {import("../../canvas/charts.js").Drawing} drawing */
   paint({ pen, width, height }) {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);
-    const bottom = height - AXIS;
-    paintPhases(pen, x, this.store.scene.spans, HEAD, bottom);
+    const bottom = height - AXIS_HEIGHT;
+    paintPhases(pen, x, this.store.scene.spans, HEAD_HEIGHT, bottom);
     pen.ctx.save();
     pen.ctx.beginPath();
-    pen.ctx.rect(0, HEAD, width, bottom - HEAD);
+    pen.ctx.rect(0, HEAD_HEIGHT, width, bottom - HEAD_HEIGHT);
     pen.ctx.clip();
-    const first = Math.floor(scrollTop / ROW);
-    const last = Math.min(this.rows.length, first + Math.ceil((bottom - HEAD) / ROW) + 1);
+    const first = Math.floor(scrollTop / ROW_HEIGHT);
+    const last = Math.min(
+      this.rows.length,
+      first + Math.ceil((bottom - HEAD_HEIGHT) / ROW_HEIGHT) + 1,
+    );
     for (let at = first; at < last; at++) {
-      this.#paintRow(pen, this.rows[at], HEAD + at * ROW - scrollTop, width);
+      this.#paintRow(pen, this.rows[at], HEAD_HEIGHT + at * ROW_HEIGHT - scrollTop, width);
     }
     pen.ctx.restore();
-    const { end } = this.store.atlas;
-    paintTimes(pen, x, [this.start, end], bottom + AXIS / 2, null, clockOf(this.store));
+    const { end } = this.store.sceneIndex;
+    paintTimes(pen, x, [this.start, end], bottom + AXIS_HEIGHT / 2, null, timeAxis(this.store));
     if (this.store.scene.summary.torn) {
-      paintTorn(pen, { left: x(end), top: HEAD, right: width, bottom });
+      paintTorn(pen, { left: x(end), top: HEAD_HEIGHT, right: width, bottom });
     }
-    this.#paintNow(pen, bottom);
+    this.#paintTime(pen, bottom);
   }
 
   /**
@@ -129,30 +133,30 @@ export class Lifelines {
    */
   #paintRow(pen, storage, top, width) {
     const { ctx, palette } = pen;
-    const middle = top + ROW / 2;
+    const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
     const selected = sameItem(this.store.selected, { kind: "storage", index: storage.index });
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
-      ctx.fillRect(0, top, width, ROW);
+      ctx.fillRect(0, top, width, ROW_HEIGHT);
       ctx.fillStyle = hue;
-      ctx.fillRect(0, top, 2.5, ROW);
+      ctx.fillRect(0, top, 2.5, ROW_HEIGHT);
     }
     ctx.fillStyle = palette.line;
-    ctx.fillRect(0, top + ROW - 1, width, 1);
+    ctx.fillRect(0, top + ROW_HEIGHT - 1, width, 1);
     const left = this.#left();
-    const wide = left > 200;
-    const names = wide ? left * 0.4 : left - 70;
+    const twoColumns = left > 200;
+    const nameWidth = twoColumns ? left * 0.4 : left - 70;
     const color = broken ? palette.mutation : palette.text;
-    write(pen, storage.name, 12, middle, { size: 11.5, weight: 600, color, room: names - 16 });
-    if (wide) {
+    write(pen, storage.name, 12, middle, { size: 11.5, weight: 600, color, room: nameWidth - 16 });
+    if (twoColumns) {
       const slot = storage.slots[0] ?? "";
-      const words = storage.module ? `${storage.module} · ${slot}` : slot;
-      write(pen, words, names, middle, {
+      const use = storage.module ? `${storage.module} · ${slot}` : slot;
+      write(pen, use, nameWidth, middle, {
         size: 10.5,
         color: palette.text2,
-        room: left - 66 - names,
+        room: left - 66 - nameWidth,
       });
     }
     write(pen, formatBytes(storage.nbytes), left - 10, middle, {
@@ -160,7 +164,7 @@ export class Lifelines {
       color: palette.text2,
       align: "right",
     });
-    this.#paintLife(pen, storage, middle);
+    this.#paintLifeline(pen, storage, middle);
   }
 
   /**
@@ -168,17 +172,17 @@ export class Lifelines {
    * @param {SceneStorage} storage
    * @param {number} middle
    */
-  #paintLife(pen, storage, middle) {
+  #paintLifeline(pen, storage, middle) {
     const { ctx, palette } = pen;
-    const moments = this.store.atlas.moments[storage.index];
-    const again = moments[0]?.kind === "recomputed";
+    const events = this.store.sceneIndex.storageEvents[storage.index];
+    const recomputed = events[0]?.kind === "recomputed";
     const broken = storage.state === "broken";
-    const plain = again ? palette.recompute : palette.saved;
+    const plain = recomputed ? palette.recompute : palette.saved;
     const hue = broken ? palette.mutation : plain;
     for (let at = 0; at < storage.holds.length; at += 2) {
       const left = this.#x(storage.holds[at]);
       const open = storage.holds[at + 1] < 0;
-      const right = this.#x(open ? this.store.atlas.end : storage.holds[at + 1]);
+      const right = this.#x(open ? this.store.sceneIndex.end : storage.holds[at + 1]);
       ctx.fillStyle = mix(hue, palette.surface, 0.4);
       ctx.fillRect(left, middle - 2.5, Math.max(2, right - left), 5);
       if (open) {
@@ -186,28 +190,28 @@ export class Lifelines {
         for (const gap of [7, 3]) ctx.fillRect(right - gap, middle - 3.5, 2, 7);
       }
     }
-    let free = -Infinity; // a glyph that would cover the one before it steps aside
-    const lastWrite = moments.findLastIndex((moment) => moment.kind === "written");
+    let free = -Infinity; // x from which no marker is painted yet
+    const lastWrite = events.findLastIndex((each) => each.kind === "written");
     /** @type {[number, number]} */
-    let room = [0, 0]; // the widest between two glyphs after the last write
-    moments.forEach((moment, at) => {
-      const x = this.#x(moment.time_ns);
+    let room = [0, 0]; // the widest gap between two markers after the last write
+    events.forEach((each, at) => {
+      const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
-      free = paintMoment(pen, moment, x, middle, plain, free);
+      free = paintEventMarker(pen, each, x, middle, plain, free);
     });
     if (lastWrite < 0 || !broken) return;
-    paintBreak(pen, storage, moments[lastWrite], room, middle);
+    paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
   }
 
   /**
    * @param {Pen} pen
    * @param {number} bottom
    */
-  #paintNow({ ctx, palette }, bottom) {
+  #paintTime({ ctx, palette }, bottom) {
     if (this.store.time === null) return;
     const x = Math.round(this.#x(this.store.time)) + 0.5;
     ctx.fillStyle = `${palette.canvas}b0`;
-    ctx.fillRect(x, HEAD, this.#x(this.store.atlas.end) - x + 6, bottom - HEAD);
+    ctx.fillRect(x, HEAD_HEIGHT, this.#x(this.store.sceneIndex.end) - x + 6, bottom - HEAD_HEIGHT);
     ctx.strokeStyle = palette.text;
     ctx.lineWidth = 1.4;
     ctx.beginPath();
@@ -217,17 +221,17 @@ export class Lifelines {
   }
 
   /**
-   * @param {{offsetY: number}} event on the spacer: its y counts from the first row
+   * @param {{offsetY: number}} event on the spacer, whose y starts at the first row
    * @returns {SceneStorage | undefined}
    */
   #rowAt(event) {
-    return this.rows[Math.floor(event.offsetY / ROW)];
+    return this.rows[Math.floor(event.offsetY / ROW_HEIGHT)];
   }
 
   /** @param {MouseEvent} event */
   #click(event) {
     const storage = event.target === this.spacer ? this.#rowAt(event) : undefined;
-    this.store.select(storage ? { kind: "storage", index: storage.index } : null);
+    this.store.set("selected", storage ? { kind: "storage", index: storage.index } : null);
   }
 
   /** @param {KeyboardEvent} event */
@@ -241,7 +245,7 @@ export class Lifelines {
       sameItem(selected, { kind: "storage", index: row.index }),
     );
     const next = this.rows[at < 0 ? 0 : at + step];
-    if (next) this.store.select({ kind: "storage", index: next.index });
+    if (next) this.store.set("selected", { kind: "storage", index: next.index });
   }
 
   /** @param {PointerEvent} event */
@@ -249,25 +253,25 @@ export class Lifelines {
     const storage = event.target === this.spacer ? this.#rowAt(event) : undefined;
     this.tooltip.hidden = !storage;
     if (!storage) return;
-    const near = this.store.atlas.moments[storage.index]
-      .map((moment) => ({ moment, away: Math.abs(this.#x(moment.time_ns) - event.offsetX) }))
-      .sort((a, b) => a.away - b.away)[0];
+    const nearest = this.store.sceneIndex.storageEvents[storage.index]
+      .map((each) => ({ each, distance: Math.abs(this.#x(each.time_ns) - event.offsetX) }))
+      .sort((a, b) => a.distance - b.distance)[0];
     const lines = [`${storage.name} · ${storage.shape} ${storage.dtype}`];
-    if (near && near.away < 14) lines.push(momentWords(near.moment));
+    if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
     else lines.push(...storage.slots.slice(0, 3));
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
     );
-    const y = event.offsetY - this.scroller.scrollTop + HEAD;
+    const y = event.offsetY - this.scroller.scrollTop + HEAD_HEIGHT;
     const { clientWidth, clientHeight } = this.element;
     placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
   }
 
-  #follow() {
+  #scrollToSelected() {
     const { selected } = this.store;
     if (selected?.kind !== "storage") return;
-    const top = this.rows.findIndex((row) => row.index === selected.index) * ROW;
-    const room = this.scroller.clientHeight - ROW;
+    const top = this.rows.findIndex((row) => row.index === selected.index) * ROW_HEIGHT;
+    const room = this.scroller.clientHeight - ROW_HEIGHT;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Forward, backward and recomputation, above lifelines and faintly behind them. */
+/** Bands of forward, backward and recomputation above the lifelines, and faintly behind them. */
 
 import { hueOfSpan } from "../../canvas/charts.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
@@ -11,8 +11,8 @@ const PHASES = ["forward", "backward", "optimizer", "recompute"];
  * @param {import("../../canvas/text.js").Pen} pen
  * @param {(time: number) => number} x
  * @param {import("../../types.js").SceneSpan[]} spans
- * @param {number} head height of the part above the lines
- * @param {number} bottom of the lines
+ * @param {number} head height of the part above the lifelines
+ * @param {number} bottom of the lifelines
  */
 export function paintPhases(pen, x, spans, head, bottom) {
   const { ctx, palette } = pen;
@@ -21,9 +21,9 @@ export function paintPhases(pen, x, spans, head, bottom) {
     const left = x(start_ns);
     const width = Math.max(1.5, x(end_ns) - left);
     const hue = hueOfSpan(palette, kind);
-    const inner = kind === "recompute";
-    ctx.fillStyle = mix(hue, palette.surface, inner ? 0.35 : 0.2);
-    if (inner) {
+    const isRecompute = kind === "recompute";
+    ctx.fillStyle = mix(hue, palette.surface, isRecompute ? 0.35 : 0.2);
+    if (isRecompute) {
       ctx.fillRect(left, head - 6, width, 3);
       continue;
     }

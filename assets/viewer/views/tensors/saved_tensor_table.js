@@ -1,5 +1,5 @@
 // @ts-check
-/** All saved storages as a table that can be sorted and folded. */
+/** The table of saved storages, sortable, with identical blocks folded. */
 
 import { button, h } from "../../dom.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
@@ -7,10 +7,10 @@ import { icon } from "../../canvas/icons.js";
 import { sameItem } from "../../store.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
-/** @typedef {{storages: SceneStorage[], nbytes: number}} Row storages that are alike, folded */
+/** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
 /** @typedef {keyof typeof COLUMNS} Column */
 
-const SHOWN = 200;
+const PAGE_ROWS = 200;
 
 const COLUMNS = {
   tensor: (/** @type {SceneStorage} */ each) => each.name,
@@ -18,11 +18,11 @@ const COLUMNS = {
   module: (/** @type {SceneStorage} */ each) => each.module,
   line: (/** @type {SceneStorage} */ each) => formatPlace(each.filename, each.lineno),
   shape: (/** @type {SceneStorage} */ each) => each.shape,
-  "version, state": (/** @type {SceneStorage} */ each) => stateWords(each),
+  "version, state": (/** @type {SceneStorage} */ each) => stateSortKey(each),
   bytes: (/** @type {SceneStorage} */ each) => each.nbytes,
 };
 
-export class SavedTable {
+export class SavedTensorTable {
   /** @param {import("../../store.js").Store} store */
   constructor(store) {
     this.store = store;
@@ -30,9 +30,9 @@ export class SavedTable {
     this.column = "bytes";
     this.descending = true;
     this.folded = store.scene.storages.length > 12;
-    this.shown = SHOWN;
+    this.shown = PAGE_ROWS;
     this.element = h("div", { class: "agv-scroll agv-saved-table" });
-    store.subscribe((change) => change === "selected" && this.fill());
+    store.subscribe(["selected"], () => this.fill());
     this.fill();
   }
 
@@ -44,13 +44,13 @@ export class SavedTable {
 
   fill() {
     const rows = this.#rows();
-    const most = Math.max(1, ...rows.map((row) => row.nbytes));
+    const largest = Math.max(1, ...rows.map((row) => row.nbytes));
     const head = h("tr", {}, ...Object.keys(COLUMNS).map((name) => this.#head(name)));
-    const body = rows.slice(0, this.shown).map((row) => this.#row(row, most));
+    const body = rows.slice(0, this.shown).map((row) => this.#row(row, largest));
     const rest = rows.length - body.length;
-    const words = `Show ${formatCount(Math.min(rest, SHOWN))} of ${formatCount(rest)} more`;
+    const label = `Show ${formatCount(Math.min(rest, PAGE_ROWS))} of ${formatCount(rest)} more`;
     const more = () => {
-      this.shown += SHOWN;
+      this.shown += PAGE_ROWS;
       this.fill();
     };
     this.element.replaceChildren(
@@ -60,7 +60,7 @@ export class SavedTable {
         h("thead", {}, head),
         h("tbody", {}, ...body),
       ),
-      ...(rest > 0 ? [button(words, "agv-link agv-more", more, words)] : []),
+      ...(rest > 0 ? [button(label, "agv-link agv-more", more, label)] : []),
     );
   }
 
@@ -69,7 +69,7 @@ export class SavedTable {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
     for (const storage of this.store.scene.storages) {
-      const key = this.folded ? likenessOf(storage) : storage.index;
+      const key = this.folded ? foldKey(storage) : storage.index;
       const row = rows.get(key) ?? { storages: [], nbytes: 0 };
       rows.set(key, row);
       row.storages.push(storage);
@@ -94,7 +94,7 @@ export class SavedTable {
       this.fill();
     };
     const order = this.descending ? "descending" : "ascending";
-    const turned = active && !this.descending ? "agv-turned" : "";
+    const direction = active && !this.descending ? "agv-ascending" : "";
     return h(
       "th",
       {
@@ -106,41 +106,43 @@ export class SavedTable {
         "agv-sort",
         sort,
         name,
-        ...(active ? [icon("sorted", turned)] : []),
+        ...(active ? [icon("sorted", direction)] : []),
       ),
     );
   }
 
   /**
    * @param {Row} row
-   * @param {number} most
+   * @param {number} largest bytes of all rows
    * @returns {HTMLElement}
    */
-  #row({ storages, nbytes }, most) {
+  #row({ storages, nbytes }, largest) {
     const first = storages[0];
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
-    const on = storages.some(({ index }) => sameItem(this.store.selected, { ...item, index }));
+    const selected = storages.some(({ index }) =>
+      sameItem(this.store.selected, { ...item, index }),
+    );
     const bar = h("span", { class: "agv-table-bar" });
-    bar.style.width = `${Math.max(1, (nbytes / most) * 46)}px`;
+    bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
     return h(
       "tr",
       {
-        class: `agv-${first.state} ${on ? "agv-on" : ""}`,
-        onclick: () => this.store.select(item),
+        class: `agv-${first.state} ${selected ? "agv-selected" : ""}`,
+        onclick: () => this.store.set("selected", item),
       },
       h(
         "td",
-        { class: "agv-clip agv-name-cell" },
+        { class: "agv-ellipsis agv-name-cell" },
         button(
           `Select ${first.name}`,
           "agv-strong",
-          () => this.store.select(item),
+          () => this.store.set("selected", item),
           first.name + times,
         ),
       ),
-      h("td", { class: "agv-clip", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
-      h("td", { class: "agv-clip agv-muted", text: modulesOf(storages) }),
+      h("td", { class: "agv-ellipsis", text: first.slots[0] ?? "", title: first.slots.join("\n") }),
+      h("td", { class: "agv-ellipsis agv-muted", text: moduleRange(storages) }),
       h("td", { class: "agv-mono", text: formatPlace(first.filename, first.lineno) }),
       h("td", { class: "agv-mono", text: first.shape, title: first.dtype }),
       h("td", {}, ...stateCell(first)),
@@ -156,26 +158,26 @@ export class SavedTable {
 function stateCell(storage) {
   const { version, seen_version: seen } = storage;
   const saved = version === null ? "" : `v${version}`;
-  const words = seen === null ? saved : `${saved} → v${seen}`;
+  const versions = seen === null ? saved : `${saved} → v${seen}`;
   const state = { held: "held", released: "released", broken: "failed" }[storage.state];
-  return [h("span", { class: "agv-version", text: words }), ` ${state}`];
+  return [h("span", { class: "agv-version", text: versions }), ` ${state}`];
 }
 
 /**
  * @param {SceneStorage} storage
  * @returns {string}
  */
-function stateWords(storage) {
+function stateSortKey(storage) {
   return `${storage.state} ${storage.version ?? ""}`;
 }
 
 /**
- * What storages share that are the same tensor of identical blocks.
+ * Return a key that is equal for the same tensor of identical blocks.
  *
  * @param {SceneStorage} storage
  * @returns {string}
  */
-function likenessOf(storage) {
+function foldKey(storage) {
   const module = storage.module.replace(/\d+/g, "#");
   const { name, slots, shape, state, filename, lineno } = storage;
   return [name.replace(/\d+/g, "#"), slots[0], shape, state, filename, lineno, module].join("|");
@@ -185,7 +187,7 @@ function likenessOf(storage) {
  * @param {SceneStorage[]} storages
  * @returns {string} "h.0–10.attn"
  */
-function modulesOf(storages) {
+function moduleRange(storages) {
   const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
   const [first, last] = [modules[0], modules[modules.length - 1]];
   if (first === last) return first;

@@ -1,9 +1,9 @@
 // @ts-check
-/** Saved memory over time, stacked by what keeps it. */
+/** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { blockOf, paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
+import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
 import { write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 
@@ -14,17 +14,18 @@ import { mix } from "../../canvas/theme.js";
 const LEFT = 58;
 const RIGHT = 96;
 const TOP = 12;
-const AXIS = 22;
-const MOST = 9;
+const AXIS_HEIGHT = 22;
+const MAX_LAYERS = 9;
+const MAX_TIMES = 600;
 
 /** @type {Record<Grouping, (storage: SceneStorage) => string>} */
 const GROUPINGS = {
-  module: (storage) => blockOf(storage.module) || "no module",
+  module: (storage) => blockPrefix(storage.module) || "no module",
   kind: (storage) => (storage.slots[0] ?? "").split(".")[0] || "other",
   line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
 };
 
-export class Stacked {
+export class StackedMemory {
   /**
    * @param {import("../../store.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
@@ -34,16 +35,14 @@ export class Stacked {
     this.palette = palette;
     /** @type {Grouping} */
     this.grouping = "module";
-    this.times = timesOf(store);
-    this.layers = layersOf(store, this.times, this.grouping);
-    this.canvas = h("canvas", { attrs: { role: "img" } });
+    this.times = changeTimes(store);
+    this.layers = stackLayers(store, this.times, this.grouping);
+    this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
     this.element = h("div", { class: "agv-chart" }, this.canvas);
-    this.canvas.addEventListener("click", (event) => this.#choose(event.offsetX, event.offsetY));
+    this.canvas.addEventListener("click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe((change) => {
-      if (change === "time" || change === "selected" || change === "view") this.draw();
-    });
+    store.subscribe(["time", "selected", "view"], () => this.draw());
   }
 
   destroy() {
@@ -53,17 +52,17 @@ export class Stacked {
   /** @param {Grouping} grouping */
   group(grouping) {
     this.grouping = grouping;
-    this.layers = layersOf(this.store, this.times, grouping);
+    this.layers = stackLayers(this.store, this.times, grouping);
     this.draw();
   }
 
-  /** @returns {string | null} the layer of what is selected */
-  #chosen() {
+  /** @returns {string | null} label of the layer that holds the selection */
+  #selectedLayer() {
     const { selected, scene } = this.store;
     if (selected?.kind === "storage")
       return GROUPINGS[this.grouping](scene.storages[selected.index]);
     if (selected?.kind === "node" && this.grouping === "module") {
-      return blockOf(scene.nodes[selected.index].module);
+      return blockPrefix(scene.nodes[selected.index].module);
     }
     return null;
   }
@@ -73,20 +72,20 @@ export class Stacked {
     if (!drawing) return;
     const { pen, width, height } = drawing;
     const { ctx, palette } = pen;
-    const { end } = this.store.atlas;
-    const bottom = height - AXIS;
+    const { end } = this.store.sceneIndex;
+    const bottom = height - AXIS_HEIGHT;
     const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
     const top = Math.max(1, ...sums);
     const x = (/** @type {number} */ time) => LEFT + (time / end) * (width - LEFT - RIGHT);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
-    this.canvas.setAttribute("aria-label", this.#words());
+    this.canvas.setAttribute("aria-label", this.#summary());
     for (const nbytes of ticks(0, top, 4)) {
       ctx.fillStyle = palette.line;
       ctx.fillRect(LEFT, Math.round(y(nbytes)), width - LEFT - RIGHT, 1);
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
-    paintTimes(pen, x, [0, end], bottom + AXIS / 2, null);
+    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null);
     this.#paintLayers(pen, x, y);
     if (this.store.time !== null) {
       ctx.fillStyle = palette.text;
@@ -95,7 +94,7 @@ export class Stacked {
   }
 
   /**
-   * One hue, alternating tints; the chosen layer is darker, each is named at its own end.
+   * Paint the layers in alternating tints of one hue, the selected one darker.
    *
    * @param {import("../../canvas/text.js").Pen} pen
    * @param {(time: number) => number} x
@@ -104,11 +103,11 @@ export class Stacked {
   #paintLayers(pen, x, y) {
     const { ctx, palette } = pen;
     const below = this.times.map(() => 0);
-    const chosen = this.#chosen();
+    const selected = this.#selectedLayer();
     /** @type {{label: string, at: number, value: number, on: boolean}[]} */
     const labels = [];
     this.layers.forEach((layer, index) => {
-      const on = layer.label === chosen;
+      const on = layer.label === selected;
       ctx.beginPath();
       this.times.forEach((time, at) => {
         if (at) ctx.lineTo(x(time), y(below[at - 1] + layer.values[at - 1]));
@@ -141,11 +140,11 @@ export class Stacked {
   #paintLabels(pen, labels) {
     const { palette } = pen;
     const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const bottom = holder.clientHeight - AXIS;
+    const bottom = holder.clientHeight - AXIS_HEIGHT;
     const step = Math.min(14, (bottom - TOP) / Math.max(1, labels.length));
     const x = holder.clientWidth - RIGHT + 8;
     labels.forEach(({ label, on }, at) => {
-      if (step < 11 && at % 2 && !on) return; // no room for each
+      if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = bottom - step / 2 - at * step;
       pen.ctx.fillStyle = mix(palette.saved, palette.surface, on ? 0.85 : at % 2 ? 0.28 : 0.45);
       pen.ctx.fillRect(x, y - 4, 6, 8);
@@ -155,7 +154,7 @@ export class Stacked {
   }
 
   /** @returns {string} */
-  #words() {
+  #summary() {
     const largest = [...this.layers].sort((a, b) => b.peak - a.peak)[0];
     return largest
       ? `Saved memory by ${this.grouping}; most by ${largest.label}, ${formatBytes(largest.peak)}`
@@ -163,51 +162,46 @@ export class Stacked {
   }
 
   /**
-   * Select the largest storage of the layer under a point.
+   * Select the largest storage of the layer whose label is clicked; replay the time of a click
+   * on the plot.
    *
    * @param {number} offsetX
    * @param {number} offsetY
    */
-  #choose(offsetX, offsetY) {
+  #click(offsetX, offsetY) {
     const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const step = Math.min(14, (holder.clientHeight - AXIS - TOP) / Math.max(1, this.layers.length));
+    const step = Math.min(
+      14,
+      (holder.clientHeight - AXIS_HEIGHT - TOP) / Math.max(1, this.layers.length),
+    );
     const onLabel = offsetX > holder.clientWidth - RIGHT;
-    const at = Math.floor((holder.clientHeight - AXIS - offsetY) / step);
+    const at = Math.floor((holder.clientHeight - AXIS_HEIGHT - offsetY) / step);
     const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - RIGHT);
     if (!onLabel) {
-      if (share >= 0 && share <= 1) this.store.setTime(share * this.store.atlas.end);
+      if (share >= 0 && share <= 1) this.store.set("time", share * this.store.sceneIndex.end);
       return;
     }
     const layer = this.layers[at];
-    const inside = this.store.scene.storages
+    const storages = this.store.scene.storages
       .filter((storage) => layer && GROUPINGS[this.grouping](storage) === layer.label)
       .sort((a, b) => b.nbytes - a.nbytes);
-    if (inside.length) this.store.select({ kind: "storage", index: inside[0].index });
-  }
-
-  /**
-   * What is kept at a time, in words.
-   *
-   * @param {number} time
-   * @returns {string}
-   */
-  at(time) {
-    const point = this.store.scene.memory.findLast((each) => each.time_ns <= time);
-    return `${formatBytes(point?.nbytes ?? 0)} at ${formatDuration(time)}`;
+    if (storages.length) {
+      this.store.set("selected", { kind: "storage", index: storages[0].index });
+    }
   }
 }
 
 /**
- * The times at which the sum changes, thinned where there are more than can be seen.
+ * Return the times at which the saved memory changes, at most about `MAX_TIMES` of them.
  *
  * @param {import("../../store.js").Store} store
  * @returns {number[]}
  */
-function timesOf({ scene, atlas }) {
-  const times = new Set([0, atlas.end]);
+function changeTimes({ scene, sceneIndex }) {
+  const times = new Set([0, sceneIndex.end]);
   for (const { holds } of scene.storages) for (const time of holds) if (time >= 0) times.add(time);
   const sorted = [...times].sort((a, b) => a - b);
-  const step = Math.ceil(sorted.length / 600);
+  const step = Math.ceil(sorted.length / MAX_TIMES);
   return sorted.filter((_, at) => at % step === 0 || at === sorted.length - 1);
 }
 
@@ -215,9 +209,9 @@ function timesOf({ scene, atlas }) {
  * @param {import("../../store.js").Store} store
  * @param {number[]} times
  * @param {Grouping} grouping
- * @returns {Layer[]} the earliest lowest; small ones together
+ * @returns {Layer[]} from the bottom, the earliest first; the smallest ones are merged
  */
-export function layersOf({ scene }, times, grouping) {
+export function stackLayers({ scene }, times, grouping) {
   /** @type {Map<string, Layer>} */
   const layers = new Map();
   for (const storage of scene.storages) {
@@ -229,7 +223,7 @@ export function layersOf({ scene }, times, grouping) {
     }
     for (let at = 0; at < storage.holds.length; at += 2) {
       const [start, end] = [storage.holds[at], storage.holds[at + 1]];
-      for (let i = atOrAfter(times, start); i < times.length; i++) {
+      for (let i = firstAtOrAfter(times, start); i < times.length; i++) {
         if (end >= 0 && times[i] >= end) break;
         layer.values[i] += storage.nbytes;
       }
@@ -237,7 +231,7 @@ export function layersOf({ scene }, times, grouping) {
   }
   for (const layer of layers.values()) layer.peak = Math.max(...layer.values);
   const sorted = [...layers.values()].filter((l) => l.peak).sort((a, b) => b.peak - a.peak);
-  const kept = sorted.slice(0, sorted.length > MOST ? MOST - 1 : MOST);
+  const kept = sorted.slice(0, sorted.length > MAX_LAYERS ? MAX_LAYERS - 1 : MAX_LAYERS);
   const rest = sorted.slice(kept.length);
   kept.sort((a, b) => a.first - b.first);
   if (rest.length) {
@@ -253,7 +247,7 @@ export function layersOf({ scene }, times, grouping) {
  * @param {number} value
  * @returns {number}
  */
-function atOrAfter(sorted, value) {
+function firstAtOrAfter(sorted, value) {
   let low = 0;
   let high = sorted.length;
   while (low < high) {

@@ -1,20 +1,20 @@
 // @ts-check
-/** The saved tensors: their lives, a table of them, and who keeps how much. */
+/** The tensors view: lifelines, a table of saved tensors, saved memory over time. */
 
-import { makeAdvice } from "./checkpoint_savings.js";
-import { axisChoice } from "../../scene/time_axis.js";
+import { icon } from "../../canvas/icons.js";
 import { choice, h } from "../../dom.js";
 import { formatBytes, plural } from "../../scene/format.js";
-import { icon } from "../../canvas/icons.js";
+import { makeAxisSwitch } from "../../shell/axis_switch.js";
+import { storageDetails } from "../../shell/details/storage.js";
+import { makeCheckpointSavings } from "./checkpoint_savings.js";
 import { Lifelines } from "./lifelines.js";
-import { SavedTable } from "./saved_tensor_table.js";
-import { Stacked } from "./stacked_memory.js";
-import { storyParts } from "../../shell/details/storage.js";
+import { SavedTensorTable } from "./saved_tensor_table.js";
+import { StackedMemory } from "./stacked_memory.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
-/** @type {[glyph: import("../../canvas/icons.js").GlyphName, word: string, hue: string][]} */
-const KEY = [
+/** @type {[glyph: import("../../canvas/icons.js").GlyphName, label: string, color: string][]} */
+const LEGEND = [
   ["pack", "pack", "agv-saved"],
   ["pencil", "write", "agv-mutation"],
   ["clone", "clone", "agv-recompute"],
@@ -23,8 +23,7 @@ const KEY = [
   ["release", "release", "agv-muted"],
 ];
 
-/** The height of a view's head. */
-const HEAD = 46;
+const HEAD_HEIGHT = 46;
 
 export class Tensors {
   /**
@@ -34,59 +33,62 @@ export class Tensors {
   constructor(store, palette) {
     this.store = store;
     this.lifelines = new Lifelines(store, palette);
-    this.table = new SavedTable(store);
-    this.stacked = new Stacked(store, palette);
+    this.table = new SavedTensorTable(store);
+    this.memory = new StackedMemory(store, palette);
     const { summary, storages } = store.scene;
-    const held = storages.filter((each) => each.state !== "released");
-    const still = held.reduce((sum, each) => sum + each.nbytes, 0);
-    const peak = `${formatBytes(summary.peak_nbytes)} at peak`;
-    const words = `${plural(storages.length, "storage")} · ${peak} · ${formatBytes(still)} still held`;
     if (!storages.length) {
       const text = "No tensor was saved for backward in this recording.";
-      this.element = h("div", {}, h("p", { class: "agv-empty-words", text }));
+      this.element = h("div", {}, h("p", { class: "agv-empty-text", text }));
       return;
     }
+    const held = storages.filter((each) => each.state !== "released");
+    const heldBytes = held.reduce((sum, each) => sum + each.nbytes, 0);
+    const totals = [
+      plural(storages.length, "storage"),
+      `${formatBytes(summary.peak_nbytes)} at peak`,
+      `${formatBytes(heldBytes)} still held`,
+    ].join(" · ");
     this.element = h(
       "div",
-      { class: "agv-tensors" },
+      { class: "agv-tensors agv-panel-grid" },
       h(
         "section",
-        { class: "agv-panel agv-panel-lives" },
+        { class: "agv-panel agv-panel-wide" },
         h(
           "div",
           { class: "agv-view-head" },
           h("h3", { text: "Lifelines" }),
-          h("span", { class: "agv-muted agv-clamp", text: words }),
-          h("span", { class: "agv-end agv-lives-key" }, ...KEY.map(keyEntry)),
-          axisChoice(store),
+          h("span", { class: "agv-muted agv-clamp", text: totals }),
+          h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
+          makeAxisSwitch(store),
         ),
         this.lifelines.element,
       ),
       this.#tablePanel(),
       this.#memoryPanel(),
     );
-    // Few lives need little room.
-    this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD}px`);
+    // A few rows do not fill the height that many rows get.
+    this.element.style.setProperty("--agv-rows", `${this.lifelines.rowsHeight + HEAD_HEIGHT}px`);
   }
 
   destroy() {
     this.lifelines.destroy();
-    this.stacked.destroy();
+    this.memory.destroy();
   }
 
   draw() {
     this.lifelines.draw();
-    this.stacked.draw();
+    this.memory.draw();
   }
 
   /** @returns {HTMLElement} */
   #tablePanel() {
     const body = h("div", { class: "agv-panel-body" }, this.table.element);
-    const advice = makeAdvice(this.store);
+    const savings = makeCheckpointSavings(this.store);
     const show = (/** @type {string} */ name) => {
-      const table = name !== "checkpointing";
-      if (table) this.table.fold(name === "fold ×n");
-      body.replaceChildren(table ? this.table.element : advice);
+      const isTable = name !== "checkpointing";
+      if (isTable) this.table.fold(name === "fold ×n");
+      body.replaceChildren(isTable ? this.table.element : savings);
     };
     const first = this.table.folded ? "fold ×n" : "all";
     return h(
@@ -104,36 +106,37 @@ export class Tensors {
 
   /** @returns {HTMLElement} */
   #memoryPanel() {
-    const story = h("div", { class: "agv-story" });
+    const details = h("div", { class: "agv-panel-details" });
     const fill = () => {
       const { selected } = this.store;
-      story.hidden = selected?.kind !== "storage";
-      if (selected?.kind === "storage")
-        story.replaceChildren(...storyParts(this.store, selected.index));
+      details.hidden = selected?.kind !== "storage";
+      if (selected?.kind === "storage") {
+        details.replaceChildren(...storageDetails(this.store, selected.index));
+      }
     };
-    this.store.subscribe((change) => change === "selected" && fill());
+    this.store.subscribe(["selected"], fill);
     fill();
     const group = (/** @type {string} */ name) =>
-      this.stacked.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
+      this.memory.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
     return h(
       "section",
-      { class: "agv-panel agv-panel-memory" },
+      { class: "agv-panel agv-panel-side agv-panel-memory" },
       h(
         "div",
         { class: "agv-view-head" },
         h("h3", { text: "Saved memory" }),
         h("span", { class: "agv-end" }, choice(["module", "kind", "line"], "module", group)),
       ),
-      this.stacked.element,
-      story,
+      this.memory.element,
+      details,
     );
   }
 }
 
 /**
- * @param {typeof KEY[number]} entry
+ * @param {typeof LEGEND[number]} entry
  * @returns {HTMLElement}
  */
-function keyEntry([glyph, word, hue]) {
-  return h("span", { class: "agv-inline" }, h("span", { class: hue }, icon(glyph)), word);
+function legendEntry([glyph, label, color]) {
+  return h("span", { class: "agv-inline" }, h("span", { class: color }, icon(glyph)), label);
 }

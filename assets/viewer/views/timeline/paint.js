@@ -1,5 +1,5 @@
 // @ts-check
-/** The timeline's rows, drawn. */
+/** Paints the timeline, and finds the bar at a point. */
 
 import { hueOfSpan, paintTimes, paintTorn, ticks, traceSteps } from "../../canvas/charts.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
@@ -9,54 +9,55 @@ import { mix } from "../../canvas/theme.js";
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("./rows.js").Track} Track */
 /** @typedef {import("./rows.js").Bar} Bar */
-/** @typedef {[start: number, end: number]} Stretch */
+/** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
+/** @typedef {import("../../scene/time_axis.js").TimeAxis} TimeAxis */
 
 export const LEFT = 150;
 export const RIGHT = 18;
 const TOP = 24;
-const BAR = 15;
-const STEP = 17;
-const GAP = 11;
-const CURVE = 92;
+const BAR_HEIGHT = 15;
+const ROW_HEIGHT = 17;
+const TRACK_GAP = 11;
+const CURVE_HEIGHT = 92;
 
 /**
  * @param {Track[]} tracks
- * @returns {number[]} where each begins, and where the curve does
+ * @returns {number[]} the top of each track, and last that of the memory curve
  */
-function topsOf(tracks) {
+function trackTops(tracks) {
   const tops = [TOP + 6];
-  for (const { rows } of tracks) tops.push(tops[tops.length - 1] + rows * STEP + GAP);
+  for (const { rows } of tracks) tops.push(tops[tops.length - 1] + rows * ROW_HEIGHT + TRACK_GAP);
   return tops;
 }
 
 /**
  * @param {Track[]} tracks
- * @returns {number} of the whole picture
+ * @returns {number} height of the timeline
  */
 export function heightOf(tracks) {
-  return topsOf(tracks)[tracks.length] + CURVE + 18;
+  return trackTops(tracks)[tracks.length] + CURVE_HEIGHT + 18;
 }
 
 /**
- * @param {{pen: Pen, width: number, height: number}} drawing
+ * @param {import("../../canvas/charts.js").Drawing} drawing
  * @param {import("../../store.js").Store} store
  * @param {Track[]} tracks
- * @param {Stretch} view
- * @param {Stretch | null} chosen
- * @param {import("../../scene/time_axis.js").Clock} clock
+ * @param {TimeRange} view
+ * @param {TimeRange | null} range the selected range
+ * @param {TimeAxis} axis
  */
-export function paintTracks({ pen, width, height }, store, tracks, view, chosen, clock) {
+export function paintTimeline({ pen, width, height }, store, tracks, view, range, axis) {
   const { ctx, palette } = pen;
   const plot = width - LEFT - RIGHT;
-  const [first, last] = view.map(clock.at);
+  const [first, last] = view.map(axis.positionOf);
   const x = (/** @type {number} */ time) =>
-    LEFT + ((clock.at(time) - first) / (last - first)) * plot;
-  const tops = topsOf(tracks);
-  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, clock);
+    LEFT + ((axis.positionOf(time) - first) / (last - first)) * plot;
+  const tops = trackTops(tracks);
+  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, axis);
   tracks.forEach((track, at) => {
     paintLabel(pen, track, tops[at]);
     ctx.fillStyle = palette.line;
-    ctx.fillRect(0, tops[at + 1] - GAP / 2 - 1, width, 1);
+    ctx.fillRect(0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
   });
   ctx.save();
   ctx.beginPath();
@@ -66,10 +67,10 @@ export function paintTracks({ pen, width, height }, store, tracks, view, chosen,
   paintCurve(pen, store.scene, tops[tracks.length], x, view);
   ctx.restore();
   paintScale(pen, store.scene, tops[tracks.length]);
-  if (store.scene.summary.torn && view[1] >= store.atlas.end) {
+  if (store.scene.summary.torn && view[1] >= store.sceneIndex.end) {
     paintTorn(pen, { left: LEFT + plot, top: TOP, right: width, bottom: height - 12 });
   }
-  if (chosen) paintChosen(pen, x, chosen, height, plot);
+  if (range) paintRange(pen, x, range, height, plot);
   if (store.time !== null && store.time >= view[0] && store.time <= view[1]) {
     ctx.fillStyle = palette.text;
     ctx.fillRect(x(store.time) - 0.7, 4, 1.4, height - 14);
@@ -99,11 +100,11 @@ function paintLabel(pen, { name, note, rows }, top) {
  * @param {Track} track
  * @param {number} top
  * @param {(time: number) => number} x
- * @param {Stretch} view
+ * @param {TimeRange} view
  */
 function paintBars(pen, { bars }, top, x, view) {
   const { ctx, palette } = pen;
-  /** @type {number[]} by row, how far the pixels are filled: bars too thin to tell are left out */
+  /** @type {number[]} by row, the right end of the last bar: bars on one pixel are drawn once */
   const filled = [];
   for (const bar of bars) {
     if (bar.end < view[0] || bar.start > view[1]) continue;
@@ -111,7 +112,7 @@ function paintBars(pen, { bars }, top, x, view) {
     const right = x(bar.end);
     if (right - (filled[bar.row] ?? -Infinity) < 0.7) continue;
     filled[bar.row] = right;
-    const y = top + bar.row * STEP;
+    const y = top + bar.row * ROW_HEIGHT;
     const hue = hueOfSpan(palette, bar.kind);
     if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
     else paintBar(pen, bar, left, Math.max(1, right - left), y, hue);
@@ -128,14 +129,14 @@ function paintBars(pen, { bars }, top, x, view) {
  */
 function paintBar(pen, bar, left, width, y, hue) {
   const { ctx, palette } = pen;
-  const again = bar.kind === "recompute";
+  const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
-  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : again ? 0.2 : 0.3);
+  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
   if (width > 6) {
-    roundRect(ctx, left, y, width - gap, BAR, 2.5);
+    roundRect(ctx, left, y, width - gap, BAR_HEIGHT, 2.5);
     ctx.fill();
-  } else ctx.fillRect(left, y, width - gap * 0.5, BAR);
-  if (again && width > 6) {
+  } else ctx.fillRect(left, y, width - gap * 0.5, BAR_HEIGHT);
+  if (isRecompute && width > 6) {
     ctx.setLineDash([3, 2]);
     ctx.lineWidth = 1;
     ctx.strokeStyle = hue;
@@ -143,27 +144,32 @@ function paintBar(pen, bar, left, width, y, hue) {
     ctx.setLineDash([]);
   }
   const from = Math.max(left, LEFT);
-  const words = shortest(pen, bar, left + width - from - 8);
-  if (!words) return;
+  const label = fitLabel(pen, bar, left + width - from - 8);
+  if (!label) return;
   const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
-  write(pen, words, from + 4, y + BAR / 2, { size: 10, weight: bar.faint ? 400 : 600, color });
+  write(pen, label, from + 4, y + BAR_HEIGHT / 2, {
+    size: 10,
+    weight: bar.faint ? 400 : 600,
+    color,
+  });
 }
 
 /**
- * As much of a bar's name as fits: all of it, what stands before a comma or its last parts, nothing.
+ * Return the longest form of a bar's label that fits: the full label, the part before a comma or
+ * its last parts, or nothing.
  *
  * @param {Pen} pen
  * @param {Bar} bar
  * @param {number} room
  * @returns {string}
  */
-function shortest(pen, bar, room) {
+function fitLabel(pen, bar, room) {
   if (room < 6) return "";
   const [head, ...more] = bar.label.split(", ");
   const parts = more.length ? [head] : bar.label.split(".");
   const weight = bar.faint ? 400 : 600;
-  const names = [bar.label, parts.slice(-2).join("."), parts[parts.length - 1]];
-  return names.find((name) => widthOf(pen, name, 10, weight) <= room) ?? "";
+  const forms = [bar.label, parts.slice(-2).join("."), parts[parts.length - 1]];
+  return forms.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";
 }
 
 /**
@@ -187,10 +193,10 @@ function paintTick(ctx, x, y, hue) {
  * @param {import("../../types.js").Scene} scene
  * @param {number} top
  * @param {(time: number) => number} x
- * @param {Stretch} view
+ * @param {TimeRange} view
  */
 function paintCurve({ ctx, palette }, scene, top, x, view) {
-  const y = heightIn(scene, top);
+  const y = curveScale(scene, top);
   traceSteps(ctx, scene.memory, x, y, view);
   ctx.strokeStyle = palette.saved;
   ctx.lineWidth = 1.5;
@@ -205,10 +211,11 @@ function paintCurve({ ctx, palette }, scene, top, x, view) {
 /**
  * @param {import("../../types.js").Scene} scene
  * @param {number} top
- * @returns {(nbytes: number) => number}
+ * @returns {(nbytes: number) => number} the y of an amount
  */
-function heightIn(scene, top) {
-  return (nbytes) => top + CURVE - (nbytes / (scene.summary.peak_nbytes || 1)) * (CURVE - 8);
+function curveScale(scene, top) {
+  return (nbytes) =>
+    top + CURVE_HEIGHT - (nbytes / (scene.summary.peak_nbytes || 1)) * (CURVE_HEIGHT - 8);
 }
 
 /**
@@ -220,9 +227,9 @@ function paintScale(pen, scene, top) {
   const { palette } = pen;
   const peak = scene.summary.peak_nbytes;
   write(pen, "saved memory", 12, top + 8, { size: 11.5, weight: 600, color: palette.saved });
-  const words = peak ? `peak ${formatBytes(peak)}` : "none";
-  write(pen, words, 12, top + 22, { size: 9.5, color: palette.text2 });
-  const y = heightIn(scene, top);
+  const note = peak ? `peak ${formatBytes(peak)}` : "none";
+  write(pen, note, 12, top + 22, { size: 9.5, color: palette.text2 });
+  const y = curveScale(scene, top);
   for (const nbytes of ticks(0, peak, 3)) {
     if (y(nbytes) < top + 10 && nbytes < peak * 0.9) continue;
     write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), {
@@ -236,27 +243,27 @@ function paintScale(pen, scene, top) {
 /**
  * @param {Pen} pen
  * @param {(time: number) => number} x
- * @param {Stretch} chosen
+ * @param {TimeRange} range
  * @param {number} height
  * @param {number} plot
  */
-function paintChosen(pen, x, chosen, height, plot) {
+function paintRange(pen, x, range, height, plot) {
   const { ctx, palette } = pen;
-  const left = Math.max(LEFT, x(chosen[0]));
-  const right = Math.min(LEFT + plot, x(chosen[1]));
+  const left = Math.max(LEFT, x(range[0]));
+  const right = Math.min(LEFT + plot, x(range[1]));
   if (right <= left) return;
   ctx.fillStyle = `${palette.backward}1c`;
   ctx.fillRect(left, TOP, right - left, height - TOP - 12);
   ctx.strokeStyle = palette.backward;
   ctx.lineWidth = 1.4;
   ctx.strokeRect(left, TOP, right - left, height - TOP - 12);
-  const words = formatDuration(chosen[1] - chosen[0]);
-  const wide = Math.max(right - left, widthOf(pen, words, 10, 600) + 12);
+  const label = formatDuration(range[1] - range[0]);
+  const labelWidth = Math.max(right - left, widthOf(pen, label, 10, 600) + 12);
   const middle = (left + right) / 2;
   ctx.fillStyle = palette.backward;
-  roundRect(ctx, middle - wide / 2, 3, wide, 17, 3);
+  roundRect(ctx, middle - labelWidth / 2, 3, labelWidth, 17, 3);
   ctx.fill();
-  write(pen, words, middle, 11.5, {
+  write(pen, label, middle, 11.5, {
     size: 10,
     weight: 600,
     color: palette.surface,
@@ -265,25 +272,25 @@ function paintChosen(pen, x, chosen, height, plot) {
 }
 
 /**
- * The innermost bar at a point.
+ * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
- * @param {Stretch} view
- * @param {number} plot width
+ * @param {TimeRange} view
+ * @param {number} plot width of the plot
  * @param {number} px
  * @param {number} py
- * @param {import("../../scene/time_axis.js").Clock} clock
+ * @param {import("../../scene/time_axis.js").TimeAxis} axis
  * @returns {Bar | null}
  */
-export function barAt(tracks, view, plot, px, py, clock) {
-  const tops = topsOf(tracks);
-  const at = tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - GAP / 2);
+export function barAt(tracks, view, plot, px, py, axis) {
+  const tops = trackTops(tracks);
+  const at = tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - TRACK_GAP / 2);
   if (at < 0) return null;
-  const row = Math.floor((py - tops[at]) / STEP);
-  const [first, last] = view.map(clock.at);
-  const slack = (2 / plot) * (last - first);
-  const place = first + ((px - LEFT) / plot) * (last - first);
-  const [from, to] = [clock.timeAt(place - slack), clock.timeAt(place + slack)];
+  const row = Math.floor((py - tops[at]) / ROW_HEIGHT);
+  const [first, last] = view.map(axis.positionOf);
+  const tolerance = (2 / plot) * (last - first);
+  const position = first + ((px - LEFT) / plot) * (last - first);
+  const [from, to] = [axis.timeAt(position - tolerance), axis.timeAt(position + tolerance)];
   const near = tracks[at].bars.filter(
     (bar) => bar.row === row && bar.start <= to && from <= bar.end,
   );

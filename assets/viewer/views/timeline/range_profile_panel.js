@@ -1,133 +1,132 @@
 // @ts-check
-/** What ran in the chosen stretch of the timeline, as a table and in short. */
+/** The profile of a time range as a table and as totals. */
 
-import { choice, facts, h } from "../../dom.js";
+import { choice, h, propertyList } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration } from "../../scene/format.js";
-import { keptAt, sumsOf } from "../../scene/range_profile.js";
+import { profileRange, savedBytesAt } from "../../scene/range_profile.js";
 
-/** @typedef {[start: number, end: number]} Stretch */
+/** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
+/** @typedef {import("../../scene/range_profile.js").ProfileRow} ProfileRow */
+/** @typedef {import("../../scene/range_profile.js").Grouping} Grouping */
 
-const SHOWN = 60;
+const MAX_ROWS = 60;
 
-export class Sums {
+export class RangeProfilePanel {
   /** @param {import("../../store.js").Store} store */
   constructor(store) {
     this.store = store;
-    /** @type {Stretch | null} */
-    this.chosen = null;
-    /** @type {import("../../scene/range_profile.js").Grouping} */
+    /** @type {TimeRange | null} */
+    this.range = null;
+    /** @type {Grouping} */
     this.grouping = "node";
-    this.body = h("div", { class: "agv-panel-body agv-scroll" });
-    this.facts = h("div", { class: "agv-story" });
-    this.words = h("span", { class: "agv-muted" });
+    this.table = h("div", { class: "agv-panel-body agv-scroll" });
+    this.totals = h("div", { class: "agv-panel-details" });
+    this.rangeText = h("span", { class: "agv-muted" });
     const group = (/** @type {string} */ name) => {
-      this.grouping = /** @type {import("../../scene/range_profile.js").Grouping} */ (name);
-      this.fill(this.chosen);
+      this.grouping = /** @type {Grouping} */ (name);
+      this.fill(this.range);
     };
     this.elements = [
       h(
         "section",
-        { class: "agv-panel agv-panel-sums" },
+        { class: "agv-panel agv-panel-profile" },
         h(
           "div",
           { class: "agv-view-head" },
-          h("h3", { text: "Sum" }),
-          this.words,
+          h("h3", { text: "Profile" }),
+          this.rangeText,
           h("span", { class: "agv-end" }, choice(["node", "module", "line"], "node", group)),
         ),
-        this.body,
+        this.table,
       ),
       h(
         "section",
-        { class: "agv-panel agv-panel-facts" },
+        { class: "agv-panel agv-panel-side agv-panel-selection" },
         h("div", { class: "agv-view-head" }, h("h3", { text: "Selection" })),
-        this.facts,
+        this.totals,
       ),
     ];
   }
 
-  /** @param {Stretch | null} chosen all of it where null */
-  fill(chosen) {
-    this.chosen = chosen;
-    const { atlas } = this.store;
-    const stretch = chosen ?? /** @type {Stretch} */ ([0, atlas.end]);
-    const length = stretch[1] - stretch[0];
-    const sums = sumsOf(atlas, stretch, this.grouping);
-    const from = `${formatDuration(stretch[0])} – ${formatDuration(stretch[1])}`;
-    this.words.textContent = chosen ? from : "of the whole recording";
-    const head = ["", "phase", "module", "count", "self time", "share", "bytes let go"];
-    head[0] = this.grouping;
-    const most = Math.max(1, ...sums.map((sum) => sum.time));
-    this.body.replaceChildren(
+  /** @param {TimeRange | null} range null profiles the recording */
+  fill(range) {
+    this.range = range;
+    const { sceneIndex } = this.store;
+    const [start, end] = range ?? [0, sceneIndex.end];
+    const rows = profileRange(sceneIndex, [start, end], this.grouping);
+    const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
+    this.rangeText.textContent = range ? rangeText : "whole recording";
+    const head = [
+      ...[this.grouping, "phase", "module", "count", "self time", "share"],
+      "bytes released",
+    ].map((text, at) => h("th", { text, class: at > 2 && at !== 5 ? "agv-right" : "" }));
+    const longest = Math.max(1, ...rows.map((row) => row.time));
+    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, end - start, longest));
+    this.table.replaceChildren(
       h(
         "table",
         { class: "agv-table agv-table-sorted" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ...head.map((text, at) =>
-              h("th", { text, class: at > 2 && at !== 5 ? "agv-right" : "" }),
-            ),
-          ),
-        ),
-        h("tbody", {}, ...sums.slice(0, SHOWN).map((sum) => this.#row(sum, length, most))),
+        h("thead", {}, h("tr", {}, ...head)),
+        h("tbody", {}, ...body),
       ),
     );
-    this.facts.replaceChildren(facts(this.#factsOf(stretch, sums)));
+    this.totals.replaceChildren(propertyList(this.#totals([start, end], rows)));
   }
 
   /**
-   * @param {import("../../scene/range_profile.js").Sum} sum
-   * @param {number} length
-   * @param {number} most
+   * @param {ProfileRow} row
+   * @param {number} duration of the range
+   * @param {number} longest time of all rows
    * @returns {HTMLElement}
    */
-  #row(sum, length, most) {
-    const bar = h("span", { class: `agv-share agv-share-${sum.phase}` });
-    bar.style.width = `${Math.max(1, (sum.time / most) * 90)}px`;
-    const modules = [...sum.modules];
+  #row(row, duration, longest) {
+    const bar = h("span", { class: `agv-profile-bar agv-profile-bar-${row.phase}` });
+    bar.style.width = `${Math.max(1, (row.time / longest) * 90)}px`;
+    const modules = [...row.modules];
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
-    const go = () => sum.node >= 0 && this.store.reveal({ kind: "node", index: sum.node });
+    const show = () => row.node >= 0 && this.store.reveal({ kind: "node", index: row.node });
+    const percent = Math.round((100 * row.time) / (duration || 1));
     return h(
       "tr",
-      { onclick: go },
-      h("td", { class: "agv-strong agv-clip", text: sum.label }),
-      h("td", { class: `agv-phase-${sum.phase}`, text: sum.phase }),
-      h("td", { class: "agv-muted agv-clip", text: where, title: modules.slice(0, 20).join("\n") }),
-      h("td", { class: "agv-right", text: formatCount(sum.count) }),
-      h("td", { class: "agv-right", text: formatDuration(sum.time) }),
-      h("td", { class: "agv-nowrap" }, bar, ` ${Math.round((100 * sum.time) / (length || 1))} %`),
-      h("td", { class: "agv-right", text: sum.released ? formatBytes(sum.released) : "0" }),
+      { onclick: show },
+      h("td", { class: "agv-strong agv-ellipsis", text: row.label }),
+      h("td", { class: `agv-phase-${row.phase}`, text: row.phase }),
+      h("td", {
+        class: "agv-muted agv-ellipsis",
+        text: where,
+        title: modules.slice(0, 20).join("\n"),
+      }),
+      h("td", { class: "agv-right", text: formatCount(row.count) }),
+      h("td", { class: "agv-right", text: formatDuration(row.time) }),
+      h("td", { class: "agv-nowrap" }, bar, ` ${percent} %`),
+      h("td", { class: "agv-right", text: row.released ? formatBytes(row.released) : "0" }),
     );
   }
 
   /**
-   * @param {Stretch} stretch
-   * @param {import("../../scene/range_profile.js").Sum[]} sums
+   * @param {TimeRange} range
+   * @param {ProfileRow[]} rows
    * @returns {[string, string][]}
    */
-  #factsOf([start, end], sums) {
+  #totals([start, end], rows) {
     const { scene } = this.store;
-    const of = (/** @type {string} */ phase) => {
-      const some = sums.filter((sum) => sum.phase === phase);
-      const count = some.reduce((all, sum) => all + sum.count, 0);
-      const time = some.reduce((all, sum) => all + sum.time, 0);
+    const ofPhase = (/** @type {string} */ phase) => {
+      const some = rows.filter((row) => row.phase === phase);
+      const count = some.reduce((sum, row) => sum + row.count, 0);
+      const time = some.reduce((sum, row) => sum + row.time, 0);
       return count ? `${formatCount(count)}, ${formatDuration(time)}` : "none";
     };
-    const kept = `${formatBytes(keptAt(scene, start))} → ${formatBytes(keptAt(scene, end))}`;
-    const released = sums.reduce((all, sum) => all + sum.released, 0);
+    const [before, after] = [savedBytesAt(scene, start), savedBytesAt(scene, end)];
+    const released = rows.reduce((sum, row) => sum + row.released, 0);
     return [
       ["wall time", formatDuration(end - start)],
-      ["forward ops", of("forward")],
-      ["backward nodes", of("backward")],
-      ["recomputed", of("recompute")],
-      ["gradients", of("accumulate")],
-      ["optimizer", of("optimizer")],
-      ["saved memory", kept],
-      ["let go", formatBytes(released)],
+      ["forward ops", ofPhase("forward")],
+      ["backward nodes", ofPhase("backward")],
+      ["recomputed", ofPhase("recompute")],
+      ["gradients", ofPhase("accumulate")],
+      ["optimizer", ofPhase("optimizer")],
+      ["saved memory", `${formatBytes(before)} → ${formatBytes(after)}`],
+      ["released", formatBytes(released)],
     ];
   }
 }

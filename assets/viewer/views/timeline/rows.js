@@ -1,20 +1,19 @@
 // @ts-check
-/** The timeline's rows: what ran, sorted by what it was and how it was nested. */
+/** The tracks of the timeline, and the bars in their rows. */
 
-import { blockOf } from "../../canvas/charts.js";
-import { formatPlace, plural } from "../../scene/format.js";
+import { blockPrefix, formatPlace, plural } from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
 
 /**
  * @typedef {object} Bar
  * @property {string} label
- * @property {number} start
+ * @property {number} start nanoseconds
  * @property {number} end
- * @property {number} row within its track
- * @property {string} kind as spans have it, "accumulate" besides
- * @property {number} ref a node's index or a region's, -1
- * @property {string} place the line that began it
+ * @property {number} row in its track
+ * @property {string} kind of its span, or "accumulate"
+ * @property {number} ref index of a node or a region, -1
+ * @property {string} place the line that started it
  * @property {boolean} [faint] a part of the bar above it
  */
 
@@ -22,54 +21,58 @@ import { formatPlace, plural } from "../../scene/format.js";
  * @typedef {object} Track
  * @property {string} name
  * @property {string} note
- * @property {number} rows
+ * @property {number} rows number of rows
  * @property {Bar[]} bars by start
  */
 
 const MODULE_ROWS = 2;
 
 /**
- * @param {import("../../scene/scene_index.js").Atlas} atlas
- * @returns {Track[]} those that hold something
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @returns {Track[]} without empty tracks
  */
-export function tracksOf(atlas) {
-  const { spans, regions } = atlas.scene;
-  const of = (/** @type {string} */ kind) => spans.filter((span) => span.kind === kind);
-  const again = of("recompute");
-  const inAgain = withinAny(again);
-  const backwards = of("backward");
-  const nodes = of("node");
+export function timelineTracks(sceneIndex) {
+  const { spans, regions } = sceneIndex.scene;
+  const ofKind = (/** @type {string} */ kind) => spans.filter((span) => span.kind === kind);
+  const recomputations = ofKind("recompute");
+  const inRecomputation = isInside(recomputations);
+  const backwards = ofKind("backward");
+  const nodes = ofKind("node");
   const accumulate = nodes.filter((span) => span.label.endsWith("AccumulateGrad"));
   const outer = backwards.filter((span) => !span.depth);
   const inner = backwards.filter((span) => span.depth);
-  const modules = of("module").filter((span) => !inAgain(span));
-  const ran = new Set(again.map((span) => span.ref)).size;
+  const modules = ofKind("module").filter((span) => !inRecomputation(span));
+  const recomputed = new Set(recomputations.map((span) => span.ref)).size;
   const tracks = [
-    track("forward", "", [...of("forward").map(plain), ...moduleBars(modules)]),
-    track("optimizer", "", of("optimizer").map(plain)),
-    track("backward", outer.length > 1 ? `${outer.length} calls` : "", [
-      ...outer.map(plain),
+    makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
+    makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
+    makeTrack("backward", outer.length > 1 ? `${outer.length} calls` : "", [
+      ...outer.map(makeBar),
       ...blockBars(
-        atlas,
+        sceneIndex,
         nodes.filter((span) => span.ref >= 0),
       ),
     ]),
-    track(
+    makeTrack(
       "nested",
       "backward inside backward",
-      inner.map((span) => ({ ...plain(span), row: span.depth - 1 })),
+      inner.map((span) => ({ ...makeBar(span), row: span.depth - 1 })),
     ),
-    track("recompute", ran ? `${ran} of ${regions.length}` : "", again.map(nested)),
-    track(
+    makeTrack(
+      "recompute",
+      recomputed ? `${recomputed} of ${regions.length}` : "",
+      recomputations.map(nestedBar),
+    ),
+    makeTrack(
       "accumulate",
       String(accumulate.length),
-      accumulate.map((span) => ({ ...plain(span), kind: "accumulate" })),
+      accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
     ),
-    track("hooks", plural(of("hook").length, "run"), of("hook").map(nested)),
-    track("switches", "", of("mode").map(nested)),
-    track("requires_grad", "", of("toggle").map(plain)),
-    track("random", plural(of("random").length, "draw"), of("random").map(plain)),
-    track("buffers", plural(of("buffer").length, "write"), of("buffer").map(plain)),
+    makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
+    makeTrack("modes", "", ofKind("mode").map(nestedBar)),
+    makeTrack("requires_grad", "", ofKind("toggle").map(makeBar)),
+    makeTrack("random", plural(ofKind("random").length, "draw"), ofKind("random").map(makeBar)),
+    makeTrack("buffers", plural(ofKind("buffer").length, "write"), ofKind("buffer").map(makeBar)),
   ];
   return tracks.filter(({ bars }) => bars.length);
 }
@@ -80,67 +83,67 @@ export function tracksOf(atlas) {
  * @param {Bar[]} bars
  * @returns {Track}
  */
-function track(name, note, bars) {
+function makeTrack(name, note, bars) {
   bars.sort((a, b) => a.start - b.start || a.row - b.row);
   return { name, note, rows: 1 + bars.reduce((most, bar) => Math.max(most, bar.row), 0), bars };
 }
 
 /**
  * @param {SceneSpan} span
- * @returns {Bar}
+ * @returns {Bar} in the first row
  */
-function plain({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
+function makeBar({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
   const place = formatPlace(filename, lineno);
   return { label, start: start_ns, end: end_ns, row: 0, kind, ref, place };
 }
 
 /**
  * @param {SceneSpan} span
- * @returns {Bar}
+ * @returns {Bar} in the row of its depth
  */
-function nested(span) {
-  return { ...plain(span), row: Math.min(span.depth, 2) };
+function nestedBar(span) {
+  return { ...makeBar(span), row: Math.min(span.depth, 2) };
 }
 
 /**
- * Modules below the forward's band: the outermost one says no more than the band does.
+ * Return bars of modules. An outermost module that spans the forward is left out.
  *
  * @param {SceneSpan[]} spans
  * @returns {Bar[]}
  */
 function moduleBars(spans) {
-  const least = spans.some((span) => span.depth > 0) ? 1 : 0;
+  const first = spans.some((span) => span.depth > 0) ? 1 : 0;
   return spans
-    .filter((span) => span.depth >= least && span.depth < least + MODULE_ROWS)
-    .map((span) => ({ ...plain(span), row: span.depth - least + 1, faint: true }));
+    .filter((span) => span.depth >= first && span.depth < first + MODULE_ROWS)
+    .map((span) => ({ ...makeBar(span), row: span.depth - first + 1, faint: true }));
 }
 
 /**
- * Nodes that run one after the other for one block, as one bar; the nodes themselves below it.
+ * Return a bar for each run of consecutive nodes of one block, and below it the nodes' bars.
  *
- * @param {import("../../scene/scene_index.js").Atlas} atlas
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {SceneSpan[]} spans of nodes
  * @returns {Bar[]}
  */
-function blockBars(atlas, spans) {
+function blockBars(sceneIndex, spans) {
   /** @type {Bar[]} */
   const blocks = [];
   const sorted = [...spans].sort((a, b) => a.start_ns - b.start_ns);
   for (const span of sorted) {
-    const label = blockOf(atlas.scene.nodes[span.ref].module);
+    const label = blockPrefix(sceneIndex.scene.nodes[span.ref].module);
     const last = blocks.at(-1);
     if (last && last.label === label) last.end = Math.max(last.end, span.end_ns);
-    else blocks.push({ ...plain(span), label, row: 1, ref: -1 });
+    else blocks.push({ ...makeBar(span), label, row: 1, ref: -1 });
   }
-  const nodes = sorted.map((span) => ({ ...plain(span), row: 2, faint: true }));
+  const nodes = sorted.map((span) => ({ ...makeBar(span), row: 2, faint: true }));
   return [...blocks.filter((bar) => bar.label), ...nodes];
 }
 
 /**
  * @param {SceneSpan[]} outer
- * @returns {(span: SceneSpan) => boolean} whether a span lies in one of them
+ * @returns {(span: SceneSpan) => boolean} tests whether a span lies inside one of them
  */
-function withinAny(outer) {
+function isInside(outer) {
   const sorted = [...outer].sort((a, b) => a.start_ns - b.start_ns);
   return ({ start_ns, end_ns }) =>
     sorted.some((each) => each.start_ns <= start_ns && end_ns <= each.end_ns);

@@ -1,31 +1,33 @@
 // @ts-check
-/** When what ran, over the bytes that were kept; an area of it added up. */
+/** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
 import { startDrawing } from "../../canvas/charts.js";
-import { axisChoice, clockOf } from "../../scene/time_axis.js";
 import { h } from "../../dom.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
-import { Sums } from "./range_profile_panel.js";
-import { keptAt } from "../../scene/range_profile.js";
-import { LEFT, RIGHT, barAt, heightOf, paintTracks } from "./paint.js";
-import { tracksOf } from "./rows.js";
-import { placeTooltip } from "../graph/tooltip.js";
+import { savedBytesAt } from "../../scene/range_profile.js";
+import { timeAxis } from "../../scene/time_axis.js";
+import { makeAxisSwitch } from "../../shell/axis_switch.js";
+import { placeTooltip } from "../../shell/tooltip.js";
+import { LEFT, RIGHT, barAt, heightOf, paintTimeline } from "./paint.js";
+import { RangeProfilePanel } from "./range_profile_panel.js";
+import { timelineTracks } from "./rows.js";
 
 /** @typedef {import("../../store.js").Store} Store */
-/** @typedef {[start: number, end: number]} Stretch */
+/** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
-const DRAG_FROM = 4;
-const HEAD = 46;
+/** Pointer movement in pixels from which a press is a drag. */
+const DRAG_DISTANCE = 4;
+const HEAD_HEIGHT = 46;
 /** @type {Record<string, string>} */
-const KINDS = { mode: "switched" };
+const KIND_LABELS = { mode: "mode changed" };
 
 /**
  * @param {import("./rows.js").Bar} bar
- * @returns {string[]} how long it took, or when it was, and the line that began it
+ * @returns {string[]} its duration or time, and the line that started it
  */
-function barWords({ kind, start, end, place }) {
-  const lasted = `${KINDS[kind] ?? kind}, ${formatDuration(end - start)}`;
-  return [start === end ? formatDuration(start) : lasted, place].filter(Boolean);
+function describeBar({ kind, start, end, place }) {
+  const duration = `${KIND_LABELS[kind] ?? kind}, ${formatDuration(end - start)}`;
+  return [start === end ? formatDuration(start) : duration, place].filter(Boolean);
 }
 
 export class Timeline {
@@ -36,13 +38,16 @@ export class Timeline {
   constructor(store, palette) {
     this.store = store;
     this.palette = palette;
-    this.tracks = tracksOf(store.atlas);
-    /** @type {Stretch} what is in view */
-    this.view = [0, store.atlas.end];
-    /** @type {Stretch | null} what is added up; all of it where null */
-    this.chosen = null;
+    this.tracks = timelineTracks(store.sceneIndex);
+    /** @type {TimeRange} in view */
+    this.view = [0, store.sceneIndex.end];
+    /** @type {TimeRange | null} the range that is profiled; null is the recording */
+    this.range = null;
     this.frame = 0;
-    this.canvas = h("canvas", { attrs: { role: "img", "aria-label": this.#words() } });
+    this.canvas = h("canvas", {
+      class: "agv-chart-canvas",
+      attrs: { role: "img", "aria-label": this.#summary() },
+    });
     this.spacer = h("div", { class: "agv-tracks" }, this.canvas);
     this.spacer.style.height = `${heightOf(this.tracks)}px`;
     this.scroller = h(
@@ -52,53 +57,51 @@ export class Timeline {
     );
     this.tooltip = h("div", { class: "agv-tooltip agv-float" });
     this.tooltip.hidden = true;
-    this.sums = new Sums(store);
-    this.element = this.#frame();
-    this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD}px`);
+    this.profile = new RangeProfilePanel(store);
+    this.element = this.#layOut();
+    this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD_HEIGHT}px`);
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe((change) => {
-      if (["time", "axis", "view", "selected"].includes(change)) this.schedule();
-    });
-    this.sums.fill(this.chosen);
+    store.subscribe(["time", "axis", "view", "selected"], () => this.schedule());
+    this.profile.fill(this.range);
   }
 
   /** @returns {HTMLElement} */
-  #frame() {
+  #layOut() {
     const keys = ["W", "A", "S", "D"].map((key) => h("kbd", { text: key }));
     return h(
       "div",
-      { class: "agv-timeline" },
+      { class: "agv-timeline agv-panel-grid" },
       h(
         "section",
-        { class: "agv-panel agv-panel-tracks" },
+        { class: "agv-panel agv-panel-wide" },
         h(
           "div",
           { class: "agv-view-head" },
           h("h3", { text: "Timeline" }),
-          h("span", { class: "agv-muted agv-clamp", text: this.#words() }),
+          h("span", { class: "agv-muted agv-clamp", text: this.#summary() }),
           h(
             "span",
-            { class: "agv-end agv-muted agv-keys-hint" },
+            { class: "agv-end agv-muted agv-key-hint" },
             "zoom, pan ",
             ...keys,
-            " · drag an area to sum it",
+            " · drag to profile a range",
           ),
-          axisChoice(this.store),
+          makeAxisSwitch(this.store),
         ),
         this.scroller,
         this.tooltip,
       ),
-      ...this.sums.elements,
+      ...this.profile.elements,
     );
   }
 
   /** @returns {string} */
-  #words() {
+  #summary() {
     const { summary } = this.store.scene;
     const peak = summary.peak_nbytes ? `, peak ${formatBytes(summary.peak_nbytes)} saved` : "";
-    return `${formatDuration(this.store.atlas.end)}${peak}`;
+    return `${formatDuration(this.store.sceneIndex.end)}${peak}`;
   }
 
   destroy() {
@@ -116,36 +119,37 @@ export class Timeline {
     if (drawing) this.paint(drawing);
   }
 
-  /** @param {{pen: import("../../canvas/text.js").Pen, width: number, height: number}} drawing */
+  /** @param {import("../../canvas/charts.js").Drawing} drawing */
   paint(drawing) {
-    paintTracks(drawing, this.store, this.tracks, this.view, this.chosen, clockOf(this.store));
+    const { store, tracks, view, range } = this;
+    paintTimeline(drawing, store, tracks, view, range, timeAxis(store));
   }
 
   #listen() {
     let from = -1;
-    let moved = false;
+    let dragged = false;
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button || event.offsetX < LEFT) return;
       canvas.setPointerCapture(event.pointerId);
       from = event.offsetX;
-      moved = false;
+      dragged = false;
       this.tooltip.hidden = true;
     });
     canvas.addEventListener("pointermove", (event) => {
       if (from < 0) return this.#hover(event);
-      moved ||= Math.abs(event.offsetX - from) >= DRAG_FROM;
-      if (!moved) return;
+      dragged ||= Math.abs(event.offsetX - from) >= DRAG_DISTANCE;
+      if (!dragged) return;
       const times = [this.#timeAt(from), this.#timeAt(event.offsetX)].sort((a, b) => a - b);
-      this.choose([times[0], times[1]]);
+      this.profileRange([times[0], times[1]]);
     });
     canvas.addEventListener("pointerup", (event) => {
-      if (from >= 0 && !moved) this.#click(event);
+      if (from >= 0 && !dragged) this.#click(event);
       from = -1;
     });
     canvas.addEventListener("pointercancel", () => (from = -1));
     canvas.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
-    canvas.addEventListener("dblclick", (event) => this.#open(event));
+    canvas.addEventListener("dblclick", (event) => this.#doubleClick(event));
     this.scroller.addEventListener("keydown", (event) => this.#press(event));
     this.scroller.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
   }
@@ -155,35 +159,34 @@ export class Timeline {
    * @returns {import("./rows.js").Bar | null}
    */
   #barAt({ offsetX, offsetY }) {
-    const clock = clockOf(this.store);
-    return barAt(this.tracks, this.view, this.#plotWidth(), offsetX, offsetY, clock);
+    const axis = timeAxis(this.store);
+    return barAt(this.tracks, this.view, this.#plotWidth(), offsetX, offsetY, axis);
   }
 
   /** @param {PointerEvent} event */
   #click(event) {
     const bar = this.#barAt(event);
     if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
-      this.store.select({ kind: "node", index: bar.ref });
-    } else if (this.chosen) this.choose(null);
-    else this.store.setTime(this.#timeAt(event.offsetX));
+      this.store.set("selected", { kind: "node", index: bar.ref });
+    } else if (this.range) this.profileRange(null);
+    else this.store.set("time", this.#timeAt(event.offsetX));
   }
 
   /** @param {MouseEvent} event */
-  #open(event) {
+  #doubleClick(event) {
     const bar = this.#barAt(event);
-    if (bar) this.choose([bar.start, bar.end]);
+    if (bar) this.profileRange([bar.start, bar.end]);
   }
 
   /** @param {PointerEvent} event */
   #hover(event) {
     const bar = this.#barAt(event);
-    const inside = event.offsetX >= LEFT && event.offsetX <= LEFT + this.#plotWidth();
-    this.tooltip.hidden = !inside;
-    if (!inside) return;
+    const inPlot = event.offsetX >= LEFT && event.offsetX <= LEFT + this.#plotWidth();
+    this.tooltip.hidden = !inPlot;
+    if (!inPlot) return;
     const time = this.#timeAt(event.offsetX);
-    const kept = formatBytes(keptAt(this.store.scene, time));
-    const lines = bar ? [bar.label || bar.kind, ...barWords(bar)] : [formatDuration(time)];
-    lines.push(`${kept} kept`);
+    const lines = bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)];
+    lines.push(`${formatBytes(savedBytesAt(this.store.scene, time))} saved`);
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
     );
@@ -200,8 +203,8 @@ export class Timeline {
       s: () => this.zoom(1 / 0.7, LEFT + this.#plotWidth() / 2),
       a: () => this.pan(-0.15),
       d: () => this.pan(0.15),
-      f: () => this.#lookFrom(0, clockOf(this.store).at(this.store.atlas.end)),
-      Escape: () => this.choose(null),
+      f: () => this.#setView(0, timeAxis(this.store).positionOf(this.store.sceneIndex.end)),
+      Escape: () => this.profileRange(null),
     })[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
     event.preventDefault();
@@ -211,8 +214,9 @@ export class Timeline {
 
   /** @param {WheelEvent} event */
   #wheel(event) {
-    const inUse = document.activeElement === this.scroller || event.ctrlKey || event.metaKey;
-    if (!inUse) return;
+    // An unfocused timeline does not stop the page around it from scrolling.
+    const focused = document.activeElement === this.scroller;
+    if (!focused && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       this.pan((event.deltaX || event.deltaY) / 1000);
@@ -225,56 +229,58 @@ export class Timeline {
   }
 
   /**
-   * @param {number} x
+   * @param {number} x in pixels
    * @returns {number}
    */
   #timeAt(x) {
-    const [first, last] = this.#places();
+    const [first, last] = this.#positionsInView();
     const share = Math.max(0, Math.min(1, (x - LEFT) / this.#plotWidth()));
-    return clockOf(this.store).timeAt(first + share * (last - first));
+    return timeAxis(this.store).timeAt(first + share * (last - first));
   }
 
-  /** @returns {Stretch} what is in view, on the axis */
-  #places() {
-    const { at } = clockOf(this.store);
-    return [at(this.view[0]), at(this.view[1])];
+  /** @returns {[first: number, last: number]} */
+  #positionsInView() {
+    const { positionOf } = timeAxis(this.store);
+    return [positionOf(this.view[0]), positionOf(this.view[1])];
   }
 
   /**
    * @param {number} factor of the length in view
-   * @param {number} x what stays where it is
+   * @param {number} x the pixel that keeps its time
    */
   zoom(factor, x) {
-    const [first, last] = this.#places();
-    const { at, least } = clockOf(this.store);
-    const all = at(this.store.atlas.end);
-    const place = at(this.#timeAt(x));
-    const length = Math.max(Math.min(least, all), Math.min(all, (last - first) * factor));
-    const share = (place - first) / (last - first);
-    this.#lookFrom(place - share * length, length);
+    const [first, last] = this.#positionsInView();
+    const { positionOf, minLength } = timeAxis(this.store);
+    const maxLength = positionOf(this.store.sceneIndex.end);
+    const fixed = positionOf(this.#timeAt(x));
+    const shortest = Math.min(minLength, maxLength);
+    const length = Math.max(shortest, Math.min(maxLength, (last - first) * factor));
+    const share = (fixed - first) / (last - first);
+    this.#setView(fixed - share * length, length);
   }
 
-  /** @param {number} share of what is in view */
+  /** @param {number} share of the length in view */
   pan(share) {
-    const [first, last] = this.#places();
-    this.#lookFrom(first + share * (last - first), last - first);
+    const [first, last] = this.#positionsInView();
+    this.#setView(first + share * (last - first), last - first);
   }
 
   /**
-   * @param {number} first place on the axis; kept inside the recording
+   * @param {number} first position; limited to the recording
    * @param {number} length
    */
-  #lookFrom(first, length) {
-    const { at, timeAt } = clockOf(this.store);
-    const from = Math.max(0, Math.min(first, at(this.store.atlas.end) - length));
+  #setView(first, length) {
+    const { positionOf, timeAt } = timeAxis(this.store);
+    const end = positionOf(this.store.sceneIndex.end);
+    const from = Math.max(0, Math.min(first, end - length));
     this.view = [timeAt(from), timeAt(from + length)];
     this.schedule();
   }
 
-  /** @param {Stretch | null} stretch */
-  choose(stretch) {
-    this.chosen = stretch;
-    this.sums.fill(this.chosen);
+  /** @param {TimeRange | null} range */
+  profileRange(range) {
+    this.range = range;
+    this.profile.fill(range);
     this.schedule();
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
-/** What stands beside a node: saved tensors on its right, parameters on its left. */
+/** Paints the badges next to a node: saved tensors on the right, parameters on the left. */
 
-import { chipWords } from "../../../scene/format.js";
+import { savedTensorLabel } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
@@ -9,12 +9,11 @@ import { mix } from "../../../canvas/theme.js";
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
-export const TAG_GAP = 9;
-
-export const TAG_SIZE = 11;
-const CHIP_GAP = 5;
-
-const TAG_HEIGHT = 19;
+/** Distance between a node and its first badge. */
+export const BADGE_GAP = 9;
+export const BADGE_TEXT_SIZE = 11;
+const BADGE_DISTANCE = 5;
+const BADGE_HEIGHT = 19;
 
 /** @type {Record<string, [import("../../../canvas/icons.js").GlyphName, "leaf" | "mutation"]>} */
 const GRADIENTS = {
@@ -27,111 +26,119 @@ const GRADIENTS = {
 /**
  * @param {Pen} pen
  * @param {Box} box
- * @param {import("../../../types.js").Chip[]} chips
+ * @param {import("../../../types.js").SavedTensorBadge[]} badges
  */
-export function paintChips(pen, box, chips) {
-  let x = box.x + box.width + TAG_GAP;
-  const y = box.y + (box.height - TAG_HEIGHT) / 2;
-  for (const chip of chips) {
-    if (!chip.width) continue;
-    paintChip(pen, chip, x, y);
-    x += chip.width + CHIP_GAP;
+export function paintSavedTensorBadges(pen, box, badges) {
+  let x = box.x + box.width + BADGE_GAP;
+  const y = box.y + (box.height - BADGE_HEIGHT) / 2;
+  for (const badge of badges) {
+    if (!badge.width) continue;
+    paintSavedTensorBadge(pen, badge, x, y);
+    x += badge.width + BADGE_DISTANCE;
   }
-  const hidden = chips.filter((chip) => !chip.width).length;
+  const hidden = badges.filter((badge) => !badge.width).length;
   if (hidden) {
     const { text2 } = pen.palette;
-    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, { size: TAG_SIZE, color: text2 });
+    write(pen, `+${hidden}`, x + 1, box.y + box.height / 2, {
+      size: BADGE_TEXT_SIZE,
+      color: text2,
+    });
   }
 }
 
 /**
  * @param {Pen} pen
- * @param {import("../../../types.js").Chip} chip
+ * @param {import("../../../types.js").SavedTensorBadge} badge
  * @param {number} x
  * @param {number} y
  */
-function paintChip(pen, chip, x, y) {
+function paintSavedTensorBadge(pen, badge, x, y) {
   const { ctx, palette } = pen;
   const hues = { broken: palette.mutation, recomputed: palette.recompute };
   const hue =
-    chip.state === "broken" || chip.state === "recomputed" ? hues[chip.state] : palette.saved;
-  ctx.fillStyle = mix(hue, palette.surface, palette.chipTint);
-  roundRect(ctx, x, y, chip.width, TAG_HEIGHT, 3);
+    badge.state === "broken" || badge.state === "recomputed" ? hues[badge.state] : palette.saved;
+  ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
+  roundRect(ctx, x, y, badge.width, BADGE_HEIGHT, 3);
   ctx.fill();
   ctx.lineWidth = 1;
   ctx.strokeStyle = mix(hue, palette.surface, 0.55);
   ctx.stroke();
   ctx.fillStyle = hue;
   ctx.beginPath();
-  ctx.roundRect(x - 0.5, y - 0.5, 4, TAG_HEIGHT + 1, [3, 0, 0, 3]);
+  ctx.roundRect(x - 0.5, y - 0.5, 4, BADGE_HEIGHT + 1, [3, 0, 0, 3]);
   ctx.fill();
-  const words = chipWords(chip);
-  const middle = y + TAG_HEIGHT / 2;
+  const label = savedTensorLabel(badge);
+  const middle = y + BADGE_HEIGHT / 2;
   let at = x + 9;
   const put = (/** @type {string} */ text, /** @type {string} */ color, weight = 400) => {
-    write(pen, text, at, middle, { size: TAG_SIZE, color, weight, room: x + chip.width - 3 - at });
-    at += widthOf(pen, text, TAG_SIZE, weight);
+    write(pen, text, at, middle, {
+      size: BADGE_TEXT_SIZE,
+      color,
+      weight,
+      room: x + badge.width - 3 - at,
+    });
+    at += widthOf(pen, text, BADGE_TEXT_SIZE, weight);
   };
-  if (words.slot) put(words.version ? `${words.slot} ` : words.slot, palette.text);
-  if (words.version) put(words.version, hue, 600);
-  put(words.slot || words.version ? ` · ${words.bytes}` : words.bytes, palette.text2);
+  if (label.slot) put(label.version ? `${label.slot} ` : label.slot, palette.text);
+  if (label.version) put(label.version, hue, 600);
+  put(label.slot || label.version ? ` · ${label.bytes}` : label.bytes, palette.text2);
 }
 
 /**
  * @param {Pen} pen
  * @param {Box} box
- * @param {import("../../../types.js").Pennant[]} pennants
+ * @param {import("../../../types.js").ParameterBadge[]} badges
  */
-export function paintPennants(pen, box, pennants) {
-  let right = box.x - TAG_GAP;
-  const y = box.y + (box.height - TAG_HEIGHT) / 2;
-  for (const pennant of pennants) {
-    if (!pennant.width) continue;
-    paintPennant(pen, pennant, right - pennant.width, y);
-    right -= pennant.width + CHIP_GAP;
+export function paintParameterBadges(pen, box, badges) {
+  let right = box.x - BADGE_GAP;
+  const y = box.y + (box.height - BADGE_HEIGHT) / 2;
+  for (const badge of badges) {
+    if (!badge.width) continue;
+    paintParameterBadge(pen, badge, right - badge.width, y);
+    right -= badge.width + BADGE_DISTANCE;
   }
 }
 
 /**
  * @param {Pen} pen
- * @param {import("../../../types.js").Pennant} pennant
+ * @param {import("../../../types.js").ParameterBadge} badge
  * @param {number} x
  * @param {number} y
  */
-function paintPennant(pen, pennant, x, y) {
+function paintParameterBadge(pen, badge, x, y) {
   const { ctx, palette } = pen;
-  const right = x + pennant.width;
-  const middle = y + TAG_HEIGHT / 2;
+  const right = x + badge.width;
+  const middle = y + BADGE_HEIGHT / 2;
   ctx.beginPath();
   ctx.moveTo(x + 2, y);
   ctx.lineTo(right - 7, y);
   ctx.lineTo(right, middle);
-  ctx.lineTo(right - 7, y + TAG_HEIGHT);
-  ctx.lineTo(x + 2, y + TAG_HEIGHT);
-  ctx.quadraticCurveTo(x, y + TAG_HEIGHT, x, y + TAG_HEIGHT - 2);
+  ctx.lineTo(right - 7, y + BADGE_HEIGHT);
+  ctx.lineTo(x + 2, y + BADGE_HEIGHT);
+  ctx.quadraticCurveTo(x, y + BADGE_HEIGHT, x, y + BADGE_HEIGHT - 2);
   ctx.lineTo(x, y + 2);
   ctx.quadraticCurveTo(x, y, x + 2, y);
-  ctx.fillStyle = mix(palette.leaf, palette.surface, palette.chipTint);
+  ctx.fillStyle = mix(palette.leaf, palette.surface, palette.badgeTint);
   ctx.fill();
   ctx.lineWidth = 1;
   ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.65);
   ctx.stroke();
-  const glyph = pennant.grad === "unknown" ? 0 : 14;
+  const glyph = badge.grad === "unknown" ? 0 : 14;
   const room = right - 9 - glyph;
-  write(pen, pennant.label, x + 7, middle, {
-    size: TAG_SIZE,
+  write(pen, badge.label, x + 7, middle, {
+    size: BADGE_TEXT_SIZE,
     weight: 600,
     color: palette.leaf,
     room: room - x - 7,
   });
-  const after = x + 7 + widthOf(pen, `${pennant.label} `, TAG_SIZE, 600);
-  write(pen, pennant.shape, after, middle, {
-    size: TAG_SIZE,
+  const after = x + 7 + widthOf(pen, `${badge.label} `, BADGE_TEXT_SIZE, 600);
+  write(pen, badge.shape, after, middle, {
+    size: BADGE_TEXT_SIZE,
     color: palette.text2,
     room: room - after,
   });
   if (glyph) {
-    const [name, hue] = GRADIENTS[pennant.grad];
+    const [name, hue] = GRADIENTS[badge.grad];
     paintGlyph(ctx, name, right - 15, middle, 11, palette[hue], palette.surface);
   }
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The ways of the gradient. */
+/** Paints the edges of the graph. */
 
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
@@ -14,16 +14,16 @@ import { mix } from "../../../canvas/theme.js";
  */
 
 /**
- * How a line looks: the way to the failing node leads, what touches the selection follows.
+ * Return the style of a line: on a path, at the selected node, or other.
  *
  * @param {Pen} pen
  * @param {boolean} onPath
- * @param {boolean} lit
+ * @param {boolean} selected whether it ends at the selected or hovered node
  * @returns {LineStyle}
  */
-export function lineStyle({ palette }, onPath, lit) {
+export function lineStyle({ palette }, onPath, selected) {
   if (onPath) return { color: palette.path, width: 2.4 };
-  if (lit) return { color: palette.backward, width: 1.8 };
+  if (selected) return { color: palette.backward, width: 1.8 };
   return { color: mix(palette.edge, palette.canvas, 0.75), width: 1.2 };
 }
 
@@ -35,7 +35,7 @@ export function lineStyle({ palette }, onPath, lit) {
 export function paintLine({ ctx, scale }, line, style) {
   const { points } = line;
   const last = points.length - 1;
-  // A hairline must stay visible from afar.
+  // Lines stay visible at small scales.
   ctx.lineWidth = Math.max(style.width, 0.6 / scale);
   ctx.strokeStyle = style.color;
   ctx.lineJoin = "round";
@@ -75,7 +75,7 @@ function paintArrow(ctx, from, to, style) {
 }
 
 /**
- * How many view operators an edge stands for.
+ * Paint the number of view ops that are folded into a line.
  *
  * @param {Pen} pen
  * @param {Line} line
@@ -85,11 +85,11 @@ function paintArrow(ctx, from, to, style) {
  */
 export function paintViews(pen, line, views, color, background) {
   if (!line.label || 9.5 * pen.scale < 4) return;
-  const words = `${views} view ops`;
-  const width = widthOf(pen, words, 9.5) + 8;
+  const text = `${views} view ops`;
+  const width = widthOf(pen, text, 9.5) + 8;
   const [x, y] = line.label;
   pen.ctx.fillStyle = background;
   roundRect(pen.ctx, x - width / 2, y - 6.5, width, 13, 6.5);
   pen.ctx.fill();
-  write(pen, words, x, y, { size: 9.5, color, align: "center" });
+  write(pen, text, x, y, { size: 9.5, color, align: "center" });
 }

@@ -1,54 +1,41 @@
 // @ts-check
-/** One picture of the graph. */
+/** Paints the graph: frames, lines, boxes. */
 
-import { lifeOfGroup } from "../../../scene/scene_index.js";
-import { rowWith } from "../../../payload/decode.js";
+import { lifetimeOfGroup } from "../../../scene/scene_index.js";
+import { rowWith } from "../../../payload/rows.js";
 import { frameFill, paintClosed, paintFrame } from "./group.js";
 import { lineStyle, paintLine, paintViews } from "./edge.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
-import { isHeldAt, nodeAt, phaseOf, phaseOfLife } from "../../../scene/replay.js";
+import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
 import { sameItem } from "../../../store.js";
+import { itemOf, keyOf } from "../hit_test.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../../store.js").Item} Item */
 
-/** Below this height on screen a box becomes a bar. */
-const BAR_BELOW = 8;
+/** Height in pixels below which a node is painted as a bar without text. */
+const MIN_TEXT_HEIGHT = 8;
 
 /**
+ * Everything that a picture of the graph depends on.
+ *
  * @typedef {object} Look
- * @property {import("../../../scene/scene_index.js").Atlas} atlas
+ * @property {import("../../../scene/scene_index.js").SceneIndex} sceneIndex
  * @property {import("../../../layout/coordinates.js").Placement} placement
  * @property {import("../camera.js").Camera} camera
  * @property {Item | null} selected
- * @property {Item | null} hovered lights its neighbours and dims the rest
- * @property {Map<string, {x: number, y: number}>} shifts how far boxes still are from their places
- * @property {number} linesAlpha lines come last while boxes slide
- * @property {import("../../../scene/colors.js").Tints | null} tints what fills say; kinds where null
- * @property {import("../../../store.js").Half} half
- * @property {import("../../../scene/gradient_path.js").Route | null} route
- * @property {number | null} time replayed; null shows how everything ended
- * @property {number} width of the canvas, in screen units
+ * @property {Item | null} hovered its neighbors are highlighted, the rest is dimmed
+ * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
+ * @property {number} linesAlpha lines fade in during a transition
+ * @property {import("../../../scene/colors.js").Coloring | null} coloring
+ * @property {import("../../../store.js").NodePart} nodePart
+ * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
+ * @property {number | null} time replayed; null is the end of the recording
+ * @property {number} width of the canvas, in pixels
  * @property {number} height
  */
-
-/**
- * @param {Box} box
- * @returns {Item}
- */
-export function itemOf(box) {
-  return { kind: box.kind === "node" ? "node" : "group", index: box.ref };
-}
-
-/**
- * @param {Item} item
- * @returns {string}
- */
-export function keyOf(item) {
-  return `${item.kind}${item.index}`;
-}
 
 /**
  * @param {Pen} pen
@@ -68,17 +55,19 @@ export function paint(pen, look) {
     top: camera.y - 20,
     bottom: camera.y + look.height / camera.scale + 20,
   };
-  const lit = litBy(look);
-  const boxes = placement.boxes.map((box) => shifted(box, look)).filter((box) => inside(box, seen));
+  const highlighted = highlightedItems(look);
+  const boxes = placement.boxes
+    .map((box) => offsetBox(box, look))
+    .filter((box) => intersects(box, seen));
   for (const box of boxes) {
-    if (box.kind === "frame") paintFrame(pen, box, look.atlas.scene.groups[box.ref]);
+    if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
-  paintLines(pen, look, seen, lit);
-  const chosen = boxes.find((box) => sameItem(itemOf(box), look.selected));
-  if (chosen) paintRing(pen, chosen);
+  paintLines(pen, look, seen, highlighted);
+  const selected = boxes.find((box) => sameItem(itemOf(box), look.selected));
+  if (selected) paintSelection(pen, selected);
   for (const box of boxes) {
     if (box.kind === "frame") continue;
-    ctx.globalAlpha = alphaOf(look, box, lit);
+    ctx.globalAlpha = alphaOf(look, box, highlighted);
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = 1;
@@ -90,9 +79,9 @@ export function paint(pen, look) {
  * @param {Look} look
  * @returns {Box}
  */
-function shifted(box, look) {
-  const shift = look.shifts.size ? look.shifts.get(keyOf(itemOf(box))) : undefined;
-  return shift ? { ...box, x: box.x + shift.x, y: box.y + shift.y } : box;
+function offsetBox(box, look) {
+  const offset = look.offsets.size ? look.offsets.get(keyOf(itemOf(box))) : undefined;
+  return offset ? { ...box, x: box.x + offset.x, y: box.y + offset.y } : box;
 }
 
 /**
@@ -100,7 +89,7 @@ function shifted(box, look) {
  * @param {{left: number, right: number, top: number, bottom: number}} seen
  * @returns {boolean}
  */
-function inside(box, seen) {
+function intersects(box, seen) {
   return (
     box.x < seen.right &&
     box.x + box.width > seen.left &&
@@ -115,51 +104,49 @@ function inside(box, seen) {
  * @param {Box} box
  */
 function paintBox(pen, look, box) {
-  const { atlas, time } = look;
+  const { sceneIndex, time } = look;
   const running = time !== null && phaseAt(look, box, time) === "running";
   if (running) paintGlow(pen, box);
   if (box.kind === "group") {
-    const group = atlas.scene.groups[box.ref];
-    const tint = look.tints?.group(box.ref) ?? null;
+    const group = sceneIndex.scene.groups[box.ref];
+    const tint = look.coloring?.group(box.ref) ?? null;
     return paintClosed(pen, box, time === null ? group : groupAt(look, box, group, time), tint);
   }
-  const node = atlas.scene.nodes[box.ref];
-  const shown = time === null ? node : nodeAt(node, time);
-  const tint = look.tints?.node(box.ref) ?? null;
-  if (box.height * pen.scale < BAR_BELOW) return paintNodeBar(pen, box, shown, tint);
-  const chips = atlas.chips[box.ref];
-  const held = time === null ? chips : chips.filter((chip) => isHeldAt(chip, time));
-  const pennants = atlas.pennants[box.ref];
-  const parameters = shown.state === "ran" ? pennants : unfilled(pennants);
-  return paintNode(pen, box, shown, {
-    chips: held,
-    pennants: time === null ? pennants : parameters,
+  const node = sceneIndex.scene.nodes[box.ref];
+  const nodeNow = time === null ? node : nodeAt(node, time);
+  const tint = look.coloring?.node(box.ref) ?? null;
+  if (box.height * pen.scale < MIN_TEXT_HEIGHT) return paintNodeBar(pen, box, nodeNow, tint);
+  const saved = sceneIndex.savedTensors[box.ref];
+  const parameters = sceneIndex.parameters[box.ref];
+  const { nodePart } = look;
+  if (time === null) return paintNode(pen, box, node, { saved, parameters, tint, nodePart });
+  return paintNode(pen, box, nodeNow, {
+    saved: saved.filter((each) => isHeldAt(each, time)),
+    parameters: nodeNow.state === "ran" ? parameters : withoutGradients(parameters),
     tint,
-    half: look.half,
+    nodePart,
   });
 }
 
 /**
- * Parameters before their node ran: whether they get a gradient is not said yet.
+ * Return the parameters of a node that has not run: their gradients are not known yet.
  *
- * @param {import("../../../types.js").Pennant[]} pennants
- * @returns {import("../../../types.js").Pennant[]}
+ * @param {import("../../../types.js").ParameterBadge[]} parameters
+ * @returns {import("../../../types.js").ParameterBadge[]}
  */
-function unfilled(pennants) {
-  return pennants.map((pennant) =>
-    pennant.grad === "ok" ? rowWith(pennant, { grad: "unknown" }) : pennant,
-  );
+function withoutGradients(parameters) {
+  return parameters.map((each) => (each.grad === "ok" ? rowWith(each, { grad: "unknown" }) : each));
 }
 
 /**
  * @param {Look} look
  * @param {Box} box
- * @param {Set<string> | null} lit
+ * @param {Set<string> | null} highlighted
  * @returns {number}
  */
-function alphaOf(look, box, lit) {
-  if (lit && !lit.has(keyOf(itemOf(box)))) return 0.35;
-  return look.time !== null && phaseAt(look, box, look.time) === "later" ? 0.22 : 1;
+function alphaOf(look, box, highlighted) {
+  if (highlighted && !highlighted.has(keyOf(itemOf(box)))) return 0.35;
+  return look.time !== null && phaseAt(look, box, look.time) === "future" ? 0.22 : 1;
 }
 
 /**
@@ -168,9 +155,9 @@ function alphaOf(look, box, lit) {
  * @param {number} time
  * @returns {import("../../../scene/replay.js").Phase}
  */
-function phaseAt({ atlas }, box, time) {
-  if (box.kind === "node") return phaseOf(atlas.scene.nodes[box.ref], time);
-  return phaseOfLife(lifeOfGroup(atlas, box.ref), time);
+function phaseAt({ sceneIndex }, box, time) {
+  if (box.kind === "node") return phaseOf(sceneIndex.scene.nodes[box.ref], time);
+  return phaseOfLifetime(lifetimeOfGroup(sceneIndex, box.ref), time);
 }
 
 /**
@@ -184,7 +171,7 @@ function groupAt(look, box, group, time) {
   const phase = phaseAt(look, box, time);
   const reached = phase === "running" || phase === "ran";
   const state = reached ? group.state : "not_run";
-  return rowWith(group, { state, error: reached ? group.error : false });
+  return rowWith(group, { state, error: reached ? group.error : 0 });
 }
 
 /**
@@ -202,24 +189,26 @@ function paintGlow({ ctx, palette, scale }, box) {
  * @param {Pen} pen
  * @param {Look} look
  * @param {{left: number, right: number, top: number, bottom: number}} seen
- * @param {Set<string> | null} lit
+ * @param {Set<string> | null} highlighted
  */
-function paintLines(pen, look, seen, lit) {
-  const { scene } = look.atlas;
+function paintLines(pen, look, seen, highlighted) {
+  const { scene } = look.sceneIndex;
   const { palette } = pen;
   const drawn = [];
   for (const line of look.placement.lines) {
     const { start: from, end: to } = line;
     if (Math.min(from, to) > seen.bottom + 60 || Math.max(from, to) < seen.top - 60) continue;
     const link = scene.groups[line.group].links[line.link];
-    const { route } = look;
-    const onPath = link.edges.some((e) => (route ? route.edges.has(e) : scene.edges[e].on_path));
+    const { gradientPath } = look;
+    const onPath = link.edges.some((e) =>
+      gradientPath ? gradientPath.edges.has(e) : scene.edges[e].on_path,
+    );
     const touches = touchesItem(look, link.edges);
     drawn.push({ line, link, style: lineStyle(pen, onPath, touches), rank: touches ? 2 : +onPath });
   }
   drawn.sort((a, b) => a.rank - b.rank);
   for (const { line, style, rank } of drawn) {
-    pen.ctx.globalAlpha = look.linesAlpha * (lit && rank < 2 ? 0.35 : 1);
+    pen.ctx.globalAlpha = look.linesAlpha * (highlighted && rank < 2 ? 0.35 : 1);
     paintLine(pen, line, style);
   }
   pen.ctx.globalAlpha = look.linesAlpha;
@@ -232,7 +221,7 @@ function paintLines(pen, look, seen, lit) {
 }
 
 /**
- * Whether a link begins or ends at the hovered node, or at the selected one.
+ * Return whether a link starts or ends at the hovered node, or else at the selected node.
  *
  * @param {Look} look
  * @param {number[]} edges
@@ -241,34 +230,35 @@ function paintLines(pen, look, seen, lit) {
 function touchesItem(look, edges) {
   const item = look.hovered ?? look.selected;
   if (item?.kind !== "node") return false;
-  const all = look.atlas.scene.edges;
+  const all = look.sceneIndex.scene.edges;
   return edges.some((edge) => all[edge].source === item.index || all[edge].target === item.index);
 }
 
 /**
- * The hovered node and its neighbours, as far as they are visible themselves.
+ * The hovered node and its neighbors, as far as they are visible themselves.
  *
  * @param {Look} look
- * @returns {Set<string> | null} null where nothing is hovered
+ * @returns {Set<string> | null} null if no node is hovered
  */
-function litBy({ hovered, atlas }) {
+function highlightedItems({ hovered, sceneIndex }) {
   if (hovered?.kind !== "node") return null;
   const { index } = hovered;
-  const near = [index, ...atlas.users[index], ...atlas.inputs[index]];
-  const lit = new Set(near.map((node) => keyOf({ kind: "node", index: node })));
-  for (const node of near) {
-    for (let g = atlas.scene.nodes[node].group; g > 0; g = atlas.scene.groups[g].parent) {
-      if (g !== atlas.scene.nodes[index].group) lit.add(keyOf({ kind: "group", index: g }));
+  const neighbors = [index, ...sceneIndex.users[index], ...sceneIndex.inputs[index]];
+  const highlighted = new Set(neighbors.map((node) => keyOf({ kind: "node", index: node })));
+  for (const node of neighbors) {
+    for (let g = sceneIndex.scene.nodes[node].group; g > 0; g = sceneIndex.scene.groups[g].parent) {
+      if (g !== sceneIndex.scene.nodes[index].group)
+        highlighted.add(keyOf({ kind: "group", index: g }));
     }
   }
-  return lit;
+  return highlighted;
 }
 
 /**
  * @param {Pen} pen
  * @param {Box} box
  */
-function paintRing(pen, box) {
+function paintSelection(pen, box) {
   const { ctx, palette, scale } = pen;
   ctx.strokeStyle = palette.backward;
   ctx.lineWidth = Math.max(2.2, 1.5 / scale);

@@ -1,5 +1,5 @@
 // @ts-check
-/** Groups: the frame of an open one, the box of a closed one. */
+/** Paints groups: the frame of an open group, the box of a closed one. */
 
 import { plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
@@ -14,17 +14,17 @@ import { mix } from "../../../canvas/theme.js";
 const DASHES = [6, 4];
 
 /**
- * Whether an open group's frame says checkpoint; a run of blocks leaves that to its blocks.
+ * Return whether a frame is drawn as a checkpoint region. In a run of blocks, the blocks are.
  *
  * @param {SceneGroup} group
  * @returns {boolean}
  */
 function isDashed(group) {
-  return group.checkpointed && group.repeat === 1;
+  return !!group.checkpointed && group.repeat === 1;
 }
 
 /**
- * What lies behind the contents of an open group.
+ * Return the background color of an open group.
  *
  * @param {import("../../../canvas/theme.js").Palette} palette
  * @param {SceneGroup} group
@@ -82,20 +82,20 @@ function paintHeader(pen, box, group) {
 }
 
 /**
- * The words behind the label of an open group; lines keep clear of just these.
+ * Return the text after the label of an open group; `header_width` includes it.
  *
  * @param {SceneGroup} group
  * @returns {string}
  */
 function headerNote(group) {
-  const words = group.type_name === group.label ? [] : [group.type_name];
-  if (group.repeat > 1) words.push(`×${group.repeat} identical`);
-  else if (group.checkpointed) words.push("checkpoint region");
-  return words.filter(Boolean).join(" · ");
+  const notes = group.type_name === group.label ? [] : [group.type_name];
+  if (group.repeat > 1) notes.push(`×${group.repeat} identical`);
+  else if (group.checkpointed) notes.push("checkpoint region");
+  return notes.filter(Boolean).join(" · ");
 }
 
 /**
- * The pill on the right of a checkpointed group; returns its width.
+ * Paint the number of recomputations on the right of a header; return the width.
  *
  * @param {Pen} pen
  * @param {number} right
@@ -104,11 +104,11 @@ function headerNote(group) {
  * @returns {number}
  */
 function paintRecomputes(pen, right, middle, group) {
-  const words = plural(group.recomputes, "recompute");
-  const width = widthOf(pen, words, 10, 500) + 28;
+  const text = plural(group.recomputes, "recompute");
+  const width = widthOf(pen, text, 10, 500) + 28;
   paintPill(pen, right - width, middle, width, pen.palette.recompute);
   paintGlyph(pen.ctx, "checkpoint", right - width + 12, middle, 12, pen.palette.recompute);
-  write(pen, words, right - width + 21, middle, {
+  write(pen, text, right - width + 21, middle, {
     size: 10,
     weight: 500,
     color: pen.palette.recompute,
@@ -147,19 +147,19 @@ export function paintClosed(pen, box, group, tint) {
   if (group.error) border = palette.mutation;
   ctx.lineWidth = group.error || checkpointed ? 1.4 : 1.1;
   ctx.fillStyle = checkpointed
-    ? mix(palette.recompute, palette.surface, palette.chipTint / 2)
+    ? mix(palette.recompute, palette.surface, palette.badgeTint / 2)
     : palette.surface;
   if (tint) ctx.fillStyle = mix(palette[tint.hue], palette.surface, tint.share * 0.5);
-  for (const behind of stacked ? [2, 1, 0] : [0]) {
-    ctx.strokeStyle = behind ? mix(border, palette.surface, 0.6) : border;
+  for (const layer of stacked ? [2, 1, 0] : [0]) {
+    ctx.strokeStyle = layer ? mix(border, palette.surface, 0.6) : border;
     if (checkpointed) ctx.setLineDash(DASHES);
-    const inset = 3 * behind;
+    const inset = 3 * layer;
     roundRect(ctx, box.x + inset, box.y + inset, box.width - 2 * inset, height, 7);
     ctx.fill();
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  if (height * pen.scale >= 8) paintClosedWords(pen, box, height, group);
+  if (height * pen.scale >= 8) paintClosedText(pen, box, height, group);
   if (group.error) {
     paintGlyph(ctx, "failed", box.x + box.width - 1, box.y, 16, palette.mutation, palette.surface);
   }
@@ -171,13 +171,13 @@ export function paintClosed(pen, box, group, tint) {
  * @param {number} height
  * @param {SceneGroup} group
  */
-function paintClosedWords(pen, box, height, group) {
+function paintClosedText(pen, box, height, group) {
   const { palette } = pen;
   const middle = box.y + height / 2;
   const ran = group.state !== "not_run";
   paintGlyph(pen.ctx, "right", box.x + 14, middle, 14, palette.text2);
   const color = ran ? palette.text : palette.text2;
-  const count = countWords(group);
+  const count = plural(group.node_count, "node");
   const right = box.x + box.width - 10;
   const countWidth = widthOf(pen, count, 10.5);
   write(pen, count, right, middle, { size: 10.5, color: palette.text2, align: "right" });
@@ -198,14 +198,14 @@ function paintClosedWords(pen, box, height, group) {
  * @param {number} middle
  * @param {number} repeat
  * @param {number} room
- * @returns {number} where the next thing may stand
+ * @returns {number} x at which the following text may start
  */
 function paintRepeat(pen, x, middle, repeat, room) {
-  const words = `×${repeat} identical`;
-  const width = widthOf(pen, words, 10, 500) + 14;
+  const text = `×${repeat} identical`;
+  const width = widthOf(pen, text, 10, 500) + 14;
   if (x + width > room) return x;
   paintPill(pen, x, middle, width, pen.palette.line2);
-  write(pen, words, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
+  write(pen, text, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
   return x + width + 5;
 }
 
@@ -223,14 +223,4 @@ function paintCount(pen, x, middle, count, room) {
   paintPill(pen, x, middle, width, palette.recompute);
   paintGlyph(pen.ctx, "checkpoint", x + 10, middle, 11, palette.recompute);
   write(pen, String(count), x + 17, middle, { size: 10, weight: 500, color: palette.recompute });
-}
-
-/**
- * What a closed group says of itself.
- *
- * @param {import("../../../types.js").SceneGroup} group
- * @returns {string}
- */
-function countWords(group) {
-  return plural(group.node_count, "node");
 }

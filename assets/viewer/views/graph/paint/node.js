@@ -1,8 +1,13 @@
 // @ts-check
-/** One node: its box, its saved tensors on the right, its parameters on the left. */
+/** Paints a node: its box with badges on both sides. */
 
 import { paintGlyph } from "../../../canvas/icons.js";
-import { TAG_GAP, TAG_SIZE, paintChips, paintPennants } from "./badges.js";
+import {
+  BADGE_GAP,
+  BADGE_TEXT_SIZE,
+  paintParameterBadges,
+  paintSavedTensorBadges,
+} from "./badges.js";
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
 
@@ -13,7 +18,7 @@ import { mix } from "../../../canvas/theme.js";
 const RADIUS = 6;
 
 /**
- * The hue of a node: red where it failed, else backward's blue.
+ * Return the color of a node: red if it failed, else the color of backward.
  *
  * @param {import("../../../canvas/theme.js").Palette} palette
  * @param {SceneNode} node
@@ -24,7 +29,7 @@ function hueOf(palette, node) {
 }
 
 /**
- * A box from afar: a bar without words.
+ * Paint a node as a bar without text.
  *
  * @param {Pen} pen
  * @param {Box} box
@@ -44,24 +49,24 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
 }
 
 /**
- * @typedef {object} Dress what a node shows besides its names
- * @property {import("../../../types.js").Chip[]} chips
- * @property {import("../../../types.js").Pennant[]} pennants
+ * @typedef {object} NodeLook
+ * @property {import("../../../types.js").SavedTensorBadge[]} saved
+ * @property {import("../../../types.js").ParameterBadge[]} parameters
  * @property {import("../../../scene/colors.js").Tint | null} tint
- * @property {import("../../../store.js").Half} half
+ * @property {import("../../../store.js").NodePart} nodePart
  */
 
 /**
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {Dress} dress
+ * @param {NodeLook} look
  */
-export function paintNode(pen, box, node, dress) {
-  if (node.compact) paintCompact(pen, box, node, dress);
-  else paintTwoParts(pen, box, node, dress);
-  paintChips(pen, box, dress.chips);
-  paintPennants(pen, box, dress.pennants);
+export function paintNode(pen, box, node, look) {
+  if (node.compact) paintCompact(pen, box, node, look);
+  else paintTwoParts(pen, box, node, look);
+  paintSavedTensorBadges(pen, box, look.saved);
+  paintParameterBadges(pen, box, look.parameters);
   const { palette } = pen;
   if (node.state === "failed" || node.error) {
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
@@ -70,70 +75,70 @@ export function paintNode(pen, box, node, dress) {
   if (node.hooks.length) {
     paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
   }
-  paintBadges(pen, box, node);
+  paintNodeBadges(pen, box, node);
 }
 
 /**
- * On the lower edge what happened to a node's tensors, on the upper one what it gave.
+ * Paint the badges on the edges of a node: clones and recomputations below, NaN above.
  *
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
  */
-function paintBadges(pen, box, node) {
+function paintNodeBadges(pen, box, node) {
   const { ctx, palette } = pen;
   const right = box.x + box.width;
   if (node.cloned) {
-    paintBacking(pen, right - 2, box.y + box.height, 16);
+    paintBackground(pen, right - 2, box.y + box.height, 16);
     paintGlyph(ctx, "clone", right - 2, box.y + box.height, 12, palette.recompute);
   }
   if (node.not_finite) {
-    paintBacking(pen, right - 18, box.y, 16);
+    paintBackground(pen, right - 18, box.y, 16);
     paintGlyph(ctx, "nan", right - 18, box.y - 0.5, 13, palette.mutation, palette.surface);
   }
-  if (node.recomputes && !node.compact) paintRuns(pen, box, node.recomputes);
+  if (node.recomputes && !node.compact) paintRecomputes(pen, box, node.recomputes);
 }
 
 /**
- * How often a checkpoint ran a node's op again.
+ * Paint the number of recomputations of a node.
  *
  * @param {Pen} pen
  * @param {Box} box
  * @param {number} count
  */
-function paintRuns(pen, box, count) {
+function paintRecomputes(pen, box, count) {
   const { ctx, palette } = pen;
-  const words = String(count);
+  const text = String(count);
   const [x, y] = [box.x + 11, box.y + box.height];
-  const width = widthOf(pen, words, 9.5, 600) + 16;
-  paintBacking(pen, x - 8 + width / 2, y, width);
+  const width = widthOf(pen, text, 9.5, 600) + 16;
+  paintBackground(pen, x - 8 + width / 2, y, width);
   paintGlyph(ctx, "checkpoint", x - 1, y, 10, palette.recompute);
-  write(pen, words, x + 5, y, { size: 9.5, weight: 600, color: palette.recompute });
+  write(pen, text, x + 5, y, { size: 9.5, weight: 600, color: palette.recompute });
 }
 
 /**
- * Keeps a glyph on an edge apart from the edge.
+ * Paint the background of a glyph on an edge.
  *
  * @param {Pen} pen
- * @param {number} x its middle
+ * @param {number} x center
  * @param {number} y
  * @param {number} width
  */
-function paintBacking({ ctx, palette }, x, y, width) {
+function paintBackground({ ctx, palette }, x, y, width) {
   ctx.fillStyle = palette.surface;
   roundRect(ctx, x - width / 2, y - 7, width, 14, 7);
   ctx.fill();
 }
 
 /**
- * The forward op on the left, the backward node on the right.
+ * Paint a box with the forward op on the left and the backward node on the right.
  *
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {Dress} dress
+ * @param {NodeLook} look
  */
-function paintTwoParts(pen, box, node, { tint, half }) {
+function paintTwoParts(pen, box, node, { tint, nodePart }) {
   const { ctx, palette } = pen;
   const { x, y, width, height } = box;
   const hue = hueOf(palette, node);
@@ -145,8 +150,8 @@ function paintTwoParts(pen, box, node, { tint, half }) {
     roundRect(ctx, x - 3, y - 3, width + 6, height + 6, RADIUS + 3);
     ctx.fill();
   }
-  const whole = half === "both" || !node.op_width;
-  const split = whole ? x + node.op_width : half === "forward" ? x + width : x;
+  const full = nodePart === "full" || !node.op_width;
+  const split = full ? x + node.op_width : nodePart === "forward" ? x + width : x;
   ctx.fillStyle = palette.surface;
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.fill();
@@ -182,7 +187,7 @@ function paintTwoParts(pen, box, node, { tint, half }) {
 }
 
 /**
- * The forward op's name, with a pencil where it wrote in place; red if that broke something.
+ * Paint the name of the forward op, with a pencil if it wrote in place; red for a culprit.
  *
  * @param {Pen} pen
  * @param {Box} box
@@ -207,12 +212,12 @@ function paintOp(pen, box, node, ran) {
 }
 
 /**
- * A residual addition: a small circle, its name beside it.
+ * Paint a residual addition: a small circle with its name on the right.
  *
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {Dress} dress
+ * @param {NodeLook} look
  */
 function paintCompact(pen, box, node, { tint }) {
   const { ctx, palette } = pen;
@@ -229,5 +234,8 @@ function paintCompact(pen, box, node, { tint }) {
   ctx.fill();
   ctx.stroke();
   paintGlyph(ctx, "plus", x, y, 12, hue);
-  write(pen, node.name, box.x + box.width + TAG_GAP, y, { size: TAG_SIZE, color: palette.text2 });
+  write(pen, node.name, box.x + box.width + BADGE_GAP, y, {
+    size: BADGE_TEXT_SIZE,
+    color: palette.text2,
+  });
 }

@@ -1,26 +1,23 @@
 // @ts-check
-/** What an item says of itself in three lines. */
+/** A short summary of a node, group or storage, for tooltips and screen readers. */
 
-import { h } from "../../dom.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
+import { groupsAround } from "../../scene/scene_index.js";
+
+/** @typedef {import("../../store.js").Item} Item */
 
 /**
- * @param {import("../../scene/scene_index.js").Atlas} atlas
- * @param {import("../../store.js").Item} item
- * @returns {HTMLElement[]}
+ * @param {import("../../types.js").Scene} scene
+ * @param {Item} item
+ * @returns {string[]} lines; the first one is the title
  */
-export function tooltipFor(atlas, item) {
-  const { nodes, groups, storages } = atlas.scene;
+export function summarizeItem({ nodes, groups, storages }, { kind, index }) {
   const lines = {
-    node: () => nodeLines(nodes[item.index]),
-    group: () => groupLines(groups[item.index]),
-    storage: () => storageLines(storages[item.index]),
-  }[item.kind]();
-  const [title, ...rest] = lines.filter((line) => line);
-  return [
-    h("div", { class: "agv-strong", text: title }),
-    ...rest.map((line) => h("div", { text: line })),
-  ];
+    node: () => nodeLines(nodes[index]),
+    group: () => groupLines(groups[index]),
+    storage: () => storageLines(storages[index]),
+  }[kind]();
+  return lines.filter((line) => line);
 }
 
 /**
@@ -29,7 +26,7 @@ export function tooltipFor(atlas, item) {
  */
 function nodeLines(node) {
   const place = formatPlace(node.filename, node.lineno);
-  const ran = {
+  const backward = {
     not_run: "not reached by backward",
     failed: "failed",
     ran: `ran ${node.runs}×, ${formatDuration(node.duration_ns)}`,
@@ -37,7 +34,7 @@ function nodeLines(node) {
   return [
     node.op ? `${node.op} → ${node.name}` : node.name,
     [node.module, place].filter((part) => part).join(" · "),
-    [node.shape, ran].filter((part) => part).join(" · "),
+    [node.shape, backward].filter((part) => part).join(" · "),
     node.writes ? "wrote into a saved tensor" : "",
     node.wrote ? `wrote in place, ${node.wrote}` : "",
     node.cloned ? `cloned before a write: ${node.cloned}` : "",
@@ -72,17 +69,17 @@ function storageLines({ name, shape, dtype, nbytes, slots }) {
 }
 
 /**
- * Put a tooltip beside a point, inside its holder.
+ * Return what a screen reader announces when the selection changes.
  *
- * @param {HTMLElement} tooltip
- * @param {number} x
- * @param {number} y
- * @param {number} width of the holder
- * @param {number} height
+ * @param {import("../../store.js").Store} store
+ * @returns {string} empty without a selection
  */
-export function placeTooltip(tooltip, x, y, width, height) {
-  const right = width - tooltip.offsetWidth - 4;
-  tooltip.style.left = `${Math.max(4, Math.min(x + 14, right))}px`;
-  const below = y + 18 + tooltip.offsetHeight < height;
-  tooltip.style.top = `${below ? y + 18 : Math.max(0, y - tooltip.offsetHeight - 10)}px`;
+export function announcement({ selected, sceneIndex, scene, open }) {
+  if (!selected) return "";
+  const parts = summarizeItem(scene, selected);
+  if (selected.kind === "group") {
+    const level = groupsAround(sceneIndex, selected.index).length + 1;
+    parts.push(open.has(selected.index) ? "open" : "closed", `level ${level}`);
+  }
+  return parts.join(", ");
 }

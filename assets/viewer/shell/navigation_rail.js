@@ -1,0 +1,31 @@
+// @ts-check
+/** The buttons on the left that switch between views. */
+
+import { icon } from "../canvas/icons.js";
+import { button, h } from "../dom.js";
+
+/**
+ * @param {import("../views/registry.js").View[]} views
+ * @param {import("../store.js").Store} store
+ * @returns {HTMLElement}
+ */
+export function makeNavigationRail(views, store) {
+  const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
+  for (const { name, label, icon: glyph, badge } of views) {
+    const show = () => store.set("view", name);
+    const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
+    entry.dataset.view = name;
+    entry.append(h("span", { text: label }));
+    const count = badge?.(store.scene) ?? 0;
+    if (count) entry.append(h("span", { class: "agv-badge", text: String(count) }));
+    rail.append(entry);
+  }
+  const markCurrent = () => {
+    for (const child of rail.children) {
+      child.toggleAttribute("aria-current", child.getAttribute("data-view") === store.view);
+    }
+  };
+  store.subscribe(["view"], markCurrent);
+  markCurrent();
+  return rail;
+}

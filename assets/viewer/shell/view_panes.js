@@ -1,0 +1,68 @@
+// @ts-check
+/** The panes of the views, of which one is displayed. */
+
+import { h } from "../dom.js";
+
+/** @typedef {import("../store.js").Store} Store */
+/** @typedef {import("../views/registry.js").View} View */
+/** @typedef {import("../views/registry.js").MountedView} MountedView */
+
+export class ViewPanes {
+  #views;
+  #store;
+  #palette;
+  /** @type {Map<string, MountedView>} */
+  #mounted = new Map();
+
+  /**
+   * @param {View[]} views
+   * @param {Store} store
+   * @param {() => import("../canvas/theme.js").Palette} palette
+   */
+  constructor(views, store, palette) {
+    this.#views = views;
+    this.#store = store;
+    this.#palette = palette;
+    this.elements = views.map(({ name }) => h("div", { class: `agv-pane agv-pane-${name}` }));
+    store.subscribe(["view"], () => this.#show());
+    this.#show();
+  }
+
+  /** Display one pane. A view is mounted when it is displayed for the first time. */
+  #show() {
+    this.#views.forEach(({ name, mount }, at) => {
+      const pane = this.elements[at];
+      pane.hidden = name !== this.#store.view;
+      if (pane.hidden || this.#mounted.has(name)) return;
+      const mounted = mount(this.#store, this.#palette);
+      this.#mounted.set(name, mounted);
+      pane.append(...mounted.elements.filter((element) => element !== null));
+    });
+  }
+
+  /** @returns {MountedView} the view on display */
+  get current() {
+    return /** @type {MountedView} */ (this.#mounted.get(this.#store.view));
+  }
+
+  /**
+   * Return the picture of the view on display. A table has no picture: the first view is displayed
+   * instead.
+   *
+   * @returns {import("../views/registry.js").Picture | null}
+   */
+  picture() {
+    const picture = this.current.picture?.();
+    if (picture) return picture;
+    this.#store.set("view", this.#views[0].name);
+    return this.current.picture?.() ?? null;
+  }
+
+  redraw() {
+    for (const view of this.#mounted.values()) view.redraw?.();
+  }
+
+  destroy() {
+    for (const view of this.#mounted.values()) view.destroy?.();
+  }
+}

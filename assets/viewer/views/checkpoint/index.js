@@ -1,0 +1,18 @@
+// @ts-check
+/** The checkpoint view: each region's forward next to its recomputation. */
+
+import "./checkpoint.css";
+import { GLYPHS } from "../../canvas/icons.js";
+import { Checkpoint } from "./checkpoint.js";
+
+/** @type {import("../registry.js").View} */
+export const checkpointView = {
+  name: "checkpoint",
+  label: "Checkpoint",
+  icon: GLYPHS.checkpoint,
+  shows: ["region"],
+  mount(store) {
+    const checkpoint = new Checkpoint(store);
+    return { elements: [checkpoint.element], keys: { n: () => checkpoint.next() } };
+  },
+};

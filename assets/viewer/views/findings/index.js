@@ -1,0 +1,16 @@
+// @ts-check
+/** The findings view: what is wrong, which line caused it, and the fix. */
+
+import "./findings.css";
+import { GLYPHS } from "../../canvas/icons.js";
+import { Findings } from "./findings.js";
+
+/** @type {import("../registry.js").View} */
+export const findingsView = {
+  name: "findings",
+  label: "Findings",
+  icon: GLYPHS.findings,
+  shows: ["finding"],
+  badge: ({ findings }) => findings.length,
+  mount: (store) => ({ elements: [new Findings(store).element] }),
+};

@@ -1,0 +1,87 @@
+// @ts-check
+/** Parts of a finding: source of culprit and victim, explanation, fix. */
+
+import { h } from "../../dom.js";
+import { formatPlace } from "../../scene/format.js";
+import { excerpt } from "../source/excerpt.js";
+
+/** @typedef {import("../source/excerpt.js").MarkedLine} MarkedLine */
+
+/**
+ * Return a block with a small title.
+ *
+ * @param {string} title
+ * @param {HTMLElement[]} children
+ * @returns {HTMLElement}
+ */
+export function block(title, ...children) {
+  return h("div", { class: "agv-block" }, h("h4", { text: title }), ...children);
+}
+
+/**
+ * Return a finding's explanation; its indented lines are code.
+ *
+ * @param {string} text
+ * @returns {HTMLElement}
+ */
+export function explanation(text) {
+  const paragraphs = h("div", { class: "agv-explanation" });
+  for (const line of text.split("\n")) {
+    const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
+    paragraphs.append(h(tag, { class: "agv-text", text: tag === "code" ? line.trim() : line }));
+  }
+  return paragraphs;
+}
+
+/**
+ * Return a finding's fix: as code, or as text if it consists of comments only.
+ *
+ * @param {string} fix
+ * @returns {HTMLElement}
+ */
+export function fixBlock(fix) {
+  const lines = fix.split("\n");
+  if (!lines.every((line) => /^\s*(#|$)/.test(line))) {
+    return h("pre", { class: "agv-fix", text: fix });
+  }
+  const text = lines.map((line) => line.replace(/^\s*#\s?/, "")).join(" ");
+  return h("p", { class: "agv-text agv-fix-text", text });
+}
+
+/**
+ * Return excerpts with a finding's culprit and victim, one for each file.
+ *
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {import("../../types.js").SceneFinding} finding
+ * @param {number} [context] number of lines before and after each
+ * @returns {HTMLElement[]}
+ */
+export function findingSource(sceneIndex, finding, context) {
+  /** @type {Map<string, MarkedLine[]>} */
+  const files = new Map();
+  const add = (/** @type {string} */ file, /** @type {MarkedLine} */ mark) => {
+    const marks = files.get(file) ?? [];
+    files.set(file, marks);
+    if (mark.line && !marks.some((other) => other.line === mark.line)) marks.push(mark);
+  };
+  const { culprit_file, culprit_line, culprit_text, victim_file, victim_line, victim_text } =
+    finding;
+  if (culprit_file) {
+    add(culprit_file, { line: culprit_line, kind: "culprit", tag: "culprit", text: culprit_text });
+  }
+  if (victim_file) {
+    add(victim_file, { line: victim_line, kind: "victim", tag: "victim", text: victim_text });
+  }
+  return [...files].map(([file, marks]) =>
+    h(
+      "div",
+      { class: "agv-source-file" },
+      h("div", {
+        class: "agv-muted agv-mono",
+        title: file,
+        text: formatPlace(file, marks.length === 1 ? marks[0].line : 0),
+      }),
+      excerpt(sceneIndex, file, marks, context),
+    ),
+  );
+}

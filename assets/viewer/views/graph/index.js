@@ -1,0 +1,78 @@
+// @ts-check
+/** The graph view: outline and legend, the graph itself, details of the selection. */
+
+import "./graph.css";
+import "./outline.css";
+import { h } from "../../dom.js";
+import { GLYPHS } from "../../canvas/icons.js";
+import { makeDetails } from "../../shell/details/details.js";
+import { makeNotices } from "../../shell/notices.js";
+import { makeBanner } from "../findings/banner.js";
+import { GraphCanvas } from "./graph_canvas.js";
+import { Legend } from "./legend.js";
+import { Outline } from "./outline.js";
+import { paint } from "./paint/graph.js";
+import { listenToPointer } from "./pointer.js";
+
+/** @type {import("../registry.js").View} */
+export const graphView = {
+  name: "graph",
+  label: "Graph",
+  icon: GLYPHS.graph,
+  shows: ["node", "group"],
+  keyHelp: [
+    ["click", "select"],
+    ["double click, Enter", "open or close a group"],
+    ["↑ ↓ ← →", "toward inputs, toward loss, siblings"],
+    ["wheel, drag", "zoom, pan"],
+    ["f", "fit the whole graph"],
+  ],
+  mount(store, palette) {
+    const graph = new GraphCanvas(store, palette);
+    const outline = new Outline(store);
+    const legend = new Legend(store.scene);
+    listenToPointer(graph, store);
+    outline.element.append(legend.element);
+    const banner = makeBanner(store);
+    const stage = h("div", { class: "agv-stage" }, makeNotices(store), banner, graph.element);
+    return {
+      elements: [outline.element, stage, makeDetails(store)],
+      keys: graphKeys(graph, store),
+      redraw() {
+        graph.restyle();
+        legend.draw(palette());
+      },
+      destroy() {
+        graph.destroy();
+        outline.destroy();
+      },
+      picture: () => ({
+        canvas: graph.canvas,
+        palette: palette(),
+        draw: ({ pen }) => paint({ ...pen, scale: graph.camera.scale }, graph.look(1)),
+      }),
+    };
+  },
+};
+
+/**
+ * @param {GraphCanvas} graph
+ * @param {import("../../store.js").Store} store
+ * @returns {Record<string, () => unknown>}
+ */
+function graphKeys(graph, store) {
+  const onCanvas = (/** @type {() => void} */ act) => () => {
+    if (document.activeElement !== graph.canvas) return false;
+    act();
+  };
+  return {
+    f: () => graph.fit(),
+    ArrowUp: onCanvas(() => graph.step("up")),
+    ArrowDown: onCanvas(() => graph.step("down")),
+    ArrowLeft: onCanvas(() => graph.step("left")),
+    ArrowRight: onCanvas(() => graph.step("right")),
+    Enter: onCanvas(() => {
+      if (store.selected?.kind === "group") store.toggle(store.selected.index);
+    }),
+  };
+}

@@ -1,0 +1,52 @@
+// @ts-check
+/** The list of views. A new view is a folder with an `index.js`, and one line here. */
+
+import { checkpointView } from "./checkpoint/index.js";
+import { findingsView } from "./findings/index.js";
+import { graphView } from "./graph/index.js";
+import { sourceView } from "./source/index.js";
+import { tensorsView } from "./tensors/index.js";
+import { timelineView } from "./timeline/index.js";
+
+/** @typedef {import("../store.js").Item["kind"] | "finding" | "region"} Shown */
+
+/**
+ * @typedef {object} View
+ * @property {string} name in the state, in class names and in the names of exported files
+ * @property {string} label
+ * @property {import("../canvas/icons.js").Glyph} icon
+ * @property {Shown[]} [shows] what is displayed in this view
+ * @property {[keys: string, action: string][]} [keyHelp] listed in the help of the top bar
+ * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
+ * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount
+ *   called when the view is displayed for the first time
+ */
+
+/** @typedef {import("../canvas/theme.js").Palette} Palette */
+
+/**
+ * @typedef {object} MountedView
+ * @property {(HTMLElement | null)[]} elements content of the view's pane
+ * @property {Record<string, () => unknown>} [keys] by `KeyboardEvent.key`; an action that returns
+ *   false leaves the key to others
+ * @property {() => void} [redraw] called when the theme changed
+ * @property {() => void} [destroy]
+ * @property {() => Picture | null} [picture] what an export saves; tables have none
+ */
+
+/**
+ * @typedef {object} Picture
+ * @property {HTMLElement} canvas whose size and font the picture has
+ * @property {Palette} palette
+ * @property {(drawing: import("../canvas/charts.js").Drawing) => void} draw
+ */
+
+/** @type {View[]} in the order of the navigation rail; the first one is displayed first */
+export const VIEWS = [
+  graphView,
+  timelineView,
+  tensorsView,
+  checkpointView,
+  findingsView,
+  sourceView,
+];

@@ -1,0 +1,14 @@
+// @ts-check
+/** The source view: the recorded source lines with the cost of each. */
+
+import "./source.css";
+import { GLYPHS } from "../../canvas/icons.js";
+import { makeSource } from "./source.js";
+
+/** @type {import("../registry.js").View} */
+export const sourceView = {
+  name: "source",
+  label: "Source",
+  icon: GLYPHS.source,
+  mount: (store) => ({ elements: [makeSource(store)] }),
+};

@@ -1,0 +1,31 @@
+// @ts-check
+/** The tensors view: lifelines of saved tensors, a table of them, saved memory over time. */
+
+import "./tensors.css";
+import { GLYPHS } from "../../canvas/icons.js";
+import { Tensors } from "./tensors.js";
+
+/** @type {import("../registry.js").View} */
+export const tensorsView = {
+  name: "tensors",
+  label: "Tensors",
+  icon: GLYPHS.tensors,
+  shows: ["storage"],
+  mount(store, palette) {
+    const tensors = new Tensors(store, palette);
+    const { lifelines } = tensors;
+    return {
+      elements: [tensors.element],
+      redraw: () => tensors.draw(),
+      destroy: () => tensors.destroy(),
+      picture: () =>
+        store.scene.storages.length
+          ? {
+              canvas: lifelines.canvas,
+              palette: palette(),
+              draw: (drawing) => lifelines.paint(drawing),
+            }
+          : null,
+    };
+  },
+};

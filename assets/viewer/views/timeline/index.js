@@ -1,0 +1,27 @@
+// @ts-check
+/** The timeline view: what ran when, and a profile of a time range. */
+
+import "./timeline.css";
+import { GLYPHS } from "../../canvas/icons.js";
+import { Timeline } from "./timeline.js";
+
+/** @type {import("../registry.js").View} */
+export const timelineView = {
+  name: "timeline",
+  label: "Timeline",
+  icon: GLYPHS.timeline,
+  keyHelp: [["W A S D", "zoom and pan the timeline"]],
+  mount(store, palette) {
+    const timeline = new Timeline(store, palette);
+    return {
+      elements: [timeline.element],
+      redraw: () => timeline.draw(),
+      destroy: () => timeline.destroy(),
+      picture: () => ({
+        canvas: timeline.canvas,
+        palette: palette(),
+        draw: (drawing) => timeline.paint(drawing),
+      }),
+    };
+  },
+};
