@@ -1,4 +1,4 @@
-"""What "certain", "likely" and "hint" are worth: counted over real bugs and correct programs.
+"""Calibration of "certain", "likely" and "hint" on real bugs and correct programs.
 
     python tests/calibration/calibrate.py
 
@@ -40,7 +40,7 @@ def load(path):
 
 
 def findings(work):
-    """Return what is found in a program, and whether it raised."""
+    """Return the findings of a program, and whether it raised."""
     torch.manual_seed(0)
     random.seed(0)
     raised = False
@@ -66,7 +66,7 @@ def marks(text):
 
 
 def judge(found, path, named):
-    """Return what each finding of a bug is worth: "culprit", "near" or "other"."""
+    """Yield the confidence of each finding, and its line: "culprit", "near" or "other"."""
     for finding in found:
         line = finding.culprit
         at = named.get(line.lineno) if line is not None and line.filename == str(path) else None

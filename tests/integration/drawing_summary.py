@@ -1,4 +1,4 @@
-"""What a recording drew, in short words, for the tests of mechanisms."""
+"""Short descriptions of a drawn scene, for the tests of mechanisms."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ class Exp(torch.autograd.Function):
 
 
 class Fault(Exception):
-    """What the programs that raise raise."""
+    """The exception of the programs that raise."""
 
 
 def fail(*_, **__):
@@ -1141,7 +1141,7 @@ def lazy_modules():
 
 @contextlib.contextmanager
 def bare_operators():
-    """Operators that somebody registered for the CPU, and no gradient for them."""
+    """Custom operators with a CPU kernel and without a gradient formula."""
     with torch.library._scoped_library("agv_tests", "FRAGMENT") as library:
         library.define("mix(Tensor a, Tensor b) -> Tensor")
         library.impl("mix", lambda a, b: (a.sin() * b).exp(), "CPU")
@@ -1301,7 +1301,7 @@ def overrides_that_were_registered_before():
 
 @program
 def memory_freed_and_gathered_again():
-    """What sharded modules do to parameters between their uses."""
+    """Free and restore the memory of parameters, as sharded modules do."""
     parameter, idle = leaf(600), leaf(600)
     nbytes = parameter.untyped_storage().nbytes()
     held = parameter.detach().clone()
@@ -1348,11 +1348,11 @@ def leaves_that_refuse_most_functions():
 
 @program
 def a_region_of_an_object_that_answers_to_any_name():
-    asked = []
+    queried = []
 
     class Scaled:
         def __getattr__(self, name):
-            asked.append(name)
+            queried.append(name)
             raise AttributeError(name)
 
         def __call__(self, x):
@@ -1363,7 +1363,7 @@ def a_region_of_an_object_that_answers_to_any_name():
         checkpoint(Scaled(), x, use_reentrant=reentrant).sum().backward()
     with saved_tensors_hooks(Scaled(), Scaled()):
         pass
-    return [asked, x.grad]
+    return [queried, x.grad]
 
 
 @program

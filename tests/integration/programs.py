@@ -896,10 +896,10 @@ def checkpoint_reentrant():
 @program
 def checkpoint_reentrant_without_grad_warns():
     net = Block()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         y = checkpoint(net, torch.rand(2, 8), use_reentrant=True)
-    return y, [str(w.message)[:60] for w in told]
+    return y, [str(w.message)[:60] for w in caught]
 
 
 @program

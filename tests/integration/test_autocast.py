@@ -55,7 +55,7 @@ PROGRAMS = {
 
 
 def outcome(program):
-    """Return what a program gives, or of what a processor has no kernel for, the error's words."""
+    """Return the program's result, or the message of its error if this CPU has no kernel."""
     try:
         return program()
     except RuntimeError as error:

@@ -78,7 +78,7 @@ def test_the_same_files_without_the_early_step_give_no_finding(program):
         ("def late():\n    from .near import thing", ["near.py"]),
         ("from . import near", ["near.py"]),
         ("import torch, json, missing", []),
-        ("import near, main", ["near.py"]),  # a file is told once
+        ("import near, main", ["near.py"]),  # each file is listed once
     ],
 )
 def test_imports_are_followed_in_the_files_own_folder(tmp_path, text, expected):
@@ -104,7 +104,7 @@ def test_a_relative_import_climbs_as_many_folders_as_it_has_dots(tmp_path):
     assert with_imported([str(deep / "net.py")])[1:] == (str(deep.parent / "state.py"),)
 
 
-def test_what_an_installed_package_imports_is_not_read_beside_a_file_of_the_users(tmp_path):
+def test_imports_of_an_installed_package_are_not_read(tmp_path):
     package = tmp_path / "site-packages" / "package"
     package.mkdir(parents=True)
     (package / "net.py").write_text("from . import inner")

@@ -23,10 +23,10 @@ def demo(tmp_path_factory):
 
 
 def test_everything_it_names_is_there(demo):
-    folder, said = demo
+    folder, printed = demo
     names = ["bug.agv", "bug.html", "graph.svg", "report.html", "step.agv"]
     assert sorted(path.name for path in folder.iterdir()) == names
-    assert [name for name in names if str(folder / name) not in said] == []
+    assert [name for name in names if str(folder / name) not in printed] == []
 
 
 def test_the_sound_step_has_no_finding(demo):
@@ -88,7 +88,7 @@ def test_the_cache_is_right_for_generating():
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole)
 
 
-def test_text_is_ascii_of_the_length_asked_for():
+def test_text_is_ascii_of_the_requested_length():
     characters = dataset.read_text(5_000)
     assert (characters.dtype, characters.shape) == (torch.int64, (5_000,))
     assert int(characters.max()) < SMALL.vocabulary
@@ -100,7 +100,7 @@ def test_a_batch_is_text_and_the_same_one_later():
     assert later.equal(now + 1)
 
 
-def test_a_python_without_sources_is_said(monkeypatch, tmp_path):
+def test_a_python_without_sources_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", {"stdlib": str(tmp_path)}.get)
     with pytest.raises(FileNotFoundError, match="which this Python lacks"):
         dataset.read_text()

@@ -7,7 +7,7 @@ from autogradviz.events import NodeFinished, NodeStarted
 from autogradviz.recorder.event_writer import EventSequence
 
 
-def test_events_of_all_kinds_share_one_numbering_and_are_told_in_the_order_of_their_fields():
+def test_events_of_all_kinds_share_one_numbering_and_take_values_in_field_order():
     tally, log = EventSequence(), Log()
     started, finished = tally.emitter(log, NodeStarted), tally.emitter(log, NodeFinished)
     assert [started(1, None, 2, 3, (4,)), finished(1, 9, 2, 3), started(1, None, 2, 5, ())] == [

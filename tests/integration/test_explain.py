@@ -18,7 +18,7 @@ NO_SLUGS = {"memory-efficient"}  # words of other kinds in the same form
 
 
 def given_slugs():
-    """Return what looks like a slug in the code of findings, and the slugs of errors."""
+    """Return the strings in the code of findings that look like slugs, and the slugs of errors."""
     found = set()
     for path in sorted((HOUSE / "diagnose").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

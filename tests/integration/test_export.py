@@ -176,15 +176,15 @@ def test_perfetto_absent_names_the_extra(trace, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "asked"), [("x.doc", None), ("x.dot", "doc"), ("x", None)])
-def test_unknown_formats_are_refused(trace, tmp_path, name, asked):
+@pytest.mark.parametrize(("name", "format_name"), [("x.doc", None), ("x.dot", "doc"), ("x", None)])
+def test_unknown_formats_are_refused(trace, tmp_path, name, format_name):
     with pytest.raises(UnknownFormatError):
-        trace.export(tmp_path / name, asked)
+        trace.export(tmp_path / name, format_name)
     assert list(tmp_path.iterdir()) == []
 
 
-def somebodys(path):
-    """Write what somebody may have under a name that an export would take."""
+def write_foreign_file(path):
+    """Write a file of another program under a name that an export would use."""
     if path.suffix == ".sqlite":
         with sqlite3.connect(path) as database:
             database.execute("CREATE TABLE autogradviz (a)")
@@ -204,7 +204,7 @@ def test_an_export_replaces_an_older_one_and_nothing_else(trace, tmp_path, end):
     trace.export(path)
     assert path.stat().st_size == whole > 0
     path.unlink()
-    somebodys(path)
+    write_foreign_file(path)
     before = path.read_bytes()
     with pytest.raises(OutputExistsError):
         trace.export(path)

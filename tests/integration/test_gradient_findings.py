@@ -93,7 +93,7 @@ def test_the_line_that_lost_the_graph_is_named(work):
     assert first(work, NET) == ("graph-lost", LOST[work], "certain")
 
 
-def test_tensors_made_anew_are_named_but_not_for_certain():
+def test_recreated_tensors_are_named_but_not_for_certain():
     def work():
         parts = [NET(X).sum(), NET(X).mean()]
         torch.tensor(parts).sum().backward()
@@ -101,7 +101,7 @@ def test_tensors_made_anew_are_named_but_not_for_certain():
     assert first(work, NET) == ("graph-lost", "torch.tensor(parts).sum().backward()", "likely")
 
 
-def test_two_ways_that_ended_are_both_told():
+def test_two_interrupted_gradient_paths_are_both_reported():
     def work():
         a = NET(X).detach()
         with torch.no_grad():
@@ -144,7 +144,7 @@ class Switched(Halves):
             return self.cut(x)
 
 
-class Beside(Halves):
+class SideChannel(Halves):
     def end(self, x):
         self.kept = self.cut(x)
         return 0
@@ -173,14 +173,14 @@ class NoneGiven(Halves):
 MISSING = {
     Detached: "return self.cut(x).detach()",
     Switched: "with torch.no_grad():",
-    Beside: "self.kept = self.cut(x)",
+    SideChannel: "self.kept = self.cut(x)",
     Unused: None,
     NoneGiven: "return None",
 }
 
 
 @pytest.mark.parametrize("kind", MISSING)
-def test_a_parameter_without_a_gradient_is_told_with_where_its_way_ends(kind):
+def test_a_missing_gradient_is_reported_with_the_end_of_its_path(kind):
     net = kind()
     (finding,) = recorded(lambda: net(X).sum().backward(), net).diagnose()
     assert (finding.slug, finding.confidence) == ("gradient-missing", "hint")
@@ -189,7 +189,7 @@ def test_a_parameter_without_a_gradient_is_told_with_where_its_way_ends(kind):
     assert "cut.weight, cut.bias" in finding.explanation
 
 
-def test_what_is_frozen_or_asked_for_alone_is_not_missing():
+def test_frozen_parameters_and_those_outside_inputs_are_not_missing():
     net = Unused()
     net.cut.requires_grad_(False)
     assert recorded(lambda: net(X).sum().backward(), net).diagnose() == []
@@ -206,7 +206,7 @@ def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
     assert "gradient-missing" not in {finding.slug for finding in trace.diagnose()}
 
 
-def test_a_detached_value_that_is_only_logged_is_not_told():
+def test_a_detached_value_that_is_only_logged_is_not_reported():
     def work():
         h = NET(X)
         str(h.detach().mean())
@@ -249,7 +249,7 @@ def test_the_first_operator_that_gave_no_number_is_named(work):
 
 
 @pytest.mark.parametrize("work", NOT_FINITE)
-def test_without_values_it_is_told_and_the_line_is_not(work):
+def test_without_fingerprints_it_is_reported_without_a_line(work):
     leaf = torch.rand(2, 3, requires_grad=True)
     assert first(lambda: work(leaf).backward()) == ("not-finite", None, "hint")
 
@@ -301,8 +301,8 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
             pass
 
     trace = recorded(work)
-    told = [(e.mode, e.device_type, e.before, e.after) for e in trace.log.of(ModeChanged)]
-    assert told == [
+    changes = [(e.mode, e.device_type, e.before, e.after) for e in trace.log.of(ModeChanged)]
+    assert changes == [
         ("grad", None, "on", "off"),
         ("grad", None, "off", "on"),
         ("autocast", "cpu", "off", "bfloat16"),
@@ -312,7 +312,7 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
     assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}
 
 
-def test_what_is_off_when_the_recording_begins_is_told_without_a_line():
+def test_modes_from_before_the_recording_are_reported_without_a_line():
     with torch.no_grad():
         trace = recorded(lambda: None)
     (event,) = trace.log.of(ModeChanged)
@@ -330,9 +330,9 @@ def test_requires_grad_is_recorded_when_called_and_when_assigned():
 
     trace = recorded(work, net)
     names = trace.analysis.parameters
-    told = [(names[e.tensor_id][0], e.requires_grad, e.stack_id is not None)
+    changes = [(names[e.tensor_id][0], e.requires_grad, e.stack_id is not None)
             for e in trace.log.of(RequiresGradChanged)]  # fmt: skip
-    assert told == [("weight", False, True), ("weight", True, True), ("bias", False, False)]
+    assert changes == [("weight", False, True), ("weight", True, True), ("bias", False, False)]
 
 
 def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():

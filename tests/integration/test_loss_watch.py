@@ -70,12 +70,12 @@ def test_the_ops_that_read_losses_are_not_recorded(tmp_path):
     assert counts[0] == counts[1]
 
 
-def test_finite_losses_write_nothing_and_are_told_once(tmp_path):
+def test_finite_losses_write_nothing_and_are_recorded_once(tmp_path):
     trace, _, warned, _ = record(tmp_path / "nan.agv", 12, keep_steps=20)
     assert (warned, list(tmp_path.iterdir())) == ([], [])
-    told = [(event.backward_id, event.place) for event in trace.log.of(NormRead)]
-    assert len(told) == len(set(told))
-    assert len([place for _, place in told if place == "root"]) == 12
+    norms = [(event.backward_id, event.place) for event in trace.log.of(NormRead)]
+    assert len(norms) == len(set(norms))
+    assert len([place for _, place in norms if place == "root"]) == 12
 
 
 def test_a_last_loss_is_seen_too_where_no_optimizer_ends_its_step(tmp_path):
@@ -133,7 +133,7 @@ def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path
     assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
 
 
-def test_a_loss_that_is_still_on_its_way_is_waited_for_by_nobody(tmp_path, monkeypatch):
+def test_no_step_waits_for_a_loss_that_is_being_copied(tmp_path, monkeypatch):
     """As on another device: each loss arrives when two more have been sent."""
     sent = []
 
@@ -148,7 +148,7 @@ def test_a_loss_that_is_still_on_its_way_is_waited_for_by_nobody(tmp_path, monke
         sent.append(step)
         return loss_watch.PendingLoss(step, loss, Arrival())
 
-    monkeypatch.setattr(loss_watch, "send", send)
+    monkeypatch.setattr(loss_watch, "copy_to_host", send)
     path = tmp_path / "nan.agv"
     _, _, warned, wrote = record(path, 12, bad={7}, keep_steps=4)
     assert wrote == [9]

@@ -1,4 +1,4 @@
-"""What checkpoint can do beside the plain call is recorded, and drawn."""
+"""Options and special cases of checkpoint are recorded and drawn."""
 
 from functools import partial
 
@@ -46,7 +46,7 @@ def test_keyword_arguments_reach_both_runs():
 
 
 @pytest.mark.usefixtures("quiet")
-def test_debugging_that_was_switched_on_for_all_regions_is_told():
+def test_debugging_enabled_for_all_regions_is_recorded():
     with set_checkpoint_debug_enabled(True), autogradviz.record() as trace:
         y = checkpoint(work, leaf(), use_reentrant=False)
     assert [event.debug for event in trace.log.of(RegionEntered)] == [True]
@@ -86,7 +86,7 @@ def test_a_region_is_computed_again_for_each_backward_over_it():
     assert len([span for span in trace._scene.spans if span.kind == "recompute"]) == 2
 
 
-def test_regions_of_any_depth_stand_in_each_other():
+def test_regions_nest_to_any_depth():
     def deep(x, depth):
         if depth:
             x = checkpoint(deep, x, depth - 1, use_reentrant=False)
@@ -94,7 +94,7 @@ def test_regions_of_any_depth_stand_in_each_other():
 
     with autogradviz.record() as trace:
         checkpoint(deep, leaf(), 3, use_reentrant=False).sum().backward()
-    # Each run of an outer region enters the inner ones anew: those come after the forward's own.
+    # Each recomputation of an outer region enters the inner ones again, after those of the forward.
     assert [region.parent for region in trace._scene.regions][:4] == [-1, 0, 1, 2]
     assert outcomes(trace)[0] == ["early_stop"]
     again = [span for span in trace._scene.spans if span.kind == "recompute"]
@@ -116,7 +116,7 @@ def test_a_group_of_backwards_shares_what_was_computed_again():
     assert [region.options for region in trace._scene.regions] == ["GraphExecGroup 0"]
 
 
-def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
+def test_a_modified_tensor_in_the_policys_cache_is_recorded_and_drawn():
     def policy(context, op, *args, **kwargs):
         save = op is torch.ops.aten.exp.default
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
@@ -135,8 +135,8 @@ def test_a_written_tensor_of_the_policys_cache_is_told_and_drawn():
     assert next(row.policy for row in trace._scene.diffs) == "must save"
 
 
-def test_what_a_recomputation_saved_is_held_until_the_forwards_save_is_let_go():
-    """Its graph dies at once: memory used anew says nothing of the tensors that it handed over."""
+def test_recomputed_saves_are_held_until_the_forwards_save_is_released():
+    """The recomputed graph dies at once; reuse of its memory must not end the saves it provided."""
     training = Training(Config(layers=3))
     training.step()
     curves = set()

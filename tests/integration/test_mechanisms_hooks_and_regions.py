@@ -57,8 +57,8 @@ def test_reentrant_regions_are_recorded_like_others(reentrant):
         assert {op.phase for op in region.ops} == {"forward"}
         assert {op.phase for op in again.ops} == {"recompute"}
         assert [p.status for p in again.pairs] == ["same"] * len(region.ops)
-        asked = reentrant.analysis.graph.nodes[again.node_id]
-        assert asked.name == "CheckpointFunctionBackward"
+        node = reentrant.analysis.graph.nodes[again.node_id]
+        assert node.name == "CheckpointFunctionBackward"
     assert len(first.ops) == 7
 
 
@@ -84,7 +84,7 @@ def test_a_region_inside_a_reentrant_one_belongs_to_its_recomputation():
     regions = trace.checkpoints()
     assert [(r.function.split(".")[-1], r.parent_region_id) for r in regions] == [
         ("outer", None),
-        ("forward", 0),  # the first run is without gradients: checkpoint steps aside there
+        ("forward", 0),  # the first run is without gradients: checkpoint does nothing there
     ]
     assert [[again.outcome for again in r.recomputations] for r in regions] == [
         ["completed"],
@@ -198,7 +198,7 @@ def test_tensor_hooks_are_recorded_and_drawn():
     assert svg.count('r="6.5"') == 2  # the node's, and the legend's
 
 
-def test_hooks_on_leaves_are_drawn_beside_them():
+def test_hooks_on_leaves_are_drawn_next_to_them():
     a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         a.register_hook(look)
@@ -275,7 +275,7 @@ def test_a_leafs_hooks_from_before_the_recording_are_seen():
     ]
 
 
-def test_a_hook_that_raises_is_told():
+def test_a_hook_that_raises_is_recorded():
     message = "no"
 
     def fail(_):
@@ -342,8 +342,8 @@ def selective():
 
 
 def test_a_policys_decisions_are_recorded(selective):
-    told = [(e.op, e.decision, e.cached) for e in selective.log.of(PolicyDecided)]
-    assert told == [
+    recorded = [(e.op, e.decision, e.cached) for e in selective.log.of(PolicyDecided)]
+    assert recorded == [
         ("aten.sin.default", "prefer_recompute", False),
         ("aten.exp.default", "must_save", True),
         ("aten.cos.default", "prefer_recompute", False),
@@ -380,8 +380,8 @@ def test_a_regions_options_are_recorded_and_drawn():
     with autogradviz.record() as trace, GraphExecGroup():
         y = checkpoint(torch.sin, x, use_reentrant=False, preserve_rng_state=False)
         checkpoint(torch.exp, y, use_reentrant=False, determinism_check="none").sum().backward()
-    told = [(r.debug, r.determinism_check, r.preserve_rng) for r in trace.checkpoints()]
-    assert told == [(False, "default", False), (False, "none", True)]
+    recorded = [(r.debug, r.determinism_check, r.preserve_rng) for r in trace.checkpoints()]
+    assert recorded == [(False, "default", False), (False, "none", True)]
     groups = [again.exec_group for r in trace.checkpoints() for again in r.recomputations]
     assert groups == [0, 0]
     assert [region.options for region in trace._scene.regions] == [

@@ -45,7 +45,7 @@ class GPT(torch.nn.Module):
 
 
 class Allocations:
-    """What a step took from the allocator, in order: bytes, negative where they came back."""
+    """The allocations of a step, in order: bytes, negative for frees."""
 
     def __init__(self, work):
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -94,7 +94,7 @@ def test_a_recorded_step_holds_what_a_plain_one_holds(options, checkpointed):
     assert before.peak > 8 * LARGE
     assert watched.peak == before.peak
     assert sum(watched.steps) == sum(before.steps)
-    # Where somebody looks, the engine adds up gradients into a new tensor, once a residual.
+    # Under a recording the engine adds gradients into a new tensor, once for each residual.
     assert before.total <= watched.total <= before.total * 1.08
 
 
@@ -127,7 +127,7 @@ def test_what_is_known_of_dead_storages_is_bounded():
 
 
 def test_a_storage_lives_as_long_as_its_python_object():
-    """What the numbers of storages stand on."""
+    """The ids of storages rely on this."""
     tensor = torch.ones(3)
     died = []
     reference = weakref.ref(tensor.untyped_storage(), died.append)

@@ -157,7 +157,7 @@ def cross_entropy_of_two(mixed, reduction):
 
 
 def bits(value):
-    """Return what a program gave, to the bit: signs of zeros tell, and one NaN is like another."""
+    """Return a bit-exact copy of a result: zeros keep their signs, all NaNs are equal."""
     if not isinstance(value, torch.Tensor):
         return [bits(part) for part in value] if isinstance(value, (list, tuple)) else value
     value = value.detach().resolve_conj()

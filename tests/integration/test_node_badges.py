@@ -11,7 +11,7 @@ from autogradviz.scene.payload import to_payload
 
 
 def marks(trace, name):
-    """Return what each drawn node has of one mark, by its op, where it has any."""
+    """Return the values of one badge by op, for the drawn nodes that have it."""
     nodes = trace._scene.nodes
     return {node.op: getattr(node, name) for node in nodes if getattr(node, name)}
 
@@ -55,7 +55,7 @@ def test_recomputed_nodes_count_their_recomputations():
     assert marks(trace, "recomputes") == {"sin": 2}
 
 
-def test_contents_that_are_not_finite_are_told_where_values_were_recorded():
+def test_contents_that_are_not_finite_are_marked_with_fingerprints():
     def step(a):
         (a.sqrt() * 0).sum().backward()
 

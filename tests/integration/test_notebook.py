@@ -1,4 +1,4 @@
-"""The notebooks run, and what is saved of them can be read where nothing runs."""
+"""The notebooks run, and their stored outputs need no kernel."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def code_cells(notebook):
 
 
 def kinds(cell):
-    """Return what a cell gave: kinds of data, or "text" for what it printed."""
+    """Return the MIME types of a cell's outputs, and "text" for printed text."""
     return {kind for output in cell.outputs for kind in output.get("data", {"text": ""})}
 
 

@@ -1,4 +1,4 @@
-"""What a recording holds: each claim is made of a real, small PyTorch program."""
+"""The events of small PyTorch programs."""
 
 import contextlib
 import io
@@ -171,7 +171,7 @@ def test_bumps_name_op_line_and_storage():
     assert lines == [line_of("add"), line_of("increment")]
 
 
-def test_a_write_that_nobody_saw_is_told_when_it_is_noticed():
+def test_an_unobserved_write_is_recorded_when_it_is_noticed():
     a = torch.zeros(4)
     with autogradviz.record() as trace:
         a.add_(1)
@@ -312,7 +312,7 @@ def test_nested_regions_know_their_parents():
     ]
 
 
-def test_hook_pairs_are_told_apart():
+def test_hook_pairs_are_distinguished():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a.exp()
@@ -427,7 +427,7 @@ def test_without_ops_the_graph_is_still_there():
     assert {n.module for n in trace.analysis.graph.nodes.values()} >= {"norm", "up", "down"}
 
 
-def test_without_ops_gradients_are_told_by_shape_and_type():
+def test_without_ops_gradients_are_identified_by_shape_and_dtype():
     x = torch.rand(2, 3, requires_grad=True)
     with autogradviz.record(ops=False) as trace:
         (x.exp().sin().sum() + x.double().sum()).backward()

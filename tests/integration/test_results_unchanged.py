@@ -48,7 +48,7 @@ def outcome(work, *, recorded, **options):
     torch.manual_seed(0)
     result = error = None
     trace = None
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         # Told once a process, when torch.func is used first.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
@@ -60,18 +60,18 @@ def outcome(work, *, recorded, **options):
                 result = work()
         except BaseException as raised:
             error = (type(raised), str(raised))
-    told = [(w.category, str(w.message), w.filename, w.lineno) for w in told]
-    return flat(result), error, torch.get_rng_state(), told, trace
+    warned = [(w.category, str(w.message), w.filename, w.lineno) for w in warned]
+    return flat(result), error, torch.get_rng_state(), warned, trace
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_recording_changes_nothing(name, mode):
     work = programs.PROGRAMS[name]
-    plain, plain_error, plain_rng, plain_told, _ = outcome(work, recorded=False)
-    seen, seen_error, seen_rng, told, trace = outcome(work, recorded=True, **MODES[mode])
+    plain, plain_error, plain_rng, plain_warned, _ = outcome(work, recorded=False)
+    seen, seen_error, seen_rng, warned, trace = outcome(work, recorded=True, **MODES[mode])
     assert seen_error == plain_error
-    assert told == plain_told
+    assert warned == plain_warned
     assert (plain_error is not None) == (name.endswith("raises") or plain_error is not None)
     assert same(seen, plain)
     assert torch.equal(seen_rng, plain_rng)

@@ -1,14 +1,13 @@
-"""PyTorch's own tests with a recording around each: what changes?
+"""Run PyTorch's own tests with a recording around each, and report what changes.
 
-    python tests/pytorch_suite/run_under_recording.py FILE [modes] [-k's words] [every]
+    python tests/pytorch_suite/run_under_recording.py FILE [modes] [-k expression] [every]
 
-The file comes from a checkout of PyTorch of about the installed version; it is in no wheel. What it
-imports of ``torch`` and is not there any more is stood in for, so that its other tests run. Each
-test runs plain and recorded, in two processes. Printed are those that end otherwise, that warn
-otherwise, and of which the recorder says that it could not record everything. Modes are "full",
-"fingerprints" and "graph", several with commas between, and "empty" for PyTorch's dispatch mode
-that does nothing: what changes under that too cannot be helped. With ``every`` 10 each tenth test
-is run.
+FILE comes from a checkout of PyTorch of about the installed version; wheels do not contain it.
+Names of ``torch`` that no longer exist are replaced by mocks, so that the other tests run. Each
+test runs unrecorded and recorded, in two processes. Tests with another outcome or other warnings
+are printed, and those that could not be recorded completely. Modes are "full", "fingerprints" and
+"graph", separated by commas, and "empty" for a dispatch mode that does nothing: changes under that
+mode are not caused by the recorder. With ``every`` 10, each tenth test runs.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ class Plugin:
         self.answer = answer
         signal.signal(signal.SIGVTALRM, self.too_long)
 
-    def tell(self, test, what, said):
-        self.answer.write(json.dumps([test.rpartition("/")[2], what, said]) + "\n")
-        self.answer.flush()  # a crash must not take it along
+    def write(self, test, what, text):
+        self.answer.write(json.dumps([test.rpartition("/")[2], what, text]) + "\n")
+        self.answer.flush()  # a crash must not lose it
 
     def too_long(self, *_):
         raise TimeoutError(f"longer than {TEST_SECONDS} s")
@@ -71,8 +70,8 @@ class Plugin:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item):
-        self.tell(item.nodeid, "ended", "died")
-        signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)  # not what others take
+        self.write(item.nodeid, "ended", "died")
+        signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)  # CPU time of this process only
         surrounding = self.surround()
         surrounding.__enter__()
         try:
@@ -87,24 +86,26 @@ class Plugin:
             return
         failures = surrounding._recording.finish(raised and raised[1])
         if failures is not None and failures.summary:
-            self.tell(test, "missed", failures.summary)
+            self.write(test, "missed", failures.summary)
 
     def pytest_warning_recorded(self, warning_message, nodeid):
-        self.tell(nodeid, "warned", plain_words(str(warning_message.message)))
+        self.write(nodeid, "warned", without_numbers(str(warning_message.message)))
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
-            said = str(report.longrepr).splitlines()[-1:] if report.failed else []
-            self.tell(report.nodeid, "ended", " ".join([report.outcome, *map(plain_words, said)]))
+            error = str(report.longrepr).splitlines()[-1:] if report.failed else []
+            self.write(
+                report.nodeid, "ended", " ".join([report.outcome, *map(without_numbers, error)])
+            )
 
 
-def plain_words(message):
-    """Leave out of the first line what differs from run to run: addresses and times."""
+def without_numbers(message):
+    """Remove addresses and times, which differ between runs, from the first line."""
     return re.sub(r"0x[0-9a-f]+|\d+\.\d+s?", "…", message.partition("\n")[0])
 
 
-def stand_in(path):
-    """Put something in the places of what a file imports of PyTorch and is not there any more."""
+def mock_missing_names(path):
+    """Mock the names that a file imports from ``torch`` and that no longer exist."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
             for name in node.names:
@@ -116,7 +117,7 @@ def stand_in(path):
 
 
 def outcomes(path, mode, words, every):
-    """Run the tests in a process of their own; return what was told of each."""
+    """Run the tests in a separate process; return the outcome and warnings of each."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "outcomes.jsonl"
         stopped = False
@@ -126,7 +127,7 @@ def outcomes(path, mode, words, every):
                 env={
                     **os.environ,
                     "AUTOGRADVIZ_ANSWER": str(answer),
-                    "TORCHINDUCTOR_CACHE_DIR": folder,  # what is compiled anew warns anew
+                    "TORCHINDUCTOR_CACHE_DIR": folder,  # without a cache, compilation warns again
                 },
                 stdout=subprocess.DEVNULL,
                 check=False,
@@ -135,22 +136,22 @@ def outcomes(path, mode, words, every):
         except subprocess.TimeoutExpired:
             print(f"{mode}: stopped after {FILE_SECONDS} s")
             stopped = True
-        told = {}
+        found = {}
         for line in answer.read_text().splitlines():
-            test, what, said = json.loads(line)
-            of_test = told.setdefault(test, {"warned": set()})
+            test, what, text = json.loads(line)
+            of_test = found.setdefault(test, {"warned": set()})
             if what == "warned":
-                of_test["warned"].add(said)
+                of_test["warned"].add(text)
             else:
-                of_test[what] = said
+                of_test[what] = text
         nothing = {None, "died"} if stopped else {None}
-        return {test: it for test, it in told.items() if it.get("ended") not in nothing}
+        return {test: it for test, it in found.items() if it.get("ended") not in nothing}
 
 
 def run_here(path, mode, words, every):
-    """Run the tests in this process, and write what happens where the parent waits for it."""
+    """Run the tests in this process, and write the outcomes to the parent's file."""
     os.chdir(path.parent)  # it imports its neighbors
-    stand_in(path)
+    mock_missing_names(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
         plugin = Plugin(MODES[mode], int(every), answer)
         # PyTorch's conftest.py is for an older pytest, and shards and reruns.
@@ -172,9 +173,9 @@ def main(path, modes="full", words=None, every="1"):
         changed = [test for test in seen if test in plain and seen[test] != plain[test]]
         for test in changed:
             print(f"  {test}")
-            for what, said in seen[test].items():
-                if said != plain[test].get(what):
-                    print(f"    {what}: {plain[test].get(what)} → {said}")
+            for what, text in seen[test].items():
+                if text != plain[test].get(what):
+                    print(f"    {what}: {plain[test].get(what)} → {text}")
         print(f"{len(changed)} of {len(seen)} changed under record({mode})", flush=True)
 
 

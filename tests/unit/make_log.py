@@ -1,10 +1,10 @@
-"""Hand-written recordings, in the fewest words.
+"""Hand-written recordings in compact notation.
 
-``make_log(saved(1, version=0), bumped("add_"), unpacked(1, seen=1))`` is a whole log. Rules:
+``make_log(saved(1, version=0), bumped("add_"), unpacked(1, seen=1))`` is a complete log. Rules:
 
 - The nth fact has ``seq == n`` (from 1) and happens at n microseconds. Lists are flattened.
-- Everything not said is none, empty, zero or false. The tensor not named is tensor 1.
-- ``at="train.py:4"`` says on which line; ``at=("torch/f.py:9", "train.py:4")`` gives a stack,
+- Omitted fields are None, empty, zero or False. The default tensor is tensor 1.
+- ``at="train.py:4"`` is the source line; ``at=("torch/f.py:9", "train.py:4")`` gives a stack,
   innermost first. Frames under ``torch/`` are library frames.
 - Tensors and stacks that are used but not defined are defined for you, with ``seq <= 0``;
   storage n is that of tensor n, 8 floats.

@@ -99,7 +99,7 @@ def scene_of(*boxes, findings=(), title=None, depth=None, **more):
 
 
 def labels(scene):
-    """Return what the groups are called, the root first."""
+    """Return the labels of the groups, the root first."""
     return [group.label for group in scene.groups]
 
 

@@ -95,7 +95,7 @@ def test_the_last_error_is_the_one_that_left_the_block():
     )
 
 
-def test_notices_tell_what_the_recorder_missed_and_what_the_file_lacks():
+def test_notices_list_recorder_failures_and_missing_parts_of_the_file():
     log = make_log(recorder_limited("graph", "too deep"), recorder_failed("ops", "oops"))
     log.problem = "the recording has no end"
     assert Analysis(log).notices == (
@@ -117,7 +117,7 @@ def test_a_stack_of_library_frames_alone_is_located_at_its_innermost():
     assert str(model.ops[0].location) == "torch/a.py:1"
 
 
-def test_what_an_optimizer_or_clipping_called_is_told_from_other_packages_of_such_names():
+def test_ops_of_optimizers_and_clipping_are_not_confused_with_packages_of_similar_names():
     optim = ("torch/optim/sgd.py:1", "t.py:3")
     clip = ("torch/nn/utils/clip_grad.py:1", "t.py:4")
     other = ("m.py:2", "lib/gpytorch/optim/fit.py:1", "t.py:5")

@@ -1,4 +1,4 @@
-"""The floors of the house: who may import whom."""
+"""The layers of the package: allowed imports."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def imports(path, *, top_level_only=False):
 
 
 def _top_level(tree):
-    """Yield what runs when the module is imported: not functions, not TYPE_CHECKING blocks."""
+    """Yield the nodes that run on import: not functions, not TYPE_CHECKING blocks."""
     waiting = list(tree.body)
     while waiting:
         node = waiting.pop()

@@ -123,7 +123,7 @@ def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
     assert checkpoint.split()[1:5] == ["2", "regions,", "2", "recomputations"]
 
 
-def test_show_tells_backwards_inside_others_apart(folder, capsys):
+def test_show_counts_nested_backwards_separately(folder, capsys):
     nested = [m.backward(1), m.backward(2, parent=1), m.backward_ended(2), m.backward_ended(1)]
     event_log.save(m.make_log(nested, m.backward(3), m.backward_ended(3)), folder / "x.agv")
     assert "steps  none ended; 2 backwards (1 more inside)" in shown(capsys, folder / "x.agv")
@@ -164,7 +164,7 @@ def test_a_sound_trace_has_no_findings(folder, capsys):
     assert capsys.readouterr().out == "No findings.\n[]\n"
 
 
-def test_svg_and_html_are_written_here_unless_told_where(folder, capsys):
+def test_svg_and_html_are_written_to_the_current_directory_by_default(folder, capsys):
     (folder / "traces").mkdir()
     path = save(folder / "traces" / "x.agv")
     assert run("svg", path) == 0

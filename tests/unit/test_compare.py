@@ -1,4 +1,4 @@
-"""What changed between two recordings."""
+"""Differences between two recordings."""
 
 import json
 
@@ -24,7 +24,7 @@ def trace(*facts):
     return Trace(m.make_log(*facts, m.ended(event_count=len(m.make_log(*facts)))))
 
 
-def told(comparison):
+def fields_of(comparison):
     return [(d.aspect, d.what, d.before, d.after) for d in comparison]
 
 
@@ -35,7 +35,7 @@ def test_the_same_recording_has_no_differences():
     assert comparison._repr_html_() == "<p>No differences.</p>"
 
 
-def test_another_operator_and_what_it_saves_are_told():
+def test_another_operator_and_its_saved_tensors_are_reported():
     other = (
         m.tensor(1),
         m.tensor(2),
@@ -43,7 +43,7 @@ def test_another_operator_and_what_it_saves_are_told():
         m.node(1, "TanhBackward0", nr=0),
         m.saved(1, 1, node=1, slot="result", nr=0),
     )
-    assert told(compare(trace(*STEP), trace(*other))) == [
+    assert fields_of(compare(trace(*STEP), trace(*other))) == [
         (
             "ops",
             "first difference",
@@ -57,14 +57,14 @@ def test_another_operator_and_what_it_saves_are_told():
     ]
 
 
-def test_more_saved_bytes_and_a_write_are_told():
+def test_more_saved_bytes_and_a_write_are_reported():
     more = (
         *STEP,
         m.op("mul_", (1,), inputs=(1,), writes=(1,)),
         m.bumped("aten.mul_.Tensor", op_seq=6),
         m.saved(2, 2, node=1, slot="other", nr=0),
     )
-    differences = told(compare(trace(*STEP), trace(*more)))
+    differences = fields_of(compare(trace(*STEP), trace(*more)))
     assert ("saved", "bytes at the peak", "32 B", "64 B") in differences
     assert ("writes", "mul_ on a saved tensor", "0", "1") in differences
 
@@ -73,7 +73,7 @@ def test_values_are_compared_where_both_know_them():
     def step(content):
         return trace(m.tensor(1), m.op("exp", (1,), output_hashes=(content,)))
 
-    assert told(compare(step(5), step(6))) == [
+    assert fields_of(compare(step(5), step(6))) == [
         ("values", "first difference", "exp → float32[8]", "exp → float32[8]")
     ]
     assert not compare(step(5), step(-1))
@@ -93,30 +93,30 @@ def leaves(*norms, arrived=True):
     ]
 
 
-def test_a_gradient_that_no_longer_arrives_is_told():
+def test_a_gradient_that_no_longer_arrives_is_reported():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0)), trace(model, leaves(1.0, arrived=False)))
-    assert told(found) == [("gradients", "w0", "arrived", "none")]
+    assert fields_of(found) == [("gradients", "w0", "arrived", "none")]
 
 
-def test_a_gradient_that_is_no_longer_finite_is_told():
+def test_a_gradient_that_is_no_longer_finite_is_reported():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0, 2.0)), trace(model, leaves(1.0, None)))
-    assert told(found) == [("gradients", "w1", "arrived", "NaN or infinite")]
+    assert fields_of(found) == [("gradients", "w1", "arrived", "NaN or infinite")]
 
 
 def test_of_many_gradients_that_fared_alike_the_first_are_named():
     model = m.module(0, "")
     found = compare(trace(model, leaves(*[1.0] * 8)), trace(model, leaves(*[None] * 7, 1.0)))
-    assert [what for _, what, *_ in told(found)] == ["w0", "w1", "w2", "w3", "w4", "2 others"]
-    assert {each[2:] for each in told(found)} == {("arrived", "NaN or infinite")}
+    assert [what for _, what, *_ in fields_of(found)] == ["w0", "w1", "w2", "w3", "w4", "2 others"]
+    assert {each[2:] for each in fields_of(found)} == {("arrived", "NaN or infinite")}
 
 
 def test_what_grows_as_the_steps_do_is_no_difference():
     step = (m.op("exp", (1,)), m.op("sin", (1,)), m.fact(StepEnded, step=0))
     two = trace(m.tensor(1), *step, *step)
     six = trace(m.tensor(1), *step * 6, m.op("cos", (1,)))
-    assert told(compare(two, six)) == [
+    assert fields_of(compare(two, six)) == [
         ("steps", "steps that ended", "2", "6"),
         ("ops", "cos, forward", "0", "1"),
         ("ops", "2 counts", "", "in proportion to the steps"),
@@ -133,18 +133,18 @@ def test_checkpoints_of_numbered_blocks_are_counted_together():
         ]
         for i in range(3)
     ]
-    assert told(compare(trace(*STEP), trace(*STEP, regions))) == [
+    assert fields_of(compare(trace(*STEP), trace(*STEP, regions))) == [
         ("checkpoint", "regions of h.*", "0", "3"),
         ("checkpoint", "recomputations of h.*, early stop", "0", "3"),
     ]
 
 
-def test_norms_are_told_the_most_changed_first_and_the_rest_counted():
+def test_the_most_changed_norms_come_first_and_the_rest_are_counted():
     model = m.module(0, "")
     before = [1.0, 2.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     after = [1.0005, 1.0, 0.5, 8.0, 5.1, 6.3, 8.0, 8.2]
     found = compare(trace(model, leaves(*before)), trace(model, leaves(*after)))
-    assert told(found) == [
+    assert fields_of(found) == [
         ("gradients", "norm of w2", "0", "0.5"),
         ("gradients", "norm of w1", "2", "1"),
         ("gradients", "norm of w3", "4", "8"),
@@ -156,7 +156,9 @@ def test_norms_are_told_the_most_changed_first_and_the_rest_counted():
 
 def test_errors_are_compared():
     failing = trace(*STEP, m.raised("RuntimeError", "no", node=1))
-    assert told(compare(trace(*STEP), failing)) == [("error", "raised", "none", "RuntimeError")]
+    assert fields_of(compare(trace(*STEP), failing)) == [
+        ("error", "raised", "none", "RuntimeError")
+    ]
 
 
 def test_hostile_names_stay_text():

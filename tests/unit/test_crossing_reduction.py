@@ -1,4 +1,4 @@
-"""How often lines cross, against Graphviz's ``dot`` on the same graphs."""
+"""Number of edge crossings, compared with Graphviz's ``dot`` on the same graphs."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_an_optimizers_write_gets_the_optimizers_fix():
     assert "step()" in finding.fix
 
 
-def test_a_version_that_nobody_needed_is_no_finding():
+def test_a_version_that_no_save_needed_is_no_finding():
     assert (
         found(
             op("exp", (1,), nr=5, at="t.py:2"),

@@ -1,4 +1,4 @@
-"""The rows of one kind: appended, found, let go of and put in order."""
+"""The rows of one event type: appended, found, dropped and sorted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part relies on when it reads events."""
+"""Properties of the event schema that readers rely on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_field_is_called_like_the_column_of_kinds():
 
 def test_every_event_is_listed_once():
     names = sorted(kind.__name__ for kind in EVENT_TYPES)
-    # Slots make a class anew, so each subclass is there twice.
+    # slots=True creates the class a second time, so each subclass is listed twice.
     below = list(_below(Event))
     bases = {base.__name__ for kind in below for base in kind.__bases__}
     assert names == sorted({kind.__name__ for kind in below} - bases)

@@ -22,7 +22,7 @@ class Fact(Base):
     place: tuple[int, ...] = (1, 2)
 
 
-def test_what_a_maker_makes_cannot_be_told_from_what_the_class_makes():
+def test_fast_instances_equal_those_of_the_constructor():
     made, own = maker(Fact)(seq=1, name="x"), Fact(seq=1, name="x")
     assert (made, type(made), hash(made), repr(made)) == (own, Fact, hash(own), repr(own))
     assert replace(made, seq=2) == Fact(seq=2, name="x")

@@ -59,7 +59,7 @@ def test_it_goes_on_after_an_exception_and_stays_off_where_it_was_off(thawed):
     assert not gc.isenabled()
 
 
-def test_what_somebody_froze_stays_frozen(thawed):
+def test_objects_frozen_by_the_user_stay_frozen(thawed):
     gc.freeze()
     frozen = gc.get_freeze_count()
     with collector_paused():

@@ -60,7 +60,7 @@ def test_findings_still_name_their_lines(trace):
 
 
 @pytest.mark.parametrize("name", ["x.html", "x.svg", "x.graphml", "x.json", "x.sqlite", "x.gv"])
-def test_nothing_that_is_written_tells_more(trace, tmp_path, name):
+def test_no_written_file_contains_more(trace, tmp_path, name):
     path = tmp_path / name
     if name == "x.html":
         trace.html(path, redact=True)

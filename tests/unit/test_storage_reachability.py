@@ -1,4 +1,4 @@
-"""What becomes of what parameters were used for."""
+"""Reachability: whether gradients can flow from the loss to uses of parameters."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_pandas_style_readers_see_one_table_with_a_column_a_field(tmp_path):
     )
 
 
-def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
+def test_saving_replaces_the_file_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "t.agv"
     save(make_log(saved(1)), path)
     save(small_log(), path)
@@ -111,7 +111,7 @@ def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["t.agv"]
 
 
-def test_a_save_that_fails_keeps_the_old_file_and_leaves_nothing_beside_it(tmp_path):
+def test_a_save_that_fails_keeps_the_old_file_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "t.agv"
     save(small_log(), path)
     broken = small_log()
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
     assert str(caught.value) == f"{path} {message}"
 
 
-def test_somebody_elses_arrow_stream_is_refused(tmp_path):
+def test_an_arrow_stream_of_another_program_is_refused(tmp_path):
     path = tmp_path / "t.arrow"
     with pa.ipc.new_stream(path, pa.schema({"kind": pa.string()})):
         pass
