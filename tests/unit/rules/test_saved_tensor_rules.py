@@ -22,7 +22,9 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules import saved_detached_or_freed
+from autogradviz.diagnose.rules.backward_read_modified import backward_read_modified
 from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
+from autogradviz.diagnose.rules.data_reassigned import data_reassigned
 from autogradviz.diagnose.rules.hook_buffer_reused import hook_buffer_reused
 from autogradviz.diagnose.rules.hooks_wrong_tensor import hooks_wrong_tensor
 from autogradviz.diagnose.rules.inference_tensor import inference_tensor
@@ -91,6 +93,57 @@ def test_a_write_to_the_values_of_a_sparse_tensor_is_named():
     )
     assert finding.slug == "silent-write"
     assert lines(finding) == ("t.py:4", "t.py:2")
+
+
+def read_back(*between, seen_hash=6):
+    """A foreach op, whose node shows no saves, and an op of its backward that reads its input."""
+    return run_rule(
+        backward_read_modified,
+        op("_foreach_exp", (2,), inputs=(1,), nr=1, at="t.py:2", input_hashes=(5,),
+           output_hashes=(7,)),
+        node(7, "ForeachExpBackward0", nr=1),
+        between,
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        op("mul", (3,), inputs=(1,), phase="backward", node=7, input_hashes=(seen_hash,),
+           output_hashes=(8,), at="t.py:5"),
+    )  # fmt: skip
+
+
+def test_a_tensor_that_backward_read_with_other_content_is_named():
+    (finding,) = read_back(WRITE)
+    assert finding.slug == "silent-write"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+
+
+def test_the_same_content_is_no_finding():
+    assert read_back(WRITE, seen_hash=5) == []
+
+
+def replaced(storage):
+    """Leaf 1 has storage 9 after the forward; its op used tensor 2 of the same shape."""
+    return run_rule(
+        data_reassigned,
+        tensor(1, storage=9),
+        tensor(2, storage=storage),
+        op("mul", (3,), inputs=(2, 4), nr=1, at="t.py:2"),
+        saved(1, 1, nr=1, node=7, slot="self"),
+        node(7, "MulBackward0", nr=1, to=(8,)),
+        node(8, "AccumulateGrad", leaf=1),
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        op("mul", (5,), inputs=(1,), phase="backward", node=7, at="t.py:5"),
+    )
+
+
+def test_a_leaf_that_has_other_memory_in_backward_is_named():
+    (finding,) = replaced(storage=2)
+    assert finding.slug == "silent-write"
+    assert str(finding.victim) == "t.py:2"
+
+
+def test_a_leaf_with_the_same_memory_is_no_finding():
+    assert replaced(storage=9) == []
 
 
 # --- hook-memory-reused, hooks-mix-up ------------------------------------------------------------
