@@ -104,7 +104,7 @@ def saved_tensor_detached(evidence: Evidence) -> Iterator[Draft]:
     priority=30,
     pages=(SAVED_MEMORY_FREED_PAGE,),
 )
-def find_freed(evidence: Evidence) -> Iterator[Draft]:
+def saved_memory_freed(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the line that freed memory which backward still needed."""
     error, node = _error_and_node(evidence)
     culprit = _call(evidence, node, "resize_")

@@ -31,6 +31,8 @@ from autogradviz.diagnose.rules.checkpoint_effect_repeated import checkpoint_eff
 from autogradviz.diagnose.rules.checkpoint_random_not_restored import (
     checkpoint_random_not_restored,
 )
+from autogradviz.diagnose.rules.checkpoint_side_effects import checkpoint_side_effects
+from autogradviz.diagnose.rules.recomputed_save_overwritten import recomputed_save_overwritten
 from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
 
 
@@ -109,6 +111,62 @@ def test_a_buffer_written_by_both_runs_is_named():
 
 def test_a_buffer_that_both_runs_leave_with_the_same_values_is_no_finding():
     assert repeated(output_hashes=(5,)) == []
+
+
+def side_effect(before, after):
+    return run_rule(
+        checkpoint_side_effects,
+        region(op("exp", (2,), nr=1, at="t.py:3", region=4)),
+        state_change(
+            e.EffectRepeated, ("self", "calls"), before, after, recompute_id=1, region_id=4,
+            at="t.py:4",
+        ),
+    )  # fmt: skip
+
+
+def test_a_counter_that_both_runs_raised_is_a_hint():
+    (finding,) = side_effect(value("1", 1.0), value("2", 2.0))
+    assert finding.slug == "checkpoint-effect-repeated"
+    assert str(finding.culprit) == "t.py:4"
+    assert (finding.confidence, finding.region_id) == ("hint", 4)
+    assert finding.title.startswith("self.calls was changed twice")
+
+
+def test_state_that_is_no_number_is_no_finding():
+    assert side_effect(value("'a'"), value("'b'")) == []
+
+
+# --- hidden-write: a recomputed save -------------------------------------------------------------
+
+
+def overwritten(storage):
+    """A recomputed save, and an op of the region that writes a tensor before the unpack."""
+    inside = {"region": 4}
+    return run_rule(
+        recomputed_save_overwritten,
+        region(
+            op("exp", (2,), inputs=(1,), nr=1, at="t.py:2", **inside),
+            saved(1, 2, nr=1, node=7, slot="result", by="checkpoint", position=0, **inside),
+            again=[
+                op("exp", (3,), inputs=(1,), nr=5, at="t.py:2", recompute=1, **inside),
+                saved(2, 3, nr=5, by="recompute", recompute=1, position=0, **inside),
+                op("mul_", (storage,), inputs=(storage,), writes=(storage,), at="t.py:3",
+                   recompute=1, **inside),
+            ],
+        ),
+        unpacked(1, node=7),
+    )  # fmt: skip
+
+
+def test_a_region_that_writes_what_its_recomputation_saved_is_named():
+    (finding,) = overwritten(3)
+    assert finding.slug == "hidden-write"
+    assert lines(finding) == ("t.py:3", "t.py:2")
+    assert (finding.confidence, finding.region_id) == ("likely", 4)
+
+
+def test_a_write_to_another_tensor_is_no_finding():
+    assert overwritten(9) == []
 
 
 # --- checkpoint-random-not-restored, checkpoint-random-state -------------------------------------

@@ -1,0 +1,432 @@
+"""Rules about saved tensors, saved-tensor hooks, custom Functions and in-place writes."""
+
+from __future__ import annotations
+
+import pytest
+from make_log import (
+    backward,
+    backward_ended,
+    bumped,
+    fact,
+    node,
+    op,
+    parameter,
+    raised,
+    ran,
+    saved,
+    started,
+    tensor,
+    unpacked,
+)
+from run_rule import lines, run_rule
+
+from autogradviz import events as e
+from autogradviz.diagnose.rules import saved_detached_or_freed
+from autogradviz.diagnose.rules.backward_read_modified import backward_read_modified
+from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
+from autogradviz.diagnose.rules.data_reassigned import data_reassigned
+from autogradviz.diagnose.rules.hook_buffer_reused import hook_buffer_reused
+from autogradviz.diagnose.rules.hooks_wrong_tensor import hooks_wrong_tensor
+from autogradviz.diagnose.rules.inference_tensor import inference_tensor
+from autogradviz.diagnose.rules.inplace_refused import inplace_refused
+from autogradviz.diagnose.rules.kept_alive_after_backward import kept_alive_after_backward
+from autogradviz.diagnose.rules.shared_gradient_written import shared_gradient_written
+from autogradviz.diagnose.rules.silent_write import silent_write
+from autogradviz.diagnose.rules.sparse_parts_written import sparse_parts_written
+
+# --- silent-write -------------------------------------------------------------------------------
+
+
+def silent(*between, slot="other", seen=0, needed=True, **hashes):
+    return run_rule(
+        silent_write,
+        parameter(1, "w"),
+        op("mul", (2,), inputs=(3, 1), nr=1, at="t.py:2"),
+        saved(1, 1, nr=1, node=7, slot=slot),
+        between,
+        node(7, "MulBackward0", nr=1, to=(8, 9)),
+        node(8, "AccumulateGrad", leaf=3),
+        node(9, "AccumulateGrad", leaf=1),
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        unpacked(1, node=7, version=0, seen=seen, **hashes),
+        ran(8) if needed else (),
+        backward_ended(),
+    )
+
+
+WRITE = op("clamp_", (1,), inputs=(1,), writes=(1,), at="t.py:4")
+
+
+def test_a_write_that_left_the_version_as_it_was_is_named():
+    (finding,) = silent(WRITE)
+    assert finding.slug == "silent-write"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+    assert finding.confidence == "likely"  # without fingerprints
+    assert finding.title == "w was written before backward, past the version check"
+
+
+def test_fingerprints_prove_it():
+    (finding,) = silent(WRITE, saved_hash=5, seen_hash=6)
+    assert finding.confidence == "certain"
+    assert silent(WRITE, saved_hash=5, seen_hash=5) == []
+
+
+def test_a_write_that_pytorch_checks_is_no_silent_write():
+    assert silent(WRITE, bumped("clamp_", 1), seen=1) == []
+
+
+def test_a_slot_that_backward_did_not_read_is_no_finding():
+    assert silent(WRITE, needed=False) == []
+
+
+def test_a_write_to_the_values_of_a_sparse_tensor_is_named():
+    (finding,) = run_rule(
+        sparse_parts_written,
+        fact(e.TensorSeen, tensor_id=4, dtype="float32", device="cpu"),
+        op("_sparse_coo_tensor_unsafe", (4,), inputs=(2, 3), at="t.py:1"),
+        op("mm", (5,), inputs=(4, 6), nr=1, at="t.py:2"),
+        saved(1, 4, nr=1, node=7, slot="self"),
+        op("mul_", (3,), inputs=(3,), writes=(3,), at="t.py:4"),
+        node(7, "MmBackward0", nr=1),
+        unpacked(1, node=7),
+    )
+    assert finding.slug == "silent-write"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+
+
+def read_back(*between, seen_hash=6):
+    """A foreach op, whose node shows no saves, and an op of its backward that reads its input."""
+    return run_rule(
+        backward_read_modified,
+        op("_foreach_exp", (2,), inputs=(1,), nr=1, at="t.py:2", input_hashes=(5,),
+           output_hashes=(7,)),
+        node(7, "ForeachExpBackward0", nr=1),
+        between,
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        op("mul", (3,), inputs=(1,), phase="backward", node=7, input_hashes=(seen_hash,),
+           output_hashes=(8,), at="t.py:5"),
+    )  # fmt: skip
+
+
+def test_a_tensor_that_backward_read_with_other_content_is_named():
+    (finding,) = read_back(WRITE)
+    assert finding.slug == "silent-write"
+    assert lines(finding) == ("t.py:4", "t.py:2")
+
+
+def test_the_same_content_is_no_finding():
+    assert read_back(WRITE, seen_hash=5) == []
+
+
+def replaced(storage):
+    """Leaf 1 has storage 9 after the forward; its op used tensor 2 of the same shape."""
+    return run_rule(
+        data_reassigned,
+        tensor(1, storage=9),
+        tensor(2, storage=storage),
+        op("mul", (3,), inputs=(2, 4), nr=1, at="t.py:2"),
+        saved(1, 1, nr=1, node=7, slot="self"),
+        node(7, "MulBackward0", nr=1, to=(8,)),
+        node(8, "AccumulateGrad", leaf=1),
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        op("mul", (5,), inputs=(1,), phase="backward", node=7, at="t.py:5"),
+    )
+
+
+def test_a_leaf_that_has_other_memory_in_backward_is_named():
+    (finding,) = replaced(storage=2)
+    assert finding.slug == "silent-write"
+    assert str(finding.victim) == "t.py:2"
+
+
+def test_a_leaf_with_the_same_memory_is_no_finding():
+    assert replaced(storage=9) == []
+
+
+# --- hook-memory-reused, hooks-mix-up ------------------------------------------------------------
+
+
+def reused(*, saved_hash=None, seen_hash=None, written=20):
+    """Tensor 20 is memory of a pack hook; it has a storage of its own."""
+    return run_rule(
+        hook_buffer_reused,
+        fact(e.HooksEntered, pair_id=1, packed_by="user", function="offload"),
+        op("exp", (1,), nr=1, at="t.py:2"),
+        saved(1, 1, nr=1, node=7, slot="result", by="user", at="t.py:2"),  # event 3
+        op("copy_", (written,), inputs=(20, 5), writes=(written,), at="t.py:9"),
+        node(7, "ExpBackward0", nr=1),
+        fact(
+            e.PackedWritten,
+            saved_id=1,
+            tensor_id=20,
+            since_seq=3,
+            version=1,
+            seen_version=2,
+            saved_hash=saved_hash,
+            seen_hash=seen_hash,
+        ),
+    )
+
+
+def test_a_write_to_the_memory_of_a_pack_hook_is_named():
+    (finding,) = reused()
+    assert finding.slug == "hook-memory-reused"
+    assert lines(finding) == ("t.py:9", "t.py:2")
+    assert finding.confidence == "likely"
+    assert "offload returned its own memory" in finding.explanation
+
+
+def test_fingerprints_prove_that_the_memory_changed():
+    assert reused(saved_hash=5, seen_hash=6)[0].confidence == "certain"
+    assert reused(saved_hash=5, seen_hash=5) == []
+
+
+def test_a_write_to_other_memory_is_no_finding():
+    assert reused(written=21) == []
+
+
+def mixed_up(seen_hash):
+    saves = [
+        [
+            op("exp", (i,), nr=i, at=f"t.py:{i}"),
+            saved(i, i, nr=i, node=10 + i, slot="result", by="user", at=f"t.py:{i}"),
+            node(10 + i, "ExpBackward0", nr=i),
+        ]
+        for i in (1, 2)
+    ]
+    return run_rule(
+        hooks_wrong_tensor,
+        saves,
+        unpacked(2, node=12, saved_hash=52, seen_hash=52),
+        unpacked(1, node=11, saved_hash=51, seen_hash=seen_hash),
+    )
+
+
+def test_a_hook_that_returns_another_saves_content_is_named():
+    (finding,) = mixed_up(52)
+    assert finding.slug == "hooks-mix-up"
+    assert (finding.culprit, str(finding.victim)) == (None, "t.py:1")
+    assert finding.title == "Hooks returned ExpBackward0.result for ExpBackward0.result"
+
+
+@pytest.mark.parametrize("seen_hash", [51, 60])  # its own content; content of no other save
+def test_a_hook_that_returns_other_content_is_no_mix_up(seen_hash):
+    assert mixed_up(seen_hash) == []
+
+
+# --- shared-gradient-written --------------------------------------------------------------------
+
+
+def shared(*, after=True):
+    """Node 7 passes gradient 20 to nodes 8 and 9; an op of node 8 writes it."""
+    return run_rule(
+        shared_gradient_written,
+        op("add", (3,), nr=3, at="t.py:3"),
+        op("mul", (1,), nr=1, at="t.py:1"),
+        op("mul", (2,), nr=2, at="t.py:2"),
+        node(7, "AddBackward0", nr=3, to=(8, 9)),
+        node(8, "MulBackward0", nr=1),
+        node(9, "MulBackward1", nr=2),
+        backward(roots=(7,), at="t.py:5"),
+        started(7, inputs=(19,)),
+        [] if after else started(9, inputs=(20,)),
+        started(8, inputs=(20,)),
+        tensor(20),
+        op("mul_", (20,), inputs=(20,), writes=(20,), phase="backward", node=8,
+           at="t.py:8"),
+        started(9, inputs=(20,)) if after else [],
+    )  # fmt: skip
+
+
+def test_a_write_to_a_gradient_that_another_node_receives_later_is_named():
+    (finding,) = shared()
+    assert finding.slug == "shared-gradient-written"
+    assert lines(finding) == ("t.py:8", "t.py:2")
+    assert (finding.confidence, finding.nodes) == ("certain", (9, 7))
+
+
+def test_a_node_that_ran_before_the_write_is_no_victim():
+    assert shared(after=False) == []
+
+
+# --- context-keeps-tensor, hooks-pile-up ---------------------------------------------------------
+
+
+def kept(*, own_output=True, nbytes=32, runs=True):
+    return run_rule(
+        kept_alive_after_backward,
+        tensor(1, nbytes=nbytes, storage_nbytes=nbytes),
+        op("mul", (2,), nr=1, at="t.py:2"),
+        node(7, "ScaleBackward", nr=1),
+        fact(e.ContextTensorKept, node_id=7, attribute="mask", tensor_id=1, own_output=own_output,
+             at="t.py:1"),
+        ran(7) if runs else (),
+    )  # fmt: skip
+
+
+def test_an_attribute_of_ctx_that_keeps_an_output_is_named():
+    (finding,) = kept()
+    assert finding.slug == "context-keeps-tensor"
+    assert lines(finding) == ("t.py:1", "t.py:2")
+    assert finding.confidence == "likely"
+    assert finding.title == "ScaleBackward keeps ctx.mask, and backward does not free it"
+
+
+def test_a_large_tensor_is_a_hint_and_a_small_one_is_no_finding():
+    assert kept(own_output=False, nbytes=1 << 30)[0].confidence == "hint"
+    assert kept(own_output=False) == []
+    assert kept(runs=False) == []
+
+
+def hooks(count):
+    return run_rule(
+        kept_alive_after_backward,
+        parameter(1, "w"),
+        [
+            fact(e.HookRegistered, hook_id=i, hook_kind="tensor", hook_name="log", tensor_id=1,
+                 at="t.py:3")
+            for i in range(count)
+        ],
+        backward(1),
+        [fact(e.HookRan, hook_id=i, hook_kind="tensor", backward_id=1) for i in range(count)],
+    )  # fmt: skip
+
+
+def test_hooks_of_one_line_that_all_run_are_a_hint():
+    (finding,) = hooks(3)
+    assert finding.slug == "hooks-pile-up"
+    assert (str(finding.culprit), finding.victim, finding.confidence) == ("t.py:3", None, "hint")
+    assert finding.title == "w has 3 hooks from one line, and all of them run"
+
+
+def test_two_hooks_are_no_finding():
+    assert hooks(2) == []
+
+
+# --- inplace-refused, inference-tensor ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("a leaf Variable that requires grad is being used in an in-place operation.",
+         "A leaf that requires grad is written in place"),
+        ("Output 0 of UnbindBackward0 is a view and is being modified inplace. This view is the "
+         "output of a function that returns multiple views.",
+         "One of several views that an op returned together is written in place"),
+        ("A view was created in no_grad mode and is being modified inplace with grad mode enabled.",
+         "A view that was created under no_grad is written with gradients on"),
+        ("Output 0 of F is a view. This view was created inside a custom Function",
+         "A view that a custom Function returned is written in place"),
+    ],
+)  # fmt: skip
+def test_a_refused_write_is_explained(message, title):
+    (finding,) = run_rule(
+        inplace_refused,
+        op("unbind", (2,), inputs=(1,), nr=1, at="t.py:2"),
+        raised("RuntimeError", message, at="t.py:4"),
+    )
+    assert finding.slug == "inplace-refused"
+    assert (str(finding.culprit), finding.title) == ("t.py:4", title)
+    assert str(finding.victim) == ("t.py:2" if "Unbind" in message else "t.py:4")
+    assert finding.confidence == "certain"
+
+
+def test_the_line_that_enabled_inference_mode_is_named():
+    (finding,) = run_rule(
+        inference_tensor,
+        fact(e.ModeChanged, mode="inference", before="off", after="on", at="t.py:1"),
+        op("rand", (1,), at="t.py:2"),
+        fact(e.ModeChanged, mode="inference", before="on", after="off", at="t.py:1"),
+        raised("RuntimeError", "Inference tensors cannot be saved for backward.", at="t.py:4"),
+    )
+    assert finding.slug == "inference-tensor"
+    assert lines(finding) == ("t.py:1", "t.py:4")
+    assert finding.confidence == "likely"
+
+
+# --- rules that read the source ------------------------------------------------------------------
+
+SOURCE = """\
+def forward(x):
+    h = x.exp()
+    h.detach_()
+    h.untyped_storage().resize_(0)
+    h.sum().backward()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    return path
+
+
+def failed(rule, script, message):
+    return run_rule(
+        rule,
+        op("exp", (2,), inputs=(1,), nr=1, at=f"{script}:2"),
+        node(7, "ExpBackward0", nr=1),
+        backward(roots=(7,), at=f"{script}:5"),
+        started(7),
+        raised("RuntimeError", message, node=7, at=f"{script}:5"),
+    )
+
+
+def test_the_detach_of_a_saved_tensor_is_named(script):
+    message = "Trying to use a saved tensor that has been detached in-place"
+    (finding,) = failed(saved_detached_or_freed.saved_tensor_detached, script, message)
+    assert finding.slug == "saved-tensor-detached"
+    assert lines(finding) == (f"{script}:3", f"{script}:2")
+    assert (finding.confidence, finding.nodes) == ("likely", (7,))
+
+
+def test_the_line_that_freed_the_memory_is_named(script):
+    message = "setStorage: sizes [3] are out of bounds for storage of size 0"
+    (finding,) = failed(saved_detached_or_freed.saved_memory_freed, script, message)
+    assert finding.slug == "saved-memory-freed"
+    assert lines(finding) == (f"{script}:4", f"{script}:2")
+
+
+# --- ctx-attribute-written ----------------------------------------------------------------------
+
+
+def in_function(*, method, write=True):
+    """A custom Function that keeps tensor 1 on ctx, and reads it in backward."""
+    frames = frames_of("Scale.forward", 2), frames_of(f"Scale.{method}", 6)
+    return run_rule(
+        ctx_attribute_written,
+        frames,
+        op("exp", (9,), nr=0, at="t.py:20"),
+        op("mul", (2,), inputs=(1,), stack_id=102),
+        op("cos", (3,), inputs=(2,), nr=2, at="t.py:22"),
+        node(7, "ScaleBackward", nr=1),
+        op("add_", (1,), inputs=(1,), writes=(1,), at="t.py:4") if write else (),
+        backward(roots=(7,), at="t.py:5"),
+        started(7),
+        op("mul", (5,), inputs=(1,), phase="backward", node=7, stack_id=106),
+    )
+
+
+def frames_of(function, lineno):
+    """A stack of one frame in a named function: 100 + its line."""
+    return [
+        fact(e.FrameSeen, frame_id=100 + lineno, filename="t.py", lineno=lineno,
+             function=function),
+        fact(e.StackSeen, stack_id=100 + lineno, frame_ids=(100 + lineno,)),
+    ]  # fmt: skip
+
+
+def test_a_write_to_a_tensor_that_a_function_keeps_on_ctx_is_named():
+    (finding,) = in_function(method="backward")
+    assert finding.slug == "ctx-attribute-written"
+    assert str(finding.culprit) == "t.py:4"
+    assert finding.title == "ScaleBackward read a tensor that was written after its forward"
+
+
+def test_a_tensor_that_was_not_written_is_no_finding():
+    assert in_function(method="backward", write=False) == []
