@@ -129,4 +129,4 @@ def graph(
         raise NotAGraphError(message)
     with collector_paused():
         log = Recorder(ops=False, stacks=False).record_graph(model, roots)
-    return GraphView(build_scene(Analysis(log), (), depth=depth, beside=False))
+    return GraphView(build_scene(Analysis(log), (), depth=depth, graph_only=True))

@@ -182,10 +182,10 @@ class Recording:
 
 def _add_note(error: BaseException, trace: Trace) -> None:
     """Add the first finding to an exception as a note, which every traceback shows."""
-    from autogradviz.render.text import add_note, finding_text
+    from autogradviz.render.text import add_note, finding_note
 
     try:
         for finding in trace.diagnose()[:1]:
-            add_note(error, finding_text(finding))
+            add_note(error, finding_note(finding))
     except Exception as failure:  # noqa: BLE001 - the exception of the user must leave the block
         add_note(error, f"autogradviz could not explain this: {failure!r}")

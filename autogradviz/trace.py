@@ -300,7 +300,9 @@ class Trace:
         if depth is None and "_scene" in self.__dict__:
             return GraphView(self._scene)
         found, title = self._findings, self._title
-        return GraphView(build_scene(self.analysis, found, title=title, depth=depth, beside=False))
+        return GraphView(
+            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
+        )
 
     def html(
         self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
@@ -395,16 +397,16 @@ class Trace:
         return self.widget()
 
     def __rich__(self) -> Any:
-        from autogradviz.render.text import summary
+        from autogradviz.render.text import render_summary
 
-        return summary(self._scene)
+        return render_summary(self._scene)
 
     def __repr__(self) -> str:
         if not self._source.is_ready:
             return "<Trace, recording>"
-        from autogradviz.render.text import as_text, summary
+        from autogradviz.render.text import as_text, render_summary
 
-        return as_text(summary(self._scene))
+        return as_text(render_summary(self._scene))
 
     # --- files ----------------------------------------------------------------------------
 

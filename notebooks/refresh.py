@@ -22,7 +22,7 @@ import plotly.io
 from nbclient import NotebookClient
 from playwright.sync_api import sync_playwright
 
-from autogradviz.render.plots import CONFIG, plot_html
+from autogradviz.render.plots import CONFIG
 
 if TYPE_CHECKING:
     from playwright.sync_api import ViewportSize
@@ -89,7 +89,8 @@ def remove_paths(text: str) -> str:
 def plot_page(figure: dict[str, Any]) -> str:
     """Return an HTML page that shows a figure from its stored JSON."""
     content = {part: figure[part] for part in ("data", "layout")}
-    return plot_html(plotly.io.from_json(plotly.io.to_json(content, validate=False)))
+    stored = plotly.io.from_json(plotly.io.to_json(content, validate=False))
+    return str(stored.to_html(config=CONFIG, include_plotlyjs=True))
 
 
 def add_screenshot(output: Any, page: str, selector: str, *, density: int) -> None:

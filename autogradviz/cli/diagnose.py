@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from autogradviz.cli.arguments import add_trace
-from autogradviz.render.text import findings
+from autogradviz.render.text import render_findings
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ def _diagnose(options: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps([asdict(finding) for finding in trace.diagnose()], indent=2))
         sys.stdout.write("\n")
     else:
-        Console().print(findings(trace.diagnose()))
+        Console().print(render_findings(trace.diagnose()))

@@ -14,7 +14,7 @@ from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress, write_stderr
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.recording import Recording, set_outer_recording
-from autogradviz.render.text import as_text, findings
+from autogradviz.render.text import as_text, render_findings
 
 if TYPE_CHECKING:
     import argparse
@@ -173,11 +173,11 @@ class ProgramRecording:
         self._finish(raised)
         found = self._trace.diagnose()
         if found and raised is None:
-            self._messages.append(f"found\n{as_text(findings(found))}")
+            self._messages.append(f"found\n{as_text(render_findings(found))}")
         else:  # a note on the exception shows the first one, from Python 3.11 on
             others = found if sys.version_info < (3, 11) else found[1:]
             if others:
-                self._messages.append(f"also found\n{as_text(findings(others))}")
+                self._messages.append(f"also found\n{as_text(render_findings(others))}")
         always = self._options.all or self._options.output is not None
         if failed or found or always or self._recording.wrote_last_steps:
             self._write(self._trace)

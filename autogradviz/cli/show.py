@@ -14,7 +14,7 @@ from rich.text import Text
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.arguments import add_trace
 from autogradviz.events import StepEnded
-from autogradviz.render.text import harmless, milliseconds
+from autogradviz.render.text import format_duration, strip_controls
 from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.panels import summarize
 from autogradviz.trace import load
@@ -62,7 +62,7 @@ def overview(trace: Trace) -> RenderableType:
     facts.add_row("steps", _steps(analysis))
     facts.add_row("graph", f"{plural(s.nodes, 'node')}, {plural(s.edges, 'edge')}")
     facts.add_row(
-        "ops", f"{s.ops:,} in {milliseconds(_span(analysis))} ({plural(s.events, 'event')})"
+        "ops", f"{s.ops:,} in {format_duration(_span(analysis))} ({plural(s.events, 'event')})"
     )
     for label, text in _times(analysis):
         facts.add_row(label, text)
@@ -78,7 +78,7 @@ def overview(trace: Trace) -> RenderableType:
     parts += _section("saved at the peak, by module", _memory_table(_memory_at_peak(analysis)))
     parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("findings", _finding_table(trace))
-    return harmless(Group(*parts))
+    return strip_controls(Group(*parts))
 
 
 def _span(analysis: Analysis) -> int:
@@ -113,7 +113,7 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
     for span in analysis.timeline.spans:
         durations[span.kind] += _outermost_time(span)
     rows = [
-        f"{kind} {milliseconds(durations[kind])}"
+        f"{kind} {format_duration(durations[kind])}"
         for kind in ("forward", "backward", "optimizer")
         if durations[kind]
     ]
@@ -130,7 +130,7 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield (
             "checkpoint",
             f"{plural(len(analysis.regions), 'region')}, {plural(len(runs), 'recomputation')} in "
-            f"{milliseconds(recomputing)}{share}",
+            f"{format_duration(recomputing)}{share}",
         )
 
 
@@ -209,11 +209,11 @@ def _recomputation_table(analysis: Analysis) -> Table:
     ranked = sorted(runs, key=lambda name: -sum(runs[name]))
     for name in ranked[:MOST_MODULES]:
         times = runs[name]
-        table.add_row(Text(name), _format_count(len(times)), milliseconds(sum(times)))
+        table.add_row(Text(name), _format_count(len(times)), format_duration(sum(times)))
     if len(ranked) > MOST_MODULES:
         rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
         others = f"{len(ranked) - MOST_MODULES:,} others"
-        table.add_row(others, _format_count(len(rest)), milliseconds(sum(rest)))
+        table.add_row(others, _format_count(len(rest)), format_duration(sum(rest)))
     return table
 
 

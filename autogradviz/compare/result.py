@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from autogradviz.render.text import as_text, harmless
+from autogradviz.render.text import as_text, strip_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class Comparison:
             label = "" if each.aspect == aspect else each.aspect
             aspect = each.aspect
             table.add_row(label, *map(Text, (each.what, each.before, each.after)))
-        return harmless(table)
+        return strip_controls(table)
 
     def __repr__(self) -> str:
         return as_text(self.__rich__())

@@ -12,7 +12,7 @@ from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.record import record
-from autogradviz.render.text import findings
+from autogradviz.render.text import render_findings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def _show_step(folder: Path, console: Console, config: Config) -> list[tuple[Pat
     with stage(console, "record one more step"), record(training.model) as trace:
         loss = training.step()
     with stage(console, "analyze the recording"):
-        found = findings(trace.diagnose())
+        found = render_findings(trace.diagnose())
     files = _write(trace, folder, console, "step", "report", "one step")
     with stage(console, "draw the graph"):
         trace.graph().svg(folder / "graph.svg")

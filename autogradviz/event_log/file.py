@@ -93,7 +93,7 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
     yield encoder.head
     if len(log) > MANY:
         import_pandas()
-    for segment in log.sealed:
+    for segment in log.segments:
         yield from segment.messages(encoder)
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
@@ -101,7 +101,7 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
     """Yield all events as batches of columns, in the order of their numbers."""
-    older = chain.from_iterable(segment.batches() for segment in log.sealed)
+    older = chain.from_iterable(segment.batches() for segment in log.segments)
     return chain(older, to_batches(_recent(log)))
 
 

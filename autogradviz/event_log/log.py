@@ -106,11 +106,11 @@ class Log:
         return sum(map(len, self._recent.values()))
 
     @property
-    def sealed(self) -> Segments:
+    def segments(self) -> Segments:
         """Compressed events, or the batches of a file."""
         return self._segments
 
-    def seal(self, seq: int) -> None:
+    def compress(self, seq: int) -> None:
         """Compress the rows of events older than an event."""
         stops = {kind: stop for kind, rows in self._recent.items() if (stop := rows.find(seq))}
         if not stops:

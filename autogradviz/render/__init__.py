@@ -1,1 +1,1 @@
-"""Draw the scene: text, SVG, DOT, HTML, figures, widget."""
+"""Renderers of scenes: terminal text, SVG, DOT, HTML, plots, notebook widget."""

@@ -1,4 +1,4 @@
-"""The viewer's bundle: one script and one style sheet, read from the package."""
+"""Assets of the viewer: script and style sheet, read from the package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Final
 
 EXPORT: Final = "export default autogradviz.default;"
-"""The bundle's last line: makes it an ES module. Without it the bundle sets a global."""
+"""The last line of the bundle, which makes it an ES module. Without it, it sets a global."""
 
 
 @cache
@@ -18,9 +18,9 @@ def read_script() -> str:
 
 @cache
 def read_global_script() -> str:
-    """Return the viewer as a plain script that sets ``autogradviz``."""
+    """Return the viewer as a plain script that sets the global ``autogradviz``."""
     script = read_script().rstrip()
-    assert script.endswith(EXPORT), "the viewer's bundle has lost its export line"
+    assert script.endswith(EXPORT), "the viewer's bundle has no export line"
     return script.removesuffix(EXPORT)
 
 

@@ -1,4 +1,4 @@
-"""The scene in Graphviz's language, and drawn by Graphviz where that is installed."""
+"""DOT output of a scene, and SVG drawn by Graphviz if it is installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import short_path
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render.svg.theme import LIGHT, mix
-from autogradviz.scene.formatting import chip_words, plural
+from autogradviz.scene.formatting import plural, saved_tensor_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,23 +26,23 @@ _INSTALL: Final = (
 
 
 def to_dot(scene: Scene, *, open_groups: Collection[int] | None = None) -> str:
-    """Return the visible graph in Graphviz's language; open groups are clusters.
+    """Return the visible graph as DOT, with open groups as clusters.
 
     Args:
-        scene: what to draw.
+        scene: the scene to draw.
         open_groups: indices of the groups to open; by default those that the scene opens.
 
     Raises:
         GraphTooLargeError: if more than 5,000 boxes would be visible.
     """
-    return str(_Drawing(scene, open_groups).digraph().source)
+    return str(_DotWriter(scene, open_groups).digraph().source)
 
 
 def render_dot_svg(scene: Scene, *, open_groups: Collection[int] | None = None) -> str:
     """Return the visible graph as SVG, laid out by Graphviz.
 
     Args:
-        scene: what to draw.
+        scene: the scene to draw.
         open_groups: indices of the groups to open; by default those that the scene opens.
 
     Raises:
@@ -51,41 +51,41 @@ def render_dot_svg(scene: Scene, *, open_groups: Collection[int] | None = None) 
     """
     from graphviz.backend import ExecutableNotFound
 
-    digraph = _Drawing(scene, open_groups).digraph()
+    digraph = _DotWriter(scene, open_groups).digraph()
     try:
         return str(digraph.pipe(format="svg", encoding="utf-8"))
     except ExecutableNotFound as error:
         raise MissingProgramError(_INSTALL) from error
 
 
-class _Drawing:
-    """One digraph while it is written."""
+class _DotWriter:
+    """Builds the digraph of a scene."""
 
     def __init__(self, scene: Scene, open_groups: Collection[int] | None) -> None:
         if open_groups is None:
             open_groups = {group.index for group in scene.groups if group.open}
         self._scene = scene
         self._opened = {0, *open_groups}
-        self._tags: dict[int, list[str]] = {}  # parameters and saved tensors by node
-        for pennant in scene.pennants:
-            self._tags.setdefault(pennant.node, []).append(f"{pennant.name or 'input'} ▸")
-        for chip in scene.chips:
-            words = chip_words(chip.slot, chip.version, chip.seen_version, chip.nbytes)
-            self._tags.setdefault(chip.node, []).append("".join(words))
+        self._badges: dict[int, list[str]] = {}  # parameters and saved tensors by node
+        for parameter in scene.pennants:
+            self._badges.setdefault(parameter.node, []).append(f"{parameter.name or 'input'} ▸")
+        for saved in scene.chips:
+            label = saved_tensor_label(saved.slot, saved.version, saved.seen_version, saved.nbytes)
+            self._badges.setdefault(saved.node, []).append("".join(label))
 
     def digraph(self) -> graphviz.Digraph:
-        """Return the whole picture."""
+        """Return the digraph of the visible nodes and groups."""
         import graphviz
 
-        shown = self._visible()
-        if len(shown) > MAX_DOT_NODES:
+        visible = self._visible()
+        if len(visible) > MAX_DOT_NODES:
             message = (
-                f"{len(shown):,} boxes would be visible; Graphviz takes minutes and gigabytes"
+                f"{len(visible):,} boxes would be visible; Graphviz takes minutes and gigabytes"
                 f' above {MAX_DOT_NODES:,}. Use engine="native", or open fewer groups (depth=1)'
             )
             raise GraphTooLargeError(message)
         dot = graphviz.Digraph("autograd")
-        # Edges point from the loss to the inputs, and the inputs stand on top.
+        # Edges point from the loss to the inputs, and the inputs are on top.
         dot.attr(rankdir="BT", fontname="Helvetica", fontsize="11", labelloc="t")
         dot.attr(
             label=graphviz.escape(f"{self._scene.summary.title}\n{self._scene.summary.subtitle}")
@@ -93,24 +93,24 @@ class _Drawing:
         dot.attr("node", shape="box", style="rounded,filled", fontname="Helvetica", fontsize="11")
         dot.attr("edge", color=LIGHT.edge, fontname="Helvetica", fontsize="9")
         self._fill(dot, self._scene.groups[0])
-        for (source, target), views in self._edges(shown).items():
+        for (source, target), views in self._edges(visible).items():
             label = plural(views, "view") if views > 1 else ""
             dot.edge(source, target, label=label)
         return dot
 
     def _visible(self) -> dict[tuple[str, int], str]:
-        """Return the names of all boxes, by kind and index."""
-        shown: dict[tuple[str, int], str] = {}
+        """Return the DOT names of all visible boxes, by kind and index."""
+        visible: dict[tuple[str, int], str] = {}
         waiting = [0]
         while waiting:
             for cell in self._scene.groups[waiting.pop()].cells:
                 if cell.kind == "node":
-                    shown["node", cell.ref] = f"n{cell.ref}"
+                    visible["node", cell.ref] = f"n{cell.ref}"
                 elif cell.kind == "group" and cell.ref in self._opened:
                     waiting.append(cell.ref)
                 elif cell.kind == "group":
-                    shown["group", cell.ref] = f"g{cell.ref}"
-        return shown
+                    visible["group", cell.ref] = f"g{cell.ref}"
+        return visible
 
     def _fill(self, dot: graphviz.Digraph, group: SceneGroup) -> None:
         for cell in group.cells:
@@ -121,15 +121,15 @@ class _Drawing:
                 if cell.ref in self._opened:
                     with dot.subgraph(name=f"cluster{cell.ref}") as cluster:
                         cluster.attr(
-                            label=_escape(_group_words(inner)), labeljust="l", labelloc="b"
+                            label=_escape(_group_label(inner)), labeljust="l", labelloc="b"
                         )
                         cluster.attr(style=_style(inner), color=_color(inner))
                         self._fill(cluster, inner)
                 else:
-                    words = f"{_group_words(inner)}\n{plural(inner.node_count, 'node')}"
+                    label = f"{_group_label(inner)}\n{plural(inner.node_count, 'node')}"
                     dot.node(
                         f"g{cell.ref}",
-                        _escape(words),
+                        _escape(label),
                         style=f"{_style(inner)},filled",
                         fillcolor=LIGHT.page,
                         color=_color(inner),
@@ -141,41 +141,41 @@ class _Drawing:
         ran = red or node.state == "ran"
         fill = mix(color, LIGHT.tint2, LIGHT.page) if ran else LIGHT.page
         lines = [f"{node.op} | {node.name}" if node.op else node.name]
-        lines += self._tags.get(node.index, [])
+        lines += self._badges.get(node.index, [])
         if node.compact:
             dot.node(f"n{node.index}", "+", shape="circle", fillcolor=fill, color=color)
             return
         tooltip = _escape(f"{node.module} {short_path(node.filename)}:{node.lineno}".strip())
-        words = _escape("\n".join(lines))
-        dot.node(f"n{node.index}", words, fillcolor=fill, color=color, tooltip=tooltip)
+        label = _escape("\n".join(lines))
+        dot.node(f"n{node.index}", label, fillcolor=fill, color=color, tooltip=tooltip)
 
-    def _edges(self, shown: dict[tuple[str, int], str]) -> dict[tuple[str, str], int]:
-        """Return the edges between boxes, each once, with the views folded in them."""
+    def _edges(self, visible: dict[tuple[str, int], str]) -> dict[tuple[str, str], int]:
+        """Return the edges between boxes, without repeats, with their numbers of folded views."""
         edges: dict[tuple[str, str], int] = {}
         for edge in self._scene.edges:
-            source, target = self._box(edge.source, shown), self._box(edge.target, shown)
+            source, target = self._box(edge.source, visible), self._box(edge.target, visible)
             if source != target:
                 edges[source, target] = edges.get((source, target), 0) + edge.views
         return edges
 
-    def _box(self, node: int, shown: dict[tuple[str, int], str]) -> str:
-        """Return the box that stands for a node: itself, or the closed group around it."""
-        name = shown.get(("node", node))
+    def _box(self, node: int, visible: dict[tuple[str, int], str]) -> str:
+        """Return the box of a node: its own, or that of the closed group that contains it."""
+        name = visible.get(("node", node))
         group = self._scene.nodes[node].group
         while name is None:
-            name = shown.get(("group", group))
+            name = visible.get(("group", group))
             group = self._scene.groups[group].parent
         return name
 
 
 def _escape(text: str) -> str:
-    """Return a text that Graphviz takes as it is."""
+    """Return a text in which Graphviz interprets no escapes."""
     import graphviz
 
     return str(graphviz.escape(text.replace("\0", "\ufffd")))
 
 
-def _group_words(group: SceneGroup) -> str:
+def _group_label(group: SceneGroup) -> str:
     words = [group.label, group.type_name if group.type_name != group.label else ""]
     words.append(f"×{group.repeat} identical" if group.repeat > 1 else "")
     words.append("checkpoint region" if group.checkpointed else "")

@@ -1,4 +1,4 @@
-"""A report: the viewer and one scene in one file that works offline."""
+"""HTML report: the viewer and one scene in a single file that works offline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
 
 REPORT: Final = '<meta name="generator" content="autogradviz">'
-"""What tells a report from other pages."""
+"""Identifies a page as a report, so that it may be overwritten by another one."""
 
 _PAGE: Final = Template("""\
 <!doctype html>
@@ -32,7 +32,9 @@ $report
 </head>
 <body>
 <main id="viewer"></main>
-<noscript>$fallback</noscript>
+<noscript>
+<p>This report of a PyTorch autograd recording requires JavaScript.</p>
+</noscript>
 <script type="application/json" id="payload">$payload</script>
 <script>$script</script>
 </body>
@@ -64,18 +66,13 @@ _MOUNT: Final = """
 }
 """
 
-_NO_SCRIPT: Final = (
-    "<p>This report of a PyTorch autograd recording needs JavaScript to be seen.</p>"
-)
 
-
-def render_html(scene: Scene, *, title: str | None = None, svg: str = "") -> str:
-    """Return a whole page that shows a scene and asks the network for nothing.
+def render_html(scene: Scene, *, title: str | None = None) -> str:
+    """Return an HTML page that shows a scene and makes no network requests.
 
     Args:
-        scene: what to show.
-        title: of the page; the scene's own when left out.
-        svg: a picture of the scene, shown where scripts are off.
+        scene: the scene to show.
+        title: title of the page, by default that of the scene.
     """
     script = read_global_script() + _MOUNT
     return _PAGE.substitute(
@@ -84,22 +81,21 @@ def render_html(scene: Scene, *, title: str | None = None, svg: str = "") -> str
         title=html.escape(title or scene.summary.title or "autogradviz"),
         style=read_style(),
         page_style=_PAGE_STYLE,
-        fallback=svg or _NO_SCRIPT,
         payload=embed_json(to_payload(scene)),
         script=script,
     )
 
 
 def embed_json(value: object) -> str:
-    """Return JSON that cannot end the script element it stands in, nor begin a comment there."""
+    """Return JSON that cannot end the script element that contains it, or start a comment in it."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(script: str) -> str:
-    """Return a policy that allows this very script, inline styles and nothing else.
+    """Return a policy that allows only this script and inline styles.
 
-    The script lays large graphs out in a thread that runs the same text, from a blob.
+    The script lays out large graphs in a worker that runs the same text, from a blob.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (

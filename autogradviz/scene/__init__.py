@@ -1,4 +1,4 @@
-"""The view model: what renderers draw, laid out."""
+"""The view model of a recording, laid out for renderers."""
 
 from autogradviz.scene.build import build_scene
 from autogradviz.scene.schema import Scene

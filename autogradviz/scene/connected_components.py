@@ -1,4 +1,4 @@
-"""Separate graphs of one recording: one a step, a micro-batch, a player's loss."""
+"""Connected components: the separate graphs of one recording (steps, micro-batches, losses)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
     from autogradviz.scene.fold import FoldedGraph
 
 MIN_NODES: Final = 3
-"""Smaller ones need no group of their own."""
+"""Smaller components get no group."""
 
 
 def number_graphs(folded: FoldedGraph) -> list[int]:
-    """Return the number of each node's graph, the oldest is 1; 0 where it needs no name.
+    """Return the number of each node's graph, from 1 for the oldest; 0 if it needs no group.
 
-    Only graphs that run the same modules are told apart: without that, one group a module would
-    hold parts of all of them.
+    Only graphs that use the same modules are numbered: otherwise the group of such a module would
+    contain nodes of several graphs.
     """
-    part = _parts(folded)
+    component = _components(folded)
     members: dict[int, list[int]] = defaultdict(list)
-    for index, root in enumerate(part):
+    for index, root in enumerate(component):
         members[root].append(index)
     users: dict[str, set[int]] = defaultdict(set)
     for root, nodes in members.items():
         if len(nodes) >= MIN_NODES:
             for index in nodes:
                 users[folded.nodes[index].module].add(root)
-    alike = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
-    number = {root: i for i, root in enumerate(sorted(alike, key=lambda r: members[r][0]), 1)}
-    return [number.get(root, 0) for root in part]
+    shared = {root for name, roots in users.items() if name and len(roots) > 1 for root in roots}
+    number = {root: i for i, root in enumerate(sorted(shared, key=lambda r: members[r][0]), 1)}
+    return [number.get(root, 0) for root in component]
 
 
-def _parts(folded: FoldedGraph) -> list[int]:
-    """Return for each node one that stands for all it hangs together with."""
+def _components(folded: FoldedGraph) -> list[int]:
+    """Return for each node the representative of its connected component."""
     parent = list(range(len(folded.nodes)))
 
     def find(index: int) -> int:

@@ -1,4 +1,4 @@
-"""The graph as it is drawn: leaves as pennants, chains of views as counts on edges."""
+"""Folding of the graph for drawing: leaves become badges, view chains become counts on edges."""
 
 from __future__ import annotations
 
@@ -9,39 +9,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from autogradviz.analysis.types import Graph, Node, Parameter
+    from autogradviz.analysis.types import Graph, Node
 
-VIEW_OPS: Final = frozenset(
-    [
-        "Alias",
-        "AsStrided",
-        "Detach",
-        "Expand",
-        "Flatten",
-        "LiftFresh",
-        "Movedim",
-        "Permute",
-        "Reshape",
-        "ReshapeAlias",
-        "Select",
-        "Slice",
-        "Squeeze",
-        "SwapAxes",
-        "SwapDims",
-        "T",
-        "MT",
-        "H",
-        "MH",
-        "Transpose",
-        "Unflatten",
-        "UnsafeView",
-        "Unsqueeze",
-        "View",
-        "ViewAs",
-        "ViewAsReal",
-        "ViewAsComplex",
-    ]
-)
+VIEW_OPS: Final = frozenset({
+    "Alias", "AsStrided", "Detach", "Expand", "Flatten", "H", "LiftFresh", "MH", "MT", "Movedim",
+    "Permute", "Reshape", "ReshapeAlias", "Select", "Slice", "Squeeze", "SwapAxes", "SwapDims",
+    "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ViewAs", "ViewAsComplex",
+    "ViewAsReal",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +25,23 @@ class FoldedGraph:
 
     nodes: list[Node]
     index_of: dict[int, int]  # by node id
-    edges: list[tuple[int, int, int]]  # source, target, views folded between
-    leaves: list[list[Node]]  # AccumulateGrad nodes by the drawn node that uses them
-    users: dict[int, int]  # drawn nodes that use a leaf, by its node id
+    edges: list[tuple[int, int, int]]  # source, target, number of folded views
+    leaves: list[list[Node]]  # by drawn node, the AccumulateGrad nodes that it uses
+    users: dict[int, int]  # number of drawn nodes that use a leaf, by its node id
 
 
 def is_view(node: Node) -> bool:
-    """Return whether a node only looks at its input another way."""
+    """Return whether a node is a view op that saved nothing."""
     match = re.fullmatch(r"_?(\w+?)(Copy)?Backward\d*", node.name)
     return match is not None and match[1] in VIEW_OPS and not node.saved
 
 
 def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
-    """Return the graph without leaves, views on leaves, and chains of views.
+    """Return the graph without leaves, views of leaves, and chains of views.
 
     Args:
-        graph: the whole graph.
-        keep: ids of nodes that are drawn whatever they are.
+        graph: the autograd graph.
+        keep: ids of nodes that are never folded.
     """
     return _Fold(graph, keep).result()
 
@@ -80,7 +55,7 @@ class _Fold:
             self._next[edge.source].append(edge.target)
             self._users[edge.target].append(edge.source)
         self._kept = {*graph.roots, *keep}
-        self._on_leaf: set[int] = set()  # leaves that are used, and views on them
+        self._on_leaf: set[int] = set()  # leaves with users, and views of them
 
     def result(self) -> FoldedGraph:
         leaves_of = self._attach_leaves()
@@ -100,7 +75,7 @@ class _Fold:
         return FoldedGraph(drawn, index_of, edges, leaves, users)
 
     def _attach_leaves(self) -> dict[int, list[Node]]:
-        """Return the leaves that each node uses, directly or through views of that leaf alone."""
+        """Return the leaves that each node uses, directly or through views of only that leaf."""
         leaves_of: dict[int, list[Node]] = {}
         for leaf in self._nodes.values():
             if leaf.parameter is None or not self._users[leaf.node_id]:
@@ -109,7 +84,7 @@ class _Fold:
             stack = list(reversed(self._users[leaf.node_id]))
             while stack:
                 user = stack.pop()
-                if self._is_view_on_one(user) and self._users[user]:
+                if self._is_plain_view(user) and self._users[user]:
                     if user not in self._on_leaf:
                         self._on_leaf.add(user)
                         stack.extend(reversed(self._users[user]))
@@ -119,7 +94,8 @@ class _Fold:
                     row.append(leaf)
         return leaves_of
 
-    def _is_view_on_one(self, node_id: int) -> bool:
+    def _is_plain_view(self, node_id: int) -> bool:
+        """Return whether a node is a view with one input that may be folded."""
         node = self._nodes[node_id]
         return (
             len(self._next[node_id]) == 1
@@ -130,23 +106,12 @@ class _Fold:
 
     def _folds(self, node_id: int) -> bool:
         """Return whether a node becomes a count on an edge."""
-        return len(self._users[node_id]) == 1 and self._is_view_on_one(node_id)
+        return len(self._users[node_id]) == 1 and self._is_plain_view(node_id)
 
     def _follow(self, node_id: int) -> tuple[int, int]:
-        """Return the drawn node at the end of a chain of views, and the chain's length."""
+        """Return the node at the end of a chain of views, and the length of the chain."""
         views = 0
         while self._folds(node_id) and node_id not in self._on_leaf:
             node_id = self._next[node_id][0]
             views += 1
         return node_id, views
-
-
-def leaf_label(parameter: Parameter, path: str) -> str:
-    """Return a leaf's name as it reads inside a module: "weight", "norm.weight"; "input" of none.
-
-    A module of one node is drawn as that node: its own name then stands on the pennant.
-    """
-    inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
-    owner, _, last = inside.rpartition(".")
-    nearest = owner.rpartition(".")[2]
-    return f"{nearest}.{last}" if nearest else last or "input"

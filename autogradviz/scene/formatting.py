@@ -1,4 +1,4 @@
-"""Numbers and names as they stand in pictures."""
+"""Display text for counts, module names, saved tensors and hooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plural(count: int, word: str) -> str:
 
 
 def last_part(name: str) -> str:
-    """Return the last part of a qualified name; of a numbered one the last two ("h.0")."""
+    """Return the last part of a qualified name, the last two if it is a number ("h.0")."""
     parts = name.split(".")
     if len(parts) > 1 and parts[-1].isdigit():
         return ".".join(parts[-2:])
@@ -40,9 +40,9 @@ def last_part(name: str) -> str:
 
 
 def block_prefix(path: str) -> str:
-    """Return the part of a module's path that names a block: "h.3" of "h.3.attn.c_proj".
+    """Return a module path up to its first number, else its first part.
 
-    That is up to its first number, else its first part.
+    This is the block that a module belongs to: "h.3" for "h.3.attn.c_proj".
     """
     parts = path.split(".")
     numbered = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
@@ -50,49 +50,49 @@ def block_prefix(path: str) -> str:
 
 
 def merge_numbered_names(names: Iterable[str]) -> dict[str, str]:
-    """Return for each name what stands for it and those that differ in numbers only.
+    """Return for each name the pattern of all names that differ from it only in numbers.
 
-    That is "blocks.*" for "blocks.0" and "blocks.1", "0–8" for nine numbers, and a name alone.
-    A number that all of them have stays: "GPT2.h.*".
+    The pattern is "blocks.*" for "blocks.0" and "blocks.1", "0–8" for the numbers 0 to 8, and the
+    name itself if it is the only one. A number that all names share stays: "GPT2.h.*".
     """
-    alike: dict[str, dict[str, None]] = {}
+    similar: dict[str, dict[str, None]] = {}
     for name in names:
-        alike.setdefault(re.sub(r"\d+", "*", name), {})[name] = None
-    words: dict[str, str] = {}
-    for pattern, own in alike.items():
-        if pattern == "*" and len(own) > 1:
-            joint = f"{min(own, key=int)}–{max(own, key=int)}"
+        similar.setdefault(re.sub(r"\d+", "*", name), {})[name] = None
+    merged: dict[str, str] = {}
+    for pattern, members in similar.items():
+        if pattern == "*" and len(members) > 1:
+            joint = f"{min(members, key=int)}–{max(members, key=int)}"
         else:
-            parts = zip(*(re.split(r"(\d+)", name) for name in own), strict=True)
-            joint = "".join(same[0] if len(set(same)) == 1 else "*" for same in parts)
-        words.update(dict.fromkeys(own, joint))
-    return words
+            parts = zip(*(re.split(r"(\d+)", name) for name in members), strict=True)
+            joint = "".join(part[0] if len(set(part)) == 1 else "*" for part in parts)
+        merged.update(dict.fromkeys(members, joint))
+    return merged
 
 
-def chip_words(
+def saved_tensor_label(
     slot: str, version: int | None, seen_version: int | None, nbytes: int
 ) -> tuple[str, str, str]:
-    """Return what a chip says: slot, version (bold), bytes."""
-    words = "" if version is None else f"v{version}"
+    """Return the text of a saved-tensor badge in three parts: slot, version (bold), bytes."""
+    versions = "" if version is None else f"v{version}"
     if version is not None and seen_version is not None and seen_version != version:
-        words = f"v{version} → v{seen_version}"
-    separator = " · " if slot or words else ""
-    return f"{slot} " if words and slot else slot, words, f"{separator}{format_bytes(nbytes)}"
+        versions = f"v{version} → v{seen_version}"
+    separator = " · " if slot or versions else ""
+    return f"{slot} " if versions and slot else slot, versions, f"{separator}{format_bytes(nbytes)}"
 
 
-def hook_words(hook: Hook) -> str:
-    """Return what a hook is, where it was registered and what it did, in one line."""
-    words = [_HOOK_KINDS[hook.kind]]
+def hook_description(hook: Hook) -> str:
+    """Return one line: kind and name of a hook, where it was registered, and its runs."""
+    parts = [_HOOK_KINDS[hook.kind]]
     if hook.kind != "retain_grad":
-        words[0] += f" {hook.name}"
+        parts[0] += f" {hook.name}"
     if hook.location is not None:
-        words.append(short_location(hook.location))
+        parts.append(short_location(hook.location))
     elif hook.early:
-        words.append("registered before the recording")
+        parts.append("registered before the recording")
     if hook.kind != "retain_grad":
-        words.append(f"ran {hook.runs}×")
+        parts.append(f"ran {hook.runs}×")
     if hook.changed:
-        words.append("changed the gradient")
+        parts.append("changed the gradient")
     if hook.failed:
-        words.append("raised")
-    return " · ".join(words)
+        parts.append("raised")
+    return " · ".join(parts)

@@ -1,4 +1,4 @@
-"""From what people call things to what the viewer selects."""
+"""Lookup of nodes and groups by number, name or source line."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene, SceneGroup, SceneNode
 
 
-def find_item(scene: Scene, what: str | int) -> dict[str, Any]:
-    """Return what a widget's ``selected`` says of a node or a group.
+def find_item(scene: Scene, query: str | int) -> dict[str, Any]:
+    """Return the value of a widget's ``selected`` trait for a node or a group.
 
     Args:
-        scene: where to look.
-        what: a node's number, or the name of a module, a parameter, a node or an op, or a line
-            as "train.py:12"; they are tried in this order.
+        scene: the scene to search.
+        query: a node number, or the name of a module, a parameter, a node or an op, or a source
+            line as "train.py:12", tried in this order. The first match is returned.
 
     Raises:
-        ValueError: nothing is called so.
+        ValueError: if there is no match.
     """
-    if isinstance(what, int):
-        found = next((node for node in scene.nodes if node.node_id == what), None)
+    if isinstance(query, int):
+        found = next((node for node in scene.nodes if node.node_id == query), None)
         if found is None:
-            message = f"this scene draws no node {what}"
+            message = f"there is no node {query} in this scene"
             raise ValueError(message)
-        return _told(found)
-    group = next((g for g in scene.groups[1:] if g.path == what and g.kind != "repeat"), None)
+        return _node_selection(found)
+    group = next((g for g in scene.groups[1:] if g.path == query and g.kind != "repeat"), None)
     if group is not None:
-        return _told_group(group)
-    for names in (_parameters(scene), _nodes(scene)):
+        return _group_selection(group)
+    for names in (_parameter_names(scene), _node_names(scene)):
         for name, node in names:
-            if name == what:
-                return _told(node)
-    raise ValueError(_nothing(scene, what))
+            if name == query:
+                return _node_selection(node)
+    raise ValueError(_no_match(scene, query))
 
 
 def find_group(scene: Scene, module: str) -> int:
-    """Return the group that stands for a module; 0, the whole graph, for "".
+    """Return the index of a module's group; 0, the root group, for "".
 
     Raises:
-        ValueError: no box stands for that module.
+        ValueError: if the module has no group.
     """
     if not module:
         return 0
-    same = [group for group in scene.groups if group.path == module]
-    if not same:
-        raise ValueError(_nothing(scene, module))
-    return min(same, key=lambda group: group.kind == "repeat").index
+    matches = [group for group in scene.groups if group.path == module]
+    if not matches:
+        raise ValueError(_no_match(scene, module))
+    return min(matches, key=lambda group: group.kind == "repeat").index
 
 
-def _told(node: SceneNode) -> dict[str, Any]:
+def _node_selection(node: SceneNode) -> dict[str, Any]:
     location = f"{node.filename}:{node.lineno}" if node.filename and node.lineno else node.filename
     return {
         "kind": "node",
@@ -65,7 +65,7 @@ def _told(node: SceneNode) -> dict[str, Any]:
     }
 
 
-def _told_group(group: SceneGroup) -> dict[str, Any]:
+def _group_selection(group: SceneGroup) -> dict[str, Any]:
     return {
         "kind": "group",
         "id": group.index,
@@ -75,12 +75,12 @@ def _told_group(group: SceneGroup) -> dict[str, Any]:
     }
 
 
-def _parameters(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
-    for pennant in scene.pennants:
-        yield pennant.name, scene.nodes[pennant.node]
+def _parameter_names(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
+    for badge in scene.pennants:
+        yield badge.name, scene.nodes[badge.node]
 
 
-def _nodes(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
+def _node_names(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
     for node in scene.nodes:
         yield node.name, node
         yield node.op, node
@@ -91,9 +91,9 @@ def _nodes(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
             yield f"{short_path(node.filename).rpartition('/')[2]}:{node.lineno}", node
 
 
-def _nothing(scene: Scene, what: str) -> str:
+def _no_match(scene: Scene, query: str) -> str:
     names = {group.path for group in scene.groups if group.path}
-    names |= {name for name, _ in _parameters(scene)} | {name for name, _ in _nodes(scene)}
-    near = get_close_matches(what, names - {""}, n=3)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"nothing in this scene is called {what!r}{hint}"
+    names |= {name for name, _ in (*_parameter_names(scene), *_node_names(scene))}
+    similar = get_close_matches(query, names - {""}, n=3)
+    hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+    return f"nothing in this scene is named {query!r}{hint}"

@@ -1,4 +1,4 @@
-"""What each module costs, and what checkpointing it saves and costs or would."""
+"""Time and memory of each module, and the effect of checkpointing it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 from autogradviz.scene.schema import SceneModule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Region, SavedTensor
 
 
-def draw_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
+def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
     """Return one row for each named module that ran ops or saved tensors, in the model's order.
 
-    Checkpointing a module frees what was made inside it and is saved by none but its own nodes
-    (inputs stay: they are what it starts again from), and costs its forward a second time. For a
-    module that is checkpointed already, the same is counted from what its regions did.
+    Checkpointing a module frees the storages that were created inside it and saved only by its own
+    nodes (its inputs stay, for the recomputation), and costs a second forward. For a module that
+    is checkpointed already, both are measured from its regions.
     """
-    forward_ns, backward_ns = _forward_times(analysis), _backward_times(analysis)
-    kept, frees = _kept_bytes(analysis)
+    forward_ns = _with_ancestors(
+        (op.module, op.duration_ns) for op in analysis.ops if op.phase == "forward"
+    )
+    backward_ns = _with_ancestors(
+        (node.module, node.duration_ns) for node in analysis.graph.nodes.values()
+    )
+    held, frees = _held_bytes(analysis)
     regions: dict[str, list[Region]] = defaultdict(list)
     for region in analysis.regions:
         regions[region.module].append(region)
@@ -31,76 +36,60 @@ def draw_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
     for module in analysis.modules.values():
         path = module.name
         own = regions.get(path, [])
-        times = forward_ns[path], backward_ns[path], kept[path]
-        if not path or not (any(times) or own):
+        figures = forward_ns[path], backward_ns[path], held[path]
+        if not path or not (any(figures) or own):
             continue
+        recomputations = [again for region in own for again in region.recomputations]
         rows.append(
             SceneModule(
                 path=path,
                 type_name=module.type_name,
-                forward_ns=times[0],
-                backward_ns=times[1],
-                nbytes=times[2],
+                forward_ns=forward_ns[path],
+                backward_ns=backward_ns[path],
+                nbytes=held[path],
                 checkpointed=bool(own),
                 frees_nbytes=sum(_freed(region, owned) for region in own) if own else frees[path],
-                costs_ns=sum(a.duration_ns for r in own for a in r.recomputations)
+                costs_ns=sum(again.duration_ns for again in recomputations)
                 if own
-                else times[0],
+                else forward_ns[path],
             )
         )
     return tuple(rows)
 
 
-def _around(path: str) -> Iterator[str]:
-    """Yield a module's path and those of the modules around it."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
-
-
-def _forward_times(analysis: Analysis) -> Counter[str]:
-    times: Counter[str] = Counter()
-    for op in analysis.ops:
-        if op.phase == "forward":
-            times[op.module] += op.duration_ns
-    return _with_inner(times)
-
-
-def _backward_times(analysis: Analysis) -> Counter[str]:
-    times: Counter[str] = Counter()
-    for node in analysis.graph.nodes.values():
-        times[node.module] += node.duration_ns
-    return _with_inner(times)
-
-
-def _with_inner(own: Counter[str]) -> Counter[str]:
-    """Return sums that count what is inside a module as its own."""
+def _with_ancestors(values: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Return the sums of values by module path. Each value counts for all enclosing modules."""
+    own: Counter[str] = Counter()
+    for path, value in values:
+        own[path] += value
     sums: Counter[str] = Counter()
     for path, value in own.items():
-        for outer in _around(path):
-            sums[outer] += value
+        ancestor = path
+        while ancestor:
+            sums[ancestor] += value
+            ancestor = ancestor.rpartition(".")[0]
     return sums
 
 
-def _kept_bytes(analysis: Analysis) -> tuple[Counter[str], Counter[str]]:
-    """Return the bytes that only a module's nodes keep, and those that it made itself besides."""
+def _held_bytes(analysis: Analysis) -> tuple[Counter[str], Counter[str]]:
+    """Return bytes by module: held only by its nodes, and the part of them that it created."""
     savers: dict[int, list[SavedTensor]] = defaultdict(list)
     for saved in analysis.saved.values():
         if saved.tensor.storage_id is not None and saved.recompute_id is None:
             savers[saved.tensor.storage_id].append(saved)
     sizes = {hold.storage_id: hold.nbytes for hold in analysis.memory.holds}
-    kept: Counter[str] = Counter()
-    frees: Counter[str] = Counter()
+    held: list[tuple[str, int]] = []
+    frees: list[tuple[str, int]] = []
     for storage_id, nbytes in sizes.items():
         paths = [_module_of(saved, analysis) for saved in savers.get(storage_id, ())]
         if not paths:
             continue
-        shared = _common(paths)
-        kept[shared] += nbytes
+        holder = _common_ancestor(paths)
+        held.append((holder, nbytes))
         creator = analysis.creators.get(storage_id)
         if creator is not None:
-            frees[_common([shared, creator.module])] += nbytes
-    return _with_inner(kept), _with_inner(frees)
+            frees.append((_common_ancestor([holder, creator.module]), nbytes))
+    return _with_ancestors(held), _with_ancestors(frees)
 
 
 def _module_of(saved: SavedTensor, analysis: Analysis) -> str:
@@ -110,8 +99,8 @@ def _module_of(saved: SavedTensor, analysis: Analysis) -> str:
     return node.module if node else ""
 
 
-def _common(paths: list[str]) -> str:
-    """Return the innermost module around all of them."""
+def _common_ancestor(paths: list[str]) -> str:
+    """Return the innermost module that contains all modules."""
     parts = [path.split(".") for path in paths]
     shared = 0
     while all(len(p) > shared and p[shared] == parts[0][shared] for p in parts):
@@ -120,9 +109,8 @@ def _common(paths: list[str]) -> str:
 
 
 def _freed(region: Region, owned: set[int | None]) -> int:
-    """Return the bytes that a region does not keep until it runs again."""
-    arguments = {s.tensor.storage_id for s in region.saved if s.is_argument}
-    stays = owned | arguments
+    """Return the bytes that a region does not hold until its recomputation."""
+    stays = owned | {s.tensor.storage_id for s in region.saved if s.is_argument}
     sizes = {
         s.tensor.storage_id: s.tensor.storage_nbytes
         for s in region.saved

@@ -1,10 +1,11 @@
-"""What stands beside the graph: findings, regions, timeline, memory, source and the figures."""
+"""Data of the views other than the graph: findings, regions, timeline, memory, source, summary."""
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, format_shape
+from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
 from autogradviz.events import BackwardStarted, StateChanged
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.formatting import plural
@@ -15,166 +16,216 @@ from autogradviz.scene.schema import (
     SceneLine,
     SceneMemory,
     SceneRegion,
+    SceneSavedDiff,
     SceneSpan,
     SceneSummary,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region
+    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold import FoldedGraph
 
 _make_span = maker(SceneSpan)
 
 MAX_SPANS: Final = 20_000
-"""Bars of the timeline; where there are more, the longest."""
+"""Maximum number of timeline spans. Of a larger number, the longest are kept."""
 
-MOMENTS: Final = frozenset({"toggle", "random", "buffer"})
-"""Spans without length."""
+EVENT_MARKERS: Final = frozenset({"toggle", "random", "buffer"})
+"""Kinds of spans without duration."""
 
-MAX_MOMENTS: Final = 4_000
-"""Of each kind, the first ones."""
+MAX_EVENT_MARKERS: Final = 4_000
+"""Maximum number of each kind. The first ones are kept."""
 
 MAX_MEMORY_POINTS: Final = 4_000
+MAX_SAVED_DIFFS: Final = 200
+"""Maximum number of rows of one region."""
 
 
-def draw_findings(
+def _source(location: SourceLocation | None) -> tuple[str, int, str]:
+    """Return file, line number and text of a location; "", 0 and "" if it is unknown."""
+    return (location.place, location.lineno, location.text) if location else ("", 0, "")
+
+
+def build_findings(
     findings: Sequence[Finding], folded: FoldedGraph, regions: Sequence[Region]
 ) -> tuple[SceneFinding, ...]:
     """Return the findings with indices of drawn nodes and of regions."""
-    region_of = {region.region_id: i for i, region in enumerate(regions)}
-    return tuple(
-        SceneFinding(
-            slug=finding.slug,
-            title=finding.title,
-            confidence=finding.confidence,
-            explanation=finding.explanation,
-            fix=finding.fix,
-            culprit_file=finding.culprit.place if finding.culprit else "",
-            culprit_line=finding.culprit.lineno if finding.culprit else 0,
-            culprit_text=finding.culprit.text if finding.culprit else "",
-            victim_file=finding.victim.place if finding.victim else "",
-            victim_line=finding.victim.lineno if finding.victim else 0,
-            victim_text=finding.victim.text if finding.victim else "",
-            nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
-            region=-1 if finding.region_id is None else region_of.get(finding.region_id, -1),
+    region_index = {region.region_id: i for i, region in enumerate(regions)}
+    rows = []
+    for finding in findings:
+        culprit_file, culprit_line, culprit_text = _source(finding.culprit)
+        victim_file, victim_line, victim_text = _source(finding.victim)
+        rows.append(
+            SceneFinding(
+                slug=finding.slug,
+                title=finding.title,
+                confidence=finding.confidence,
+                explanation=finding.explanation,
+                fix=finding.fix,
+                culprit_file=culprit_file,
+                culprit_line=culprit_line,
+                culprit_text=culprit_text,
+                victim_file=victim_file,
+                victim_line=victim_line,
+                victim_text=victim_text,
+                nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
+                region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
+            )
         )
-        for finding in findings
-    )
+    return tuple(rows)
 
 
-def draw_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
+def build_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
     """Return the checkpoint regions."""
-    index_of = {region.region_id: i for i, region in enumerate(regions)}
-    return tuple(
-        SceneRegion(
-            index=i,
-            region_id=region.region_id,
-            parent=index_of.get(region.parent_region_id or 0, -1)
-            if region.parent_region_id is not None
-            else -1,
-            module=region.module,
-            function=region.function,
-            reentrant=region.reentrant,
-            early_stop=region.early_stop,
-            filename=region.location.place if region.location else "",
-            lineno=region.location.lineno if region.location else 0,
-            saved=len(region.saved),
-            recomputes=len(region.recomputations),
-            outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
-            options=_options(region),
+    region_index: dict[int | None, int] = {r.region_id: i for i, r in enumerate(regions)}
+    rows = []
+    for i, region in enumerate(regions):
+        filename, lineno, _ = _source(region.location)
+        rows.append(
+            SceneRegion(
+                index=i,
+                region_id=region.region_id,
+                parent=region_index.get(region.parent_region_id, -1),
+                module=region.module,
+                function=region.function,
+                reentrant=region.reentrant,
+                early_stop=region.early_stop,
+                filename=filename,
+                lineno=lineno,
+                saved=len(region.saved),
+                recomputes=len(region.recomputations),
+                outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
+                options=_options(region),
+            )
         )
-        for i, region in enumerate(regions)
-    )
+    return tuple(rows)
 
 
 def _options(region: Region) -> str:
+    """Return the options of a checkpoint call that differ from the defaults."""
     options = [] if region.preserve_rng else ["preserve_rng_state=False"]
     options += ["debug=True"] if region.debug else []
     if not region.reentrant and region.determinism_check != "default":
         options.append(f'determinism_check="{region.determinism_check}"')
-    groups = {a.exec_group for a in region.recomputations if a.exec_group is not None}
+    groups = {r.exec_group for r in region.recomputations if r.exec_group is not None}
     options += [f"GraphExecGroup {group}" for group in sorted(groups)]
     return ", ".join(options)
 
 
-def draw_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
-    """Return forward against the last recomputation, op by op, region by region."""
+def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
+    """Return each region's forward aligned with its last recomputation, op by op."""
     rows: list[SceneDiffRow] = []
     for i, region in enumerate(regions):
-        if not region.recomputations:
-            continue
         forward_nr = recompute_nr = 0
-        for pair in region.recomputations[-1].pairs:
+        for pair in region.recomputations[-1].pairs if region.recomputations else ():
             forward_nr += pair.forward is not None
             recompute_nr += pair.recompute is not None
+            forward_op, forward_shape, forward_file, forward_line = _op_columns(pair.forward)
+            op, shape, filename, lineno = _op_columns(pair.recompute)
             rows.append(
                 SceneDiffRow(
                     region=i,
                     status=pair.status,
                     forward_nr=forward_nr if pair.forward else 0,
-                    forward_op=_op_name(pair.forward),
-                    forward_shape=_op_shape(pair.forward),
-                    forward_line=_op_line(pair.forward),
+                    forward_op=forward_op,
+                    forward_shape=forward_shape,
+                    forward_line=forward_line,
                     recompute_nr=recompute_nr if pair.recompute else 0,
-                    recompute_op=_op_name(pair.recompute),
-                    recompute_shape=_op_shape(pair.recompute),
-                    recompute_line=_op_line(pair.recompute),
-                    filename=_op_file(pair.forward) or _op_file(pair.recompute),
+                    recompute_op=op,
+                    recompute_shape=shape,
+                    recompute_line=lineno,
+                    filename=forward_file or filename,
                     policy=pair.forward.policy.replace("_", " ") if pair.forward else "",
                 )
             )
     return tuple(rows)
 
 
-def draw_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
-    """Return what was not the same around a region when it ran again, region by region."""
-    region_of = {region.region_id: i for i, region in enumerate(analysis.regions)}
-    changes = {}  # of several recomputations the last one's
+def _op_columns(op: Op | None) -> tuple[str, str, str, int]:
+    """Return name, output shape, file and line number of an op."""
+    if op is None:
+        return "", "", "", 0
+    filename, lineno, _ = _source(op.location)
+    return op.name, format_shape(op.outputs[0].shape) if op.outputs else "", filename, lineno
+
+
+def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
+    """Return the state that differed at the last recomputation of each region."""
+    region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
+    changes = {}  # a later recomputation replaces an earlier one
     for event in analysis.log.of(StateChanged):
-        if event.region_id in region_of:
-            location = analysis.location(event.stack_id)
+        if event.region_id in region_index:
+            filename, lineno, _ = _source(analysis.location(event.stack_id))
             changes[event.region_id, event.state_name] = SceneChange(
-                region=region_of[event.region_id],
+                region=region_index[event.region_id],
                 name=event.state_name,
                 before=event.before,
                 after=event.after,
                 by_forward=event.in_forward,
-                filename=location.filename if location else "",
-                lineno=location.lineno if location else 0,
+                filename=filename,
+                lineno=lineno,
             )
     return tuple(sorted(changes.values(), key=lambda change: change.region))
 
 
-def _op_name(op: Op | None) -> str:
-    return op.name if op else ""
+def build_saved_diffs(analysis: Analysis) -> tuple[SceneSavedDiff, ...]:
+    """Return the saved tensors whose metadata differ in each region's last recomputation."""
+    return tuple(
+        row
+        for i, region in enumerate(analysis.regions)
+        for row in _saved_diffs(analysis, i, region)
+    )
 
 
-def _op_shape(op: Op | None) -> str:
-    return format_shape(op.outputs[0].shape) if op and op.outputs else ""
+def _saved_diffs(analysis: Analysis, index: int, region: Region) -> Iterator[SceneSavedDiff]:
+    last = region.recomputations[-1] if region.recomputations else None
+    if last is None or not last.saved:
+        return
+    count = 0
+    for position, (first, second) in enumerate(zip_longest(region.saved, last.saved)):
+        not_needed = second is None and last.outcome == "early_stop"
+        before, after = _metadata(first), _metadata(second)
+        if not_needed or before == after or count == MAX_SAVED_DIFFS:
+            continue
+        count += 1
+        yield SceneSavedDiff(
+            region=index,
+            position=position,
+            slot=_slot(analysis, first or second),
+            before=before,
+            after=after,
+        )
 
 
-def _op_line(op: Op | None) -> int:
-    return op.location.lineno if op and op.location else 0
+def _metadata(saved: SavedTensor | None) -> str:
+    if saved is None:
+        return "not saved"
+    tensor = saved.tensor
+    device = "" if tensor.device == "cpu" else f" {tensor.device}"
+    return f"{tensor.dtype} {format_shape(tensor.shape)}{device}"
 
 
-def _op_file(op: Op | None) -> str:
-    return op.location.place if op and op.location else ""
+def _slot(analysis: Analysis, saved: SavedTensor | None) -> str:
+    assert saved is not None, "one of the runs saved a tensor"
+    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+    owner = display_op_name(saved.op.name) if saved.op else node.name if node else ""
+    return ".".join(part for part in (owner, saved.slot or "") if part)
 
 
-def draw_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
-    """Return the bars of the timeline, in the order in which they began."""
-    region_of = {region.region_id: i for i, region in enumerate(analysis.regions)}
-    refs = {"node": folded.index_of, "recompute": region_of}
-    spans = [span for span in analysis.timeline.spans if span.kind not in MOMENTS]
+def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
+    """Return the spans of the timeline, in order of start, then the event markers by kind."""
+    region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
+    refs = {"node": folded.index_of, "recompute": region_index}
+    spans = [span for span in analysis.timeline.spans if span.kind not in EVENT_MARKERS]
     if len(spans) > MAX_SPANS:
         spans.sort(key=lambda span: span.start_ns - span.end_ns)
         spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
-    for kind in sorted(MOMENTS):
-        spans += [span for span in analysis.timeline.spans if span.kind == kind][:MAX_MOMENTS]
+    for kind in sorted(EVENT_MARKERS):
+        spans += [s for s in analysis.timeline.spans if s.kind == kind][:MAX_EVENT_MARKERS]
     return tuple(
         _make_span(
             kind=span.kind,
@@ -191,44 +242,40 @@ def draw_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]
     )
 
 
-def draw_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
-    """Return the saved-memory curve; of a long one the highest point of each stretch."""
+def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
+    """Return the memory curve. A long curve is reduced to the maximum of each part."""
     curve = analysis.memory
-    stretch = len(curve.nbytes) // MAX_MEMORY_POINTS + 1
+    size = len(curve.nbytes) // MAX_MEMORY_POINTS + 1
     points = []
-    for start in range(0, len(curve.nbytes), stretch):
-        part = range(start, min(start + stretch, len(curve.nbytes)))
+    for start in range(0, len(curve.nbytes), size):
+        part = range(start, min(start + size, len(curve.nbytes)))
         top = max(part, key=curve.nbytes.__getitem__)
         points.append(SceneMemory(time_ns=curve.times_ns[top], nbytes=curve.nbytes[top]))
     return tuple(points)
 
 
-def draw_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
-    """Return all source lines that were read."""
+def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
+    """Return all recorded source lines."""
+    cells = {filename: f"In [{cell}]" for filename, cell in analysis.cells.items()}
     return tuple(
-        SceneLine(filename=_place(analysis, filename), lineno=lineno, text=text)
+        SceneLine(filename=cells.get(filename, filename), lineno=lineno, text=text)
         for (filename, lineno), text in sorted(analysis.source_lines.items())
     )
 
 
-def _place(analysis: Analysis, filename: str) -> str:
-    cell = analysis.cells.get(filename)
-    return filename if cell is None else f"In [{cell}]"
-
-
 def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
-    """Return the header's figures."""
+    """Return title and figures of a recording."""
     started, error, graph = analysis.started, analysis.error, analysis.graph
     peak = max(analysis.memory.nbytes, default=0)
-    words = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
+    parts = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
     if analysis.regions:
-        words.append(plural(len(analysis.regions), "checkpoint region"))
+        parts.append(plural(len(analysis.regions), "checkpoint region"))
     if peak:
-        words.append(f"peak saved {format_bytes(peak)}")
+        parts.append(f"peak saved {format_bytes(peak)}")
     name = (started.model_name if started else None) or "autograd graph"
     return SceneSummary(
         title=name if title is None else title,
-        subtitle=" · ".join(words),
+        subtitle=" · ".join(parts),
         torch_version=started.torch_version if started else "",
         nodes=len(graph.nodes),
         edges=len(graph.edges),

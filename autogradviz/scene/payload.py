@@ -1,4 +1,4 @@
-"""The scene as columns: what the viewer reads.
+"""Conversion of a scene to columns, the payload that the viewer reads.
 
     {"schema": 1,
      "strings": ["", "softmax", ...],
@@ -6,10 +6,10 @@
      "summary": {"title": "...", ...},
      "nodes": {"op": [1, 1, 7, ...], "state": [...], ...}, ...}
 
-Every table of the scene is one object of columns, in the order of the schema's fields. A column
-named in ``string_columns`` holds indices into ``strings``. A group's ``cells`` are two columns,
-``cells_kind`` (indices into ``strings``) and ``cells_ref``; its ``links`` are one column for
-each of their fields, ``links_path`` and so on. Booleans are 0 and 1.
+Each table of the scene becomes one object of columns, in the order of the schema's fields. A
+column named in ``string_columns`` holds indices into ``strings``. The ``cells`` of groups become
+two columns, ``cells_kind`` (indices into ``strings``) and ``cells_ref``; their ``links`` become
+one column for each field of a link, ``links_path`` and so on. Booleans are 0 and 1.
 """
 
 from __future__ import annotations
@@ -17,25 +17,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
-from autogradviz.scene.schema import (
-    Chip,
-    Link,
-    Pennant,
-    SceneChange,
-    SceneDiffRow,
-    SceneEdge,
-    SceneFinding,
-    SceneGroup,
-    SceneLine,
-    SceneMemory,
-    SceneModule,
-    SceneMoment,
-    SceneNode,
-    SceneRegion,
-    SceneSavedDiff,
-    SceneSpan,
-    SceneStorage,
-)
+from autogradviz.scene import schema
 
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
@@ -44,22 +26,22 @@ PAYLOAD_SCHEMA: Final = 1
 """1: the first."""
 
 TABLES: Final[dict[str, type[Any]]] = {
-    "groups": SceneGroup,
-    "nodes": SceneNode,
-    "edges": SceneEdge,
-    "chips": Chip,
-    "pennants": Pennant,
-    "findings": SceneFinding,
-    "regions": SceneRegion,
-    "diffs": SceneDiffRow,
-    "spans": SceneSpan,
-    "memory": SceneMemory,
-    "lines": SceneLine,
-    "storages": SceneStorage,
-    "moments": SceneMoment,
-    "modules": SceneModule,
-    "changes": SceneChange,
-    "saved_diffs": SceneSavedDiff,
+    "groups": schema.SceneGroup,
+    "nodes": schema.SceneNode,
+    "edges": schema.SceneEdge,
+    "chips": schema.SavedTensorBadge,
+    "pennants": schema.ParameterBadge,
+    "findings": schema.SceneFinding,
+    "regions": schema.SceneRegion,
+    "diffs": schema.SceneDiffRow,
+    "spans": schema.SceneSpan,
+    "memory": schema.SceneMemory,
+    "lines": schema.SceneLine,
+    "storages": schema.SceneStorage,
+    "moments": schema.SceneStorageEvent,
+    "modules": schema.SceneModule,
+    "changes": schema.SceneChange,
+    "saved_diffs": schema.SceneSavedDiff,
 }
 
 
@@ -80,7 +62,7 @@ def to_payload(scene: Scene) -> dict[str, Any]:
 def _columns(
     rows: tuple[Any, ...], kind: type[Any], strings: dict[str, int]
 ) -> tuple[dict[str, list[Any]], list[str]]:
-    """Return a table's columns, and which of them hold strings."""
+    """Return the columns of a table, and the names of those that hold strings."""
     table: dict[str, list[Any]] = {}
     named: list[str] = []
     hints = get_type_hints(kind)
@@ -91,7 +73,7 @@ def _columns(
             table["cells_ref"] = [[cell.ref for cell in v] for v in values]
             named.append("cells_kind")
         elif f.name == "links":
-            for part in fields(Link):
+            for part in fields(schema.Link):
                 column = [[_plain(getattr(link, part.name)) for link in v] for v in values]
                 table[f"links_{part.name}"] = column
         elif _is_text(hints[f.name]):
@@ -99,7 +81,7 @@ def _columns(
             named.append(f.name)
         elif f.type in {"int", "int | None"}:
             table[f.name] = values
-        elif f.type == "float | None":  # a norm: as many digits however small it is
+        elif f.type == "float | None":  # a norm: four digits at any magnitude
             table[f.name] = [None if value is None else float(f"{value:.4g}") for value in values]
         else:
             table[f.name] = [_plain(value) for value in values]

@@ -1,15 +1,16 @@
-"""The view model: everything a renderer may draw, and nothing it has to work out.
+"""The view model: all data that renderers draw.
 
-One ``Scene`` serves the SVG, the report and the widget. It holds numbers, text and ids; all
-text is plain (renderers escape it). Lists are indexed by id: ``scene.nodes[7].index == 7``.
+The SVG, the report and the widget are rendered from one ``Scene``. It holds numbers, text and
+ids. Text is unescaped; renderers escape it. Tables are indexed by id: ``scene.nodes[7].index`` is
+7. Times are nanoseconds since the start of the recording, widths are pixels.
 
-**Direction.** Inputs are on top, the loss is below; an edge goes from ``source`` (nearer the
-loss, drawn lower) to ``target`` (nearer the inputs, drawn higher), the way the gradient flows.
+**Direction.** Inputs are on top, the loss is at the bottom. An edge goes from ``source`` (nearer
+the loss, drawn lower) to ``target`` (nearer the inputs, drawn higher), as the gradient flows.
 
-**Layout.** Each group is laid out once, by itself: ``SceneGroup.cells`` in ``rows`` (top to
-bottom, each left to right), and ``links`` that run from cell to cell. Opening a group changes
-coordinates only: ``autogradviz.scene.layout.coordinates`` turns rows into coordinates for any set
-of open groups, and the viewer's ``layout/coordinates.js`` does the same arithmetic.
+**Layout.** Each group is laid out once, independently of the others: ``SceneGroup.cells`` in
+``rows`` (top to bottom, each left to right), and ``links`` from cell to cell. Opening a group
+changes only coordinates: ``autogradviz.scene.layout.coordinates`` computes them from the rows for
+any set of open groups, and the viewer's ``layout/coordinates.js`` does the same arithmetic.
 """
 
 from __future__ import annotations
@@ -19,43 +20,45 @@ from typing import Literal, TypeAlias
 
 GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page", "graph"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
-ChipState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
+SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 StorageState: TypeAlias = Literal["held", "released", "broken"]
-MomentKind: TypeAlias = Literal["saved", "recomputed", "written", "unpacked", "cloned", "released"]
+StorageEventKind: TypeAlias = Literal[
+    "saved", "recomputed", "written", "unpacked", "cloned", "released"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class SavedTensorBadge:
     """One saved tensor, drawn on the right of its node.
 
-    A node's chips follow each other from ``CHIP_GAP`` right of its box; those of width 0 are not
-    drawn but counted: "+2" behind the last one.
+    The badges of a node follow each other, ``BADGE_GAP`` apart. Badges of width 0 are not drawn
+    but counted: "+2" after the last one.
     """
 
     node: int  # index into nodes
-    saved_id: int  # -1 of a tensor that a custom Function keeps on ctx
+    saved_id: int  # -1 for a tensor that a custom Function keeps on ctx
     slot: str  # "self"
     version: int | None
-    seen_version: int | None  # another number than version where state is "broken"
+    seen_version: int | None  # different from version if state is "broken"
     nbytes: int
     shape: str  # "4×12×256×256"
     dtype: str
-    state: ChipState
+    state: SavedTensorState
     packed_by: str
     storage_id: int | None
     width: float
-    saved_ns: int = -1  # when it was saved, -1 where unknown
-    released_ns: int = -1  # when it was let go, -1 where it was not
+    saved_ns: int = -1  # when it was saved, -1 if unknown
+    released_ns: int = -1  # when it was released, -1 if it was not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pennant:
+class ParameterBadge:
     """One parameter, drawn on the left of the node that uses it.
 
-    Parameters of one node whose gradients fared alike share a pennant: the first one's label
-    names them all ("weight, bias") and the others have width 0.
+    Parameters of one node whose gradients have the same state share a badge: the label of the
+    first one names them all ("weight, bias"), and the others have width 0.
     """
 
     node: int  # index into nodes
@@ -63,9 +66,9 @@ class Pennant:
     label: str  # "weight"
     shape: str
     grad: GradState
-    shared: int  # how many nodes use it
+    shared: int  # number of nodes that use it
     width: float
-    norm: float | None = None  # L2, of the gradient; None where it was not read
+    norm: float | None = None  # L2 norm of the gradient; None if not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +76,14 @@ class SceneNode:
     """One box: the forward op on the left, the backward node on the right."""
 
     index: int
-    node_id: int  # the model's
+    node_id: int  # of the analysis
     group: int
-    op: str  # "softmax"; "" where unknown
+    op: str  # "softmax"; "" if unknown
     name: str  # "SoftmaxBackward0"
     module: str  # "h.0.attn"
     sequence_nr: int | None
     filename: str
-    lineno: int  # 0 where unknown
+    lineno: int  # 0 if unknown
     state: RunState
     error: bool  # a finding's victim
     writes: bool  # the op is the culprit write of a finding (pencil)
@@ -88,39 +91,39 @@ class SceneNode:
     runs: int
     duration_ns: int
     shape: str  # of the forward op's output
-    compact: bool  # drawn as a small circle ("+"), name beside it
+    compact: bool  # drawn as a small circle ("+") with its name on the right
     op_width: float  # left part of the box
     name_width: float  # right part of the box
-    left_width: float  # pennants, 0 without
-    right_width: float  # chips (and the compact node's name), 0 without
+    left_width: float  # of its parameter badges, 0 without
+    right_width: float  # of its saved-tensor badges or a compact node's name, 0 without
     hooks: tuple[str, ...] = ()  # one line for each: "tensor hook clip, train.py:31, ran 2×"
-    notes: tuple[str, ...] = ()  # what else is known, one line each: "a root of autograd.grad"
-    born_ns: int = -1  # when its forward op ran, -1 where unknown
-    runs_ns: tuple[int, ...] = ()  # start and end of each run; an end of -1 never came
-    forward_ns: int = 0  # how long its forward op took
+    notes: tuple[str, ...] = ()  # further tooltip lines: "a root of autograd.grad"
+    born_ns: int = -1  # when its forward op ran, -1 if unknown
+    runs_ns: tuple[int, ...] = ()  # start and end of each run; -1 for a missing end
+    forward_ns: int = 0  # duration of its forward op
     region: int = -1  # index into regions: the checkpoint that it belongs to
-    wrote: str = ""  # what its op wrote in place: "v0 → v1" (pencil)
-    cloned: str = ""  # what it saved and gets a clone of, as a write came: "self · 3.1 MB"
-    not_finite: str = ""  # "forward gave 3 NaN"; known if fingerprints were recorded
+    wrote: str = ""  # versions before and after its op's in-place write: "v0 → v1" (pencil)
+    cloned: str = ""  # saved tensors that were cloned before a write: "self · 3.1 MB"
+    not_finite: str = ""  # "forward gave 3 NaN"; only if fingerprints were recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneEdge:
-    """One gradient edge between drawn nodes, view-only chains folded away."""
+    """One gradient edge between drawn nodes. Chains of views are folded into it."""
 
     source: int  # index into nodes
     target: int
-    views: int  # folded view ops
-    on_path: bool  # leads to the failing node
+    views: int  # number of folded view ops
+    on_path: bool  # on the path from a root to the failing node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One place in a group's layout.
+    """One position in a group's layout.
 
-    ``ref`` is a node index ("node"), a group index ("group"), or -1. A "bend" is where a long
-    link passes a row. "top" and "bottom" are the ports where links leave and enter the group;
-    they fill the first and the last row.
+    ``ref`` is a node index ("node"), a group index ("group"), or -1. A long link crosses a row at
+    a "bend". "top" and "bottom" are the ports through which links leave and enter the group; they
+    fill the first and the last row.
     """
 
     kind: CellKind
@@ -129,11 +132,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One line between cells of one group; it stands for one or more edges.
+    """One line between cells of one group, which represents one or more edges.
 
-    ``path`` lists cells from the source (lower) to the target (higher), bends between. Where an
-    end is an open group, ``source_port`` or ``target_port`` is the cell of *that* group at
-    which the line goes on ("top" of the source group, "bottom" of the target group), else -1.
+    ``path`` lists cells from the source (lower) to the target (higher), with bends in between. If
+    an end is an open group, ``source_port`` or ``target_port`` is the cell of *that* group at
+    which the line continues ("top" of the source group, "bottom" of the target group), else -1.
     A link between rows more than one apart and without bends is drawn as a stub at both ends.
     """
 
@@ -142,12 +145,12 @@ class Link:
     source_port: int
     target_port: int
     reversed: bool  # against the direction of the rows: collapsing made a cycle
-    views: int  # folded in its edges; counted in the group that holds both ends
+    views: int  # folded into its edges; counted in the group that contains both ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneGroup:
-    """A module, a checkpoint region, a run of identical blocks or a page of a long list."""
+    """A module, a checkpoint region, a run of identical blocks or a page of a large group."""
 
     index: int
     parent: int  # -1 for the root, which is group 0
@@ -157,25 +160,25 @@ class SceneGroup:
     path: str  # "h.0.attn"
     depth: int
     node_count: int
-    nbytes: int  # saved, every storage once
-    repeat: int  # identical blocks in it, 1 where it is no run
-    checkpointed: bool  # the whole group lies in one checkpoint region
+    nbytes: int  # saved bytes, each storage counted once
+    repeat: int  # number of identical blocks in a run, else 1
+    checkpointed: bool  # the entire group is one checkpoint region
     recomputes: int
     state: RunState
-    error: bool  # holds a finding's victim
-    open: bool  # at first
+    error: bool  # contains a finding's victim
+    open: bool  # initially
     width: float  # of its box while closed
-    header_width: float  # of its header's words while open; no line crosses them
-    left_width: float  # pennants and chips of a closed group: none so far, 0
+    header_width: float  # of its header text while open; no line crosses it
+    left_width: float  # badges of a closed group: not drawn yet, 0
     right_width: float
     cells: tuple[Cell, ...]
-    rows: tuple[tuple[int, ...], ...]  # cell numbers, top to bottom, left to right
+    rows: tuple[tuple[int, ...], ...]  # cell indices, top to bottom, left to right
     links: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneLine:
-    """One line of source, for excerpts."""
+    """One source line, for excerpts."""
 
     filename: str
     lineno: int
@@ -184,7 +187,7 @@ class SceneLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneFinding:
-    """One finding, ready to show."""
+    """One finding with the indices of its nodes and region."""
 
     slug: str
     title: str
@@ -192,13 +195,13 @@ class SceneFinding:
     explanation: str
     fix: str
     culprit_file: str
-    culprit_line: int  # 0 where unknown
+    culprit_line: int  # 0 if unknown
     culprit_text: str
     victim_file: str
     victim_line: int
     victim_text: str
     nodes: tuple[int, ...]  # indices into nodes
-    region: int  # index into regions, -1
+    region: int  # index into regions, -1 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +219,8 @@ class SceneRegion:
     lineno: int
     saved: int
     recomputes: int
-    outcome: str  # of the last recomputation, "" before one
-    options: str = ""  # other than checkpoint's defaults, "debug=True, GraphExecGroup 0"
+    outcome: str  # of the last recomputation, "" without one
+    options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +229,7 @@ class SceneDiffRow:
 
     region: int  # index into regions
     status: str  # PairStatus
-    forward_nr: int  # nth op from 1, 0 where absent
+    forward_nr: int  # number of the op from 1, 0 if there is none
     forward_op: str
     forward_shape: str
     forward_line: int
@@ -235,12 +238,12 @@ class SceneDiffRow:
     recompute_shape: str
     recompute_line: int
     filename: str
-    policy: str = ""  # of selective checkpointing, "must save"
+    policy: str = ""  # decision of selective checkpointing, "must save"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneSpan:
-    """One bar of the timeline."""
+    """One interval or event of the timeline."""
 
     kind: str
     label: str
@@ -248,67 +251,67 @@ class SceneSpan:
     end_ns: int
     depth: int
     thread: int
-    ref: int = -1  # a node's index, a recomputation's region; -1 where neither is drawn
-    filename: str = ""  # of the line that began it
-    lineno: int = 0  # 0 where unknown
+    ref: int = -1  # index of a node or of a recomputation's region, else -1
+    filename: str = ""  # of the line that started it
+    lineno: int = 0  # 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStorage:
-    """One storage that backward kept: a row of the lifelines."""
+    """One storage held for backward: a row of the lifelines view."""
 
     index: int
     storage_id: int
     name: str  # "softmax out", "h.0.weight", "input"
-    slots: tuple[str, ...]  # who saved it as what, "SoftmaxBackward0.result"
+    slots: tuple[str, ...]  # the slots that saved it, "SoftmaxBackward0.result"
     nbytes: int
     shape: str  # of the tensor saved first
     dtype: str
-    module: str  # that saved it first
-    node: int  # index into nodes of the first that saved it, -1
+    module: str  # the first module that saved it
+    node: int  # index of the first node that saved it, -1 if it is not drawn
     filename: str
-    lineno: int  # 0 where unknown
+    lineno: int  # 0 if unknown
     state: StorageState
     version: int | None  # when first saved
-    seen_version: int | None  # another one, where backward found that
-    holds: tuple[int, ...]  # start and end of each time that it is kept; an end of -1 never came
-    keepers: tuple[str, ...]  # what keeps it when the recording ends, one line each
+    seen_version: int | None  # a different version that backward found, else None
+    holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
+    keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SceneMoment:
-    """One thing that happened to a storage; a storage's follow each other, the oldest first."""
+class SceneStorageEvent:
+    """One event in the history of a storage. Events are sorted by storage and time."""
 
     storage: int  # index into storages
     time_ns: int
-    kind: MomentKind
-    version: int | None  # after it
+    kind: StorageEventKind
+    version: int | None  # after the event
     op: str
-    ok: bool  # False: backward found another version, or taking back failed
+    ok: bool  # False if an unpack failed or found a different version than was saved
     filename: str
     lineno: int
-    nbytes: int = 0  # that a clone takes
+    nbytes: int = 0  # size of a clone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneChange:
-    """Something around a checkpointed region that was not the same when it ran again."""
+    """A state that differed between the start of a region's forward and its recomputation."""
 
     region: int  # index into regions
     name: str  # "self.calls", "python random"
-    before: str  # when forward began
-    after: str  # when the recomputation began
-    by_forward: bool  # the region's own forward changed it
-    filename: str  # of the line that changed it, where that was seen
-    lineno: int  # 0 where unknown
+    before: str  # at the start of the forward
+    after: str  # at the start of the recomputation
+    by_forward: bool  # the region's forward changed it
+    filename: str  # of the line that changed it, if recorded
+    lineno: int  # 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneSavedDiff:
-    """A tensor that a region's recomputation saved otherwise than its forward."""
+    """A saved tensor whose metadata differ between a region's forward and its recomputation."""
 
     region: int  # index into regions
-    position: int  # among what the region saved, from 0
+    position: int  # among the region's saves, from 0
     slot: str  # "bmm.mat2"
     before: str  # "float32 32×24×64", or "not saved"
     after: str
@@ -316,14 +319,14 @@ class SceneSavedDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneModule:
-    """One module: what it took and keeps, and what checkpointing it frees and costs."""
+    """Time and memory of one module, and the effect of checkpointing it."""
 
     path: str
     type_name: str
     forward_ns: int
     backward_ns: int
-    nbytes: int  # kept by its own nodes and by no others
-    checkpointed: bool  # it is already: the next two are what that did, else what it would do
+    nbytes: int  # held only by nodes of the module
+    checkpointed: bool  # if so, the next two are measured, else estimated
     frees_nbytes: int
     costs_ns: int
 
@@ -338,7 +341,7 @@ class SceneMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneSummary:
-    """The header's figures."""
+    """Title and figures of a recording, for headers."""
 
     title: str
     subtitle: str
@@ -353,22 +356,22 @@ class SceneSummary:
     backwards: int
     regions: int
     recomputations: int
-    error_type: str  # "" where nothing was raised
+    error_type: str  # "" without an exception
     error_message: str
-    notices: tuple[str, ...]  # what the recorder says about itself; torn file
-    torn: bool = False  # the recording stops early: its file is cut off or damaged
+    notices: tuple[str, ...]  # failures and limits of the recorder, problems of the file
+    torn: bool = False  # the file is truncated or damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Everything a renderer may draw."""
+    """All data that renderers draw."""
 
     summary: SceneSummary
     groups: tuple[SceneGroup, ...]
     nodes: tuple[SceneNode, ...]
     edges: tuple[SceneEdge, ...]
-    chips: tuple[Chip, ...]
-    pennants: tuple[Pennant, ...]
+    chips: tuple[SavedTensorBadge, ...]
+    pennants: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
@@ -376,7 +379,7 @@ class Scene:
     memory: tuple[SceneMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
-    moments: tuple[SceneMoment, ...] = ()
+    moments: tuple[SceneStorageEvent, ...] = ()
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()

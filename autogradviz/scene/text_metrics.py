@@ -1,7 +1,7 @@
-"""How wide words are, without a font: from average advances of classes of characters.
+"""Text widths without a font, from average advances of character classes.
 
-The advances are those of a wide sans (DejaVu Sans, Verdana), so in narrower system fonts words
-have some air and in none are they clipped.
+The advances are those of a wide sans-serif font (DejaVu Sans, Verdana), so that text fits with
+some space to spare in narrower system fonts.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 from typing import Final
+
+BADGE_FONT_SIZE: Final = 11.0  # pixels
+MAX_NAME: Final = 48
+"""Characters of an op or node name. Longer names are elided."""
 
 _CLASSES: Final = (
     (0.28, "'ijlIJ"),
@@ -33,9 +37,9 @@ def text_width(text: str, size: float = 12.0, *, bold: bool = False) -> float:
     """Return the width of one line of text in pixels, rounded up to a half.
 
     Args:
-        text: what is written.
-        size: of the font, in pixels.
-        bold: whether it is semibold or bold.
+        text: the line.
+        size: font size in pixels.
+        bold: whether the font is semibold or bold.
     """
     ems = sum(_advance(char) for char in text)
     return -(-ems * size * (_BOLD if bold else 1.0) * 2 // 1) / 2
@@ -49,7 +53,7 @@ def _advance(char: str) -> float:
 
 
 def elide(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` characters, its middle left out where it is longer."""
+    """Return a text of at most ``limit`` characters. The middle of a longer text is left out."""
     if len(text) <= limit:
         return text
     head = (limit - 1) // 2

@@ -121,7 +121,7 @@ HEADS = (
 )  # fmt: skip
 NAMES = {
     "rows": "in memory, uncompressed",
-    "sealed": "in memory",
+    "compressed": "in memory",
     "step": "in memory, a single step",
     "file": "streamed to a file",
 }
@@ -134,7 +134,7 @@ def main(events):
         f"| {' | '.join(HEADS)} |",
         "|" + "---|" * len(HEADS),
     ]
-    runs = ("rows", "sealed", "step", "sealed", "file")
+    runs = ("rows", "compressed", "step", "compressed", "file")
     for what, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
         command = [sys.executable, __file__, what, str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)

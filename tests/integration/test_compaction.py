@@ -63,11 +63,11 @@ def facts(trace):
     ]
 
 
-def test_a_sealed_recording_says_what_one_that_is_not_sealed_says(early, tmp_path):
+def test_a_compressed_recording_gives_the_same_findings(early, tmp_path):
     plain = train(40)
     trace, seen, rows = record(train, 40)
     assert all(map(torch.equal, plain, seen))
-    assert len(trace.log.sealed) > 0.9 * len(trace.log)
+    assert len(trace.log.segments) > 0.9 * len(trace.log)
     assert rows < 700
     assert [event.step for event in trace.log.of(StepEnded)] == list(range(40))
     trace.save(tmp_path / "run.agv")
@@ -76,18 +76,18 @@ def test_a_sealed_recording_says_what_one_that_is_not_sealed_says(early, tmp_pat
         patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS", 10**9)
         patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS_AFTER_STEP", 10**9)
         expected, _, _ = record(train, 40)
-    assert len(expected.log.sealed) == 0
+    assert len(expected.log.segments) == 0
     assert facts(trace) == facts(expected)
 
 
-def test_an_error_after_much_was_sealed_is_explained(early):
+def test_an_error_after_much_was_compressed_is_explained(early):
     with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
         with autogradviz.record():
             train(30, fail_at=25)
     assert "hidden.add_(1)" in caught.value.__notes__[0]
 
 
-def test_a_write_is_found_although_the_save_was_sealed_before_anybody_looked(early):
+def test_a_write_is_found_although_the_save_was_compressed_before_anybody_looked(early):
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         with autogradviz.record() as trace:
             x = torch.ones(2, requires_grad=True)
@@ -97,13 +97,13 @@ def test_a_write_is_found_although_the_save_was_sealed_before_anybody_looked(ear
                 torch.ones(2).add(1)
             y.add_(1)
             loss.backward()
-    assert len(trace.log.sealed) > 500
+    assert len(trace.log.segments) > 500
     assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
     (save,) = (each for each in trace.log.of(TensorSaved) if each.slot == "result")
     assert save.version == 0
 
 
-def test_a_snapshot_holds_what_is_sealed_too(early):
+def test_a_snapshot_holds_what_is_compressed_too(early):
     with autogradviz.record() as trace:
         train(20)
         held = trace.snapshot()
@@ -112,20 +112,20 @@ def test_a_snapshot_holds_what_is_sealed_too(early):
     assert len(trace.log) > len(held.log)
 
 
-def test_where_sealing_fails_the_rows_stay(early, monkeypatch):
+def test_where_compression_fails_the_rows_stay(early, monkeypatch):
     def fail(self, seq):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(Log, "seal", fail)
+    monkeypatch.setattr(Log, "compress", fail)
     plain = train(12)
-    with pytest.warns(AutogradvizWarning, match="could not record everything .sealing: "):
+    with pytest.warns(AutogradvizWarning, match="could not record everything .compression: "):
         trace, seen, _ = record(train, 12)
     assert all(map(torch.equal, plain, seen))
-    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["sealing"]
+    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["compression"]
     assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
 
 
-def test_one_endless_step_is_sealed_while_it_goes_on(early):
+def test_one_endless_step_is_compressed_while_it_goes_on(early):
     def step(chains):
         most = 0
         weight = torch.ones(3, requires_grad=True)
@@ -147,7 +147,7 @@ def test_one_endless_step_is_sealed_while_it_goes_on(early):
     assert {node.state for node in trace.analysis.graph.nodes.values()} == {"ran"}
 
 
-def test_backwards_of_several_threads_are_sealed_whole(early):
+def test_backwards_of_several_threads_are_compressed_whole(early):
     def work():
         for _ in range(60):
             x = torch.ones(3, requires_grad=True)
@@ -161,7 +161,7 @@ def test_backwards_of_several_threads_are_sealed_whole(early):
             torch.ones(2).exp()
         for thread in threads:
             thread.join()
-    assert len(trace.log.sealed) > 0
+    assert len(trace.log.segments) > 0
     assert [event.seq for event in trace.log] == list(range(len(trace.log)))
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]) >= 60
 
@@ -186,21 +186,21 @@ def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
     assert {name for name, size in after.items() if size > 1.2 * before[name] + 100} == set()
 
 
-def test_ctrl_c_while_rows_are_sealed_comes_after_it(early, monkeypatch):
+def test_ctrl_c_while_rows_are_compressed_comes_after_it(early, monkeypatch):
     sent = []
 
-    def seal_and_interrupt(kind, rows):
+    def compress_and_interrupt(kind, rows):
         if len(sent) < 3:
             sent.append(os.kill(os.getpid(), signal.SIGINT))
-        return seal(kind, rows)
+        return compress(kind, rows)
 
-    seal = compressed._compress
-    monkeypatch.setattr(compressed, "_compress", seal_and_interrupt)
+    compress = compressed._compress
+    monkeypatch.setattr(compressed, "_compress", compress_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         with autogradviz.record() as trace:
             train(20)
     assert len(sent) == 3
-    assert len(trace.log.sealed) > 0
+    assert len(trace.log.segments) > 0
     seqs = [event.seq for event in trace.log]
     assert seqs == sorted(set(seqs))
     assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being told when it came
@@ -213,7 +213,7 @@ def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeyp
     with suppress(Exception, KeyboardInterrupt), autogradviz.record(fingerprints=True) as trace:
         work()
     log = trace.log.copy()
-    log.seal(sys.maxsize)
+    log.compress(sys.maxsize)
     values = [value for kind in EVENT_TYPES for row in trace.log.rows(kind) for value in row]
     inner = chain.from_iterable(value for value in values if type(value) is tuple)
     assert {type(value) for value in values} <= {int, float, bool, str, tuple, type(None)}

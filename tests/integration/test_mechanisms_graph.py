@@ -360,9 +360,9 @@ def test_a_backward_says_where_it_began_and_what_it_was_asked_for():
     ]
     (asked,) = notes(trace, "AddmmBackward0")
     assert set(asked) == {
-        f"the gradient of weight was asked for by autograd.grad · {here('grad')}",
-        f"the gradient of this node was asked for by autograd.grad · {here('grad')}",
-        f"the gradient of bias was asked for by backward · {here('backward')}",
+        f"gradient of weight requested by autograd.grad · {here('grad')}",
+        f"gradient of this node requested by autograd.grad · {here('grad')}",
+        f"gradient of bias requested by backward · {here('backward')}",
     }
     roots = notes(trace, "SumBackward0")
     assert roots == [
@@ -400,7 +400,7 @@ def test_what_a_function_marks_and_stashes_is_recorded_and_drawn():
     assert [trace.analysis.tensors[e.tensor_ids[0]].shape for e in (dirty, count)] == [(3,), (4,)]
     assert notes(trace, "MarkingBackward") == [
         (
-            "keeps ctx.mask, 32 B, which nothing frees or checks",
+            "keeps ctx.mask, 32 B: no version check, never freed",
             f"mark_dirty: 1 tensor · {here('dirty')}",
             f"mark_non_differentiable: 1 tensor · {here('count')}",
         )

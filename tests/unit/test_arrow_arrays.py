@@ -41,8 +41,8 @@ def test_lone_surrogates_are_spelled_out(make):
     assert make((("a\udc80",), ()), pa.list_(pa.string())).to_pylist() == [["a\\udc80"], []]
 
 
-def seals_and_saves(many, path):
-    """Return whether pandas is there after some rows were sealed, and after the rest was saved."""
+def compresses_and_saves(many, path):
+    """Return whether pandas is imported after compressing rows, and after saving the rest."""
     pytest.importorskip("pandas")
     program = f"""
 import sys
@@ -51,8 +51,8 @@ from autogradviz.event_log import Log, file, save
 file.MANY = {many}
 log = Log()
 log.extend_rows(events.ModuleSeen, [(i, i, 0, None, i, None, "h", "Net") for i in range(9)])
-log.seal(4)
-assert (len(log.sealed), log.recent_count) == (4, 5)
+log.compress(4)
+assert (len(log.segments), log.recent_count) == (4, 5)
 print("pandas" in sys.modules)
 save(log, {str(path)!r})
 print("pandas" in sys.modules)
@@ -64,8 +64,8 @@ print("pandas" in sys.modules)
 
 
 def test_sealing_imports_no_pandas_nor_does_saving_a_few_rows(tmp_path):
-    assert seals_and_saves(9, tmp_path / "run.agv") == ["False", "False"]
+    assert compresses_and_saves(9, tmp_path / "run.agv") == ["False", "False"]
 
 
 def test_saving_many_rows_does(tmp_path):
-    assert seals_and_saves(8, tmp_path / "run.agv") == ["False", "True"]
+    assert compresses_and_saves(8, tmp_path / "run.agv") == ["False", "True"]

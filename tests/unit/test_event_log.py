@@ -86,15 +86,15 @@ def many():
     )
 
 
-def sealed_at(seq):
+def compressed_at(seq):
     log = many()
-    log.seal(seq)
+    log.compress(seq)
     return log
 
 
 @pytest.mark.parametrize("seq", [0, 1, 40, 10_000])
-def test_what_is_sealed_reads_like_what_is_not(seq):
-    whole, log = many(), sealed_at(seq)
+def test_compressed_rows_read_like_others(seq):
+    whole, log = many(), compressed_at(seq)
     assert len(log.recent(OpCalled)) == sum(row[0] >= seq for row in whole.rows(OpCalled))
     assert len(log) == len(whole)
     assert log == whole
@@ -127,7 +127,7 @@ def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
     monkeypatch.setattr(
         compressed, "_decompress", lambda *each: loaded.append(each) or decompress(*each)
     )
-    log, whole = sealed_at(10_000), many()
+    log, whole = compressed_at(10_000), many()
     assert log.rows(OpCalled) == whole.rows(OpCalled)
     assert len(loaded) == 1
     log.decode(OpCalled, TensorSeen)
@@ -135,11 +135,11 @@ def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
     assert log == whole
 
 
-def test_a_log_goes_on_after_it_was_sealed():
+def test_a_log_grows_after_it_was_compressed():
     log, whole = many(), many()
     for seq in (30, 30, 90):
-        log.seal(seq)
-    assert len(list(log.sealed)) == 2  # nothing new was older than 30
+        log.compress(seq)
+    assert len(list(log.segments)) == 2  # nothing new was older than 30
     known = log.of(OpCalled)
     row = (999, *whole.rows(OpCalled)[-1][1:])
     log.appender(OpCalled)(row)
@@ -149,10 +149,10 @@ def test_a_log_goes_on_after_it_was_sealed():
     assert log.of(OpCalled)[-1].seq == 999
 
 
-def test_a_copy_of_a_sealed_log_grows_by_itself():
-    log = sealed_at(40)
+def test_a_copy_of_a_compressed_log_is_independent():
+    log = compressed_at(40)
     copy = log.copy()
-    log.seal(10_000)
+    log.compress(10_000)
     log.extend_rows(RecordingEnded, [(999, 0, 0, None, 999)])
     assert copy == many()
     assert len(copy.recent(OpCalled)) > 0
@@ -161,7 +161,7 @@ def test_a_copy_of_a_sealed_log_grows_by_itself():
 def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
     rows, log = many().rows(OpCalled), Log()
     log.extend_rows(OpCalled, rows[:3] + rows[4:])
-    log.seal(60)
+    log.compress(60)
     log.extend_rows(OpCalled, rows[3:4])
     assert log.rows(OpCalled) == rows
     log.sort()
@@ -183,11 +183,11 @@ def test_events_appended_meanwhile_are_neither_lost_nor_duplicated():
     worker.start()
     for _ in range(10):
         together.wait()
-        log.seal(len(log) - 100)
+        log.compress(len(log) - 100)
         copy = log.copy()
         assert len({row[0] for row in copy.rows(TensorReleased)}) == len(copy)
     worker.join()
-    assert len(log.sealed) > 30_000
+    assert len(log.segments) > 30_000
     assert [row[0] for row in log.rows(TensorReleased)] == list(range(40_000))
 
 
@@ -204,12 +204,12 @@ class Text(str):
         ("lineno", http.HTTPStatus.OK, 200),
     ],
 )
-def test_values_of_other_types_are_sealed_as_what_a_file_holds(field, value, expected, tmp_path):
+def test_other_types_are_compressed_as_a_file_stores_them(field, value, expected, tmp_path):
     names = field_names(SourceLineRead)
     line = {"seq": 300, "time_ns": 0, "thread": 0, "filename": "m.py", "lineno": 1, "text": ""}
     log = many()
     log.extend_rows(SourceLineRead, [tuple(({**line, field: value}).get(name) for name in names)])
-    log.seal(10_000)
+    log.compress(10_000)
     assert log.recent_count == 0
     found = log.rows(SourceLineRead)[-1][names.index(field)]
     assert (found, type(found)) == (expected, type(expected))
@@ -217,19 +217,19 @@ def test_values_of_other_types_are_sealed_as_what_a_file_holds(field, value, exp
     assert len(load(tmp_path / "a.agv")) == len(log)
 
 
-def test_what_cannot_be_sealed_stays():
+def test_rows_that_cannot_be_compressed_are_kept():
     log = many()
     log.extend_rows(SourceLineRead, [(300, 0, 0, None, "m.py", 1, {"not": "text"})])
     expected = [list(log.rows(kind)) for kind in EVENT_TYPES]
     with pytest.raises(pa.ArrowException):
-        log.seal(10_000)
+        log.compress(10_000)
     assert [log.rows(kind) for kind in EVENT_TYPES] == expected
 
 
-def test_sealed_and_other_rows_are_one_file(tmp_path):
+def test_compressed_and_other_rows_are_one_file(tmp_path):
     log, whole = many(), many()
     for seq in (30, 90):
-        log.seal(seq)
+        log.compress(seq)
     save(log, tmp_path / "a.agv")
     assert list(load(tmp_path / "a.agv")) == list(whole)
     table = pa.Table.from_batches(batches(log))

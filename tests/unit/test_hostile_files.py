@@ -200,7 +200,7 @@ def test_nothing_in_a_file_is_ever_run():
     assert len(sources) > 5
     for word in ("pickle", "eval(", "exec(", "__import__", "importlib"):
         assert not any(word in source for source in sources.values())
-    # What a recording seals in its own memory comes from no file and goes into none.
+    # Only rows that this process recorded are marshalled; they come from no file.
     assert {name for name, source in sources.items() if "marshal" in source} == {"compressed.py"}
     assert {name for name, source in sources.items() if "import CompressedRows" in source} == {
         "log.py"
@@ -209,7 +209,7 @@ def test_nothing_in_a_file_is_ever_run():
 
 def test_what_is_read_of_a_file_is_not_unmarshalled(tmp_path, monkeypatch):
     log = m.make_log(m.op("exp", (0,)), m.source("train.py", 3, "x = y.exp()"))
-    log.seal(10_000)
+    log.compress(10_000)
     save(log, tmp_path / "x.agv")
     whole = list(log)
     monkeypatch.delattr("autogradviz.event_log.compressed.marshal.loads")

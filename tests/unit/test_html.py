@@ -78,7 +78,6 @@ def test_the_title_is_the_scene_s_unless_another_is_given():
     assert Page(render_html(small_scene(), title="Step 3")).all("title") == [({}, "Step 3")]
 
 
-def test_where_scripts_are_off_the_picture_shows():
-    assert "<noscript><svg>picture</svg></noscript>" in render_html(
-        small_scene(), svg="<svg>picture</svg>"
-    )
+def test_a_page_without_scripts_says_that_it_needs_them():
+    page = Page(render_html(small_scene()))
+    assert "requires JavaScript" in "".join(text for _, text in page.all("p"))

@@ -8,8 +8,15 @@ import pytest
 from autogradviz import events as e
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
-from autogradviz.render.more_plots import plot_gradients, plot_saved_by_module
-from autogradviz.render.plots import COLOURS, CONFIG, TEXT, plot_html, plot_memory, plot_timeline
+from autogradviz.render.plots import (
+    COLORS,
+    CONFIG,
+    TEXT,
+    plot_gradients,
+    plot_memory,
+    plot_saved_by_module,
+    plot_timeline,
+)
 
 HOSTILE = "<img src=//x.example onerror=alert(1)>"
 
@@ -77,7 +84,7 @@ ALL = [plot_memory, plot_timeline, plot_gradients, plot_saved_by_module]
 
 @pytest.mark.parametrize("plot", ALL)
 def test_an_empty_recording_can_be_plotted(plot):
-    assert isinstance(plot_html(plot(Analysis(Log()))), str)
+    assert isinstance(plot(Analysis(Log())).to_json(), str)
 
 
 def test_labels_are_text_and_no_markup():
@@ -87,7 +94,7 @@ def test_labels_are_text_and_no_markup():
 
 @pytest.mark.parametrize("plot", ALL)
 def test_a_shown_figure_asks_the_network_for_nothing(plot):
-    page = plot_html(plot(step()))
+    page = plot(step()).to_html(config=CONFIG, include_plotlyjs=True)
     markup = re.sub(r"(<script)[^>]*>.*?(</script>)", r"\1>\2", page, flags=re.DOTALL)
     outside = r"<(?:script|link|img|iframe|object|embed|a|form)\b[^>]*\b(?:src|href|action|data)="
     assert "<script>" in markup
@@ -108,7 +115,7 @@ def luminance(color):
 
 
 @pytest.mark.parametrize("page", ["#ffffff", "#16181b"])
-@pytest.mark.parametrize("color", sorted({TEXT, *COLOURS.values()}))
+@pytest.mark.parametrize("color", sorted({TEXT, *COLORS.values()}))
 def test_colors_are_seen_on_light_and_on_dark_pages(color, page):
     dark, light = sorted([luminance(color), luminance(page)])
     assert (light + 0.05) / (dark + 0.05) >= 3.5

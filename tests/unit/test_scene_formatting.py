@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autogradviz.render.text import milliseconds
+from autogradviz.render.text import format_duration
 from autogradviz.scene.formatting import merge_numbered_names
 
 
@@ -23,7 +23,7 @@ def test_a_number_that_all_names_have_stays():
 
 
 def test_long_times_are_told_in_seconds():
-    assert [milliseconds(ns) for ns in (12_340_000, 9_999_900_000, 10_000_000_000)] == [
+    assert [format_duration(ns) for ns in (12_340_000, 9_999_900_000, 10_000_000_000)] == [
         "12.3 ms",
         "9,999.9 ms",
         "10.0 s",

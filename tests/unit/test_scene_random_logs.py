@@ -31,7 +31,7 @@ def test_any_events_make_a_picture_and_a_payload(events):
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
 def test_a_graph_alone_looks_as_it_does_with_all_that_stands_beside_it(events):
     model = Analysis(Log.from_events(events))
-    whole, alone = build_scene(model, ()), build_scene(model, (), beside=False)
+    whole, alone = build_scene(model, ()), build_scene(model, (), graph_only=True)
     assert render_svg(alone) == render_svg(whole)
     assert to_dot(alone) == to_dot(whole)
     assert alone.summary == whole.summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import make_log as m
 
 from autogradviz.analysis import Analysis
-from autogradviz.scene.saved_diffs import draw_saved_diffs
+from autogradviz.scene.panels import build_saved_diffs
 
 
 def region(*, outcome, again):
@@ -22,7 +22,7 @@ def region(*, outcome, again):
     facts.append(m.recomputed(1, outcome=outcome))
     return [
         (row.region, row.position, row.before, row.after)
-        for row in draw_saved_diffs(Analysis(m.make_log(*facts)))
+        for row in build_saved_diffs(Analysis(m.make_log(*facts)))
     ]
 
 

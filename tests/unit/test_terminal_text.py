@@ -8,7 +8,7 @@ from autogradviz.analysis import Analysis, SourceLocation
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
-from autogradviz.render.text import as_text, finding_text, findings, summary
+from autogradviz.render.text import as_text, finding_note, render_findings, render_summary
 from autogradviz.scene import build_scene
 
 
@@ -43,7 +43,7 @@ def test_sizes_are_decimal(nbytes, words):
 
 def test_a_summary_tells_the_figures_then_the_findings():
     scene = scene_of(Box(1, "exp"), Box(2, "sum", to=[1]), findings=(finding(),), title="x.agv")
-    lines = as_text(summary(scene)).splitlines()
+    lines = as_text(render_summary(scene)).splitlines()
     assert lines[0].startswith("x.agv")
     assert lines[1] == "graph    2 nodes, 1 edges, 1 backward"
     assert lines[-1] == "finding  b was written  train.py:5"
@@ -51,17 +51,17 @@ def test_a_summary_tells_the_figures_then_the_findings():
 
 def test_an_empty_recording_has_a_summary():
     scene = build_scene(Analysis(Log()), ())
-    assert "graph  0 nodes, 0 edges, 0 backward" in as_text(summary(scene))
+    assert "graph  0 nodes, 0 edges, 0 backward" in as_text(render_summary(scene))
 
 
 def test_an_error_stands_in_the_summary_with_its_first_line():
     log = m.make_log(m.raised("ValueError", "too far\nand more"))
-    lines = as_text(summary(build_scene(Analysis(log), ()))).splitlines()
+    lines = as_text(render_summary(build_scene(Analysis(log), ()))).splitlines()
     assert lines[-1] == "raised  ValueError: too far"
 
 
 def test_findings_name_culprit_explanation_and_fix():
-    assert as_text(findings([finding()])).splitlines() == [
+    assert as_text(render_findings([finding()])).splitlines() == [
         "b was written  [saved-tensor-mutated, certain]",
         "  culprit /a/train.py:5, in step",
         "          b.add_(1)",
@@ -72,37 +72,41 @@ def test_findings_name_culprit_explanation_and_fix():
 
 
 def test_no_finding_is_said():
-    assert as_text(findings([])) == "No findings."
+    assert as_text(render_findings([])) == "No findings."
 
 
 def test_the_note_of_an_exception_ends_with_the_fix():
-    assert finding_text(finding()) == (
+    assert finding_note(finding()) == (
         "autogradviz: b was written\n\nIt was needed.\n\nFix:\nb = b + 1"
     )
 
 
 @pytest.mark.parametrize("command", ["\x1b[2J", "\x1b]0;title\x07", "\x9b1m", "\r", "\b", "\udc80"])
 def test_a_terminal_is_given_no_commands_of_a_file(command):
-    said = as_text(findings([finding(title=f"a{command}b", explanation=command, fix=command)]))
+    said = as_text(
+        render_findings([finding(title=f"a{command}b", explanation=command, fix=command)])
+    )
     scene = scene_of(Box(1, "exp"), title=f"a{command}b")
-    said += as_text(summary(scene))
+    said += as_text(render_summary(scene))
     assert {letter for letter in said if not letter.isprintable()} == {"\n"}
     assert said.isprintable() or said.encode()
 
 
 def test_a_notebook_gets_text_too_and_no_output_of_its_own(monkeypatch, capsys):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert as_text(findings([])) == "No findings."
+    assert as_text(render_findings([])) == "No findings."
     assert capsys.readouterr() == ("", "")
 
 
 def test_marks_of_rich_are_plain_text():
-    assert as_text(findings([finding(title="[bold]x[/bold] [/]")])).startswith("[bold]x[/bold] [/]")
+    assert as_text(render_findings([finding(title="[bold]x[/bold] [/]")])).startswith(
+        "[bold]x[/bold] [/]"
+    )
 
 
 def test_a_note_keeps_within_thirty_lines_and_keeps_its_fix():
     long = finding(explanation="\n".join(f"line {i}" for i in range(60)), fix="a\nb\nc")
-    note = finding_text(long).splitlines()
+    note = finding_note(long).splitlines()
     assert len(note) == 30
     assert note[0] == "autogradviz: b was written"
     assert note[-6:] == ["…", "", "Fix:", "a", "b", "c"]

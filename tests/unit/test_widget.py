@@ -89,11 +89,11 @@ def test_select_finds_what_people_call_things():
 
 
 def test_what_is_called_otherwise_is_told_with_what_comes_near():
-    with pytest.raises(ValueError, match="nothing in this scene is called 'rellu'.*'relu'"):
+    with pytest.raises(ValueError, match="nothing in this scene is named 'rellu'.*'relu'"):
         tower_widget().select("rellu")
-    with pytest.raises(ValueError, match="draws no node 999"):
+    with pytest.raises(ValueError, match="no node 999"):
         tower_widget().select(999)
-    with pytest.raises(ValueError, match="nothing in this scene is called 'h.7'"):
+    with pytest.raises(ValueError, match="nothing in this scene is named 'h.7'"):
         tower_widget().focus("h.7")
 
 

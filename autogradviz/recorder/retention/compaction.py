@@ -123,10 +123,10 @@ class KeepAll(RetentionPolicy):
         if self._failed:
             return
         try:
-            self._log.seal(seq - UNCOMPRESSED)
+            self._log.compress(seq - UNCOMPRESSED)
         except Exception as error:  # noqa: BLE001 - the step must go on; the rows stay rows
             self._failed = True
-            self._session.fail("sealing", error)
+            self._session.fail("compression", error)
         self._prune()
 
     def _prune(self) -> None:

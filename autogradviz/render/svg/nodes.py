@@ -1,7 +1,7 @@
-"""Nodes, chips and pennants in SVG.
+"""Nodes in SVG, with their saved-tensor badges and parameter badges.
 
-Each is drawn once at the origin for all that look alike, and then moved to its place: a large
-graph has few looks.
+Identical ones are drawn once at the origin, cached, and moved to their positions: a large graph
+has few different looks.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import short_path
-from autogradviz.render.svg import primitives as pen
+from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.chips import TAG_SIZE
-from autogradviz.scene.formatting import chip_words
+from autogradviz.scene.formatting import saved_tensor_label
 from autogradviz.scene.layout.sizes import COMPACT_HEIGHT, NODE_HEIGHT
-from autogradviz.scene.nodes import CHIP_GAP, TAG_GAP
-from autogradviz.scene.text_metrics import text_width
+from autogradviz.scene.nodes import BADGE_GAP, BOX_TO_BADGE
+from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.scene.layout.coordinates import Box
-    from autogradviz.scene.schema import Chip, GradState, Pennant, SceneNode
+    from autogradviz.scene.schema import GradState, ParameterBadge, SavedTensorBadge, SceneNode
 
-TAG_HEIGHT: Final = 19.0
-LOOKS: Final = 4096
+BADGE_HEIGHT: Final = 19.0
+CACHE_SIZE: Final = 4096
 
 
 class _Look(NamedTuple):
-    """What of a node can be seen."""
+    """The visible properties of a node."""
 
     op: str
     name: str
@@ -37,8 +36,8 @@ class _Look(NamedTuple):
     width: float
     ran: bool
     red: bool  # it failed, or a finding's victim
-    writes: bool  # and broke something
-    wrote: bool
+    writes: bool  # the culprit write of a finding
+    wrote: bool  # any in-place write
     hooked: bool
     cloned: bool
     not_finite: bool
@@ -64,8 +63,8 @@ def draw_node(node: SceneNode, box: Box, theme: Theme) -> str:
     )
     body = _compact(look, theme) if node.compact else _two_parts(look, theme)
     return (
-        f'<g transform="translate({pen.num(box.x)} {pen.num(box.y)})">'
-        f"<title>{pen.escape(_node_tooltip(node))}</title>{body}</g>"
+        f'<g transform="translate({svg.num(box.x)} {svg.num(box.y)})">'
+        f"<title>{svg.escape(_node_tooltip(node))}</title>{body}</g>"
     )
 
 
@@ -94,24 +93,24 @@ def _line_color(look: _Look, theme: Theme) -> str:
     return theme.backward if look.ran else mix(theme.backward, 0.6, theme.page)
 
 
-@lru_cache(maxsize=LOOKS)
+@lru_cache(maxsize=CACHE_SIZE)
 def _compact(look: _Look, theme: Theme) -> str:
     r, y = look.width / 2, COMPACT_HEIGHT / 2
     fill = mix(theme.backward, theme.tint2, theme.page) if look.ran else theme.page
     line = _line_color(look, theme)
     return (
-        f'<circle cx="{pen.num(r)}" cy="{pen.num(y)}" r="{pen.num(r)}"'
-        f" {pen.stroke(line, 1.1, fill=fill)}/>"
-        + pen.path(
-            f"M{pen.num(r - 3.5)} {pen.num(y)}h7M{pen.num(r)} {pen.num(y - 3.5)}v7",
-            pen.round_stroke(line, 1.5),
+        f'<circle cx="{svg.num(r)}" cy="{svg.num(y)}" r="{svg.num(r)}"'
+        f" {svg.stroke(line, 1.1, fill=fill)}/>"
+        + svg.path(
+            f"M{svg.num(r - 3.5)} {svg.num(y)}h7M{svg.num(r)} {svg.num(y - 3.5)}v7",
+            svg.round_stroke(line, 1.5),
         )
-        + pen.text(2 * r + TAG_GAP, y + 4, look.name, fill=theme.text2, size=TAG_SIZE)
-        + (pen.hook_disc(0, 0, theme.text2, theme.page) if look.hooked else "")
+        + svg.text(2 * r + BOX_TO_BADGE, y + 4, look.name, fill=theme.text2, size=BADGE_FONT_SIZE)
+        + (svg.hook_disc(0, 0, theme.text2, theme.page) if look.hooked else "")
     )
 
 
-@lru_cache(maxsize=LOOKS)
+@lru_cache(maxsize=CACHE_SIZE)
 def _two_parts(look: _Look, theme: Theme) -> str:
     """Return a box: the forward op on the left, the backward node on the right."""
     width, height, split = look.width, NODE_HEIGHT, look.op_width
@@ -119,147 +118,149 @@ def _two_parts(look: _Look, theme: Theme) -> str:
     line = _line_color(look, theme)
     parts = []
     if look.red:
-        halo = pen.stroke(mix(color, 0.25, theme.page), 4)
-        parts.append(pen.rect(-2, -2, width + 4, height + 4, radius=8, style=halo))
-    parts.append(pen.rect(0, 0, width, height, radius=6, style=f'fill="{theme.page}"'))
+        halo = svg.stroke(mix(color, 0.25, theme.page), 4)
+        parts.append(svg.rect(-2, -2, width + 4, height + 4, radius=8, style=halo))
+    parts.append(svg.rect(0, 0, width, height, radius=6, style=f'fill="{theme.page}"'))
     if look.ran or look.red:
         parts.append(_right_part(look, mix(color, theme.tint2, theme.page)))
     if look.op:
-        inner = pen.stroke(mix(line, 0.6, theme.page))
-        parts.append(pen.path(f"M{pen.num(split)} 0v{pen.num(height)}", inner))
-        parts.append(_op_words(look, theme))
-    outline = pen.stroke(line, 1.6 if look.red else 1.1)
-    parts.append(pen.rect(0, 0, width, height, radius=6, style=outline))
+        inner = svg.stroke(mix(line, 0.6, theme.page))
+        parts.append(svg.path(f"M{svg.num(split)} 0v{svg.num(height)}", inner))
+        parts.append(_op_text(look, theme))
+    outline = svg.stroke(line, 1.6 if look.red else 1.1)
+    parts.append(svg.rect(0, 0, width, height, radius=6, style=outline))
     center, base = (split + width) / 2, height / 2 + 4
-    parts.append(pen.text(center, base, look.name, fill=color, weight=600, anchor="middle"))
+    parts.append(svg.text(center, base, look.name, fill=color, weight=600, anchor="middle"))
     if look.red:
-        parts.append(pen.fail_disc(width, 0, theme.mutation, theme.page))
+        parts.append(svg.fail_disc(width, 0, theme.mutation, theme.page))
     if look.hooked:
-        parts.append(pen.hook_disc(0, 0, theme.text2, theme.page))
-    return "".join(parts) + _badges(look, theme)
+        parts.append(svg.hook_disc(0, 0, theme.text2, theme.page))
+    return "".join(parts) + _edge_badges(look, theme)
 
 
-def _badges(look: _Look, theme: Theme) -> str:
-    """Return what hangs on a box's edges: recomputations, a clone, contents not finite."""
+def _edge_badges(look: _Look, theme: Theme) -> str:
+    """Return the badges on a box's edges: recomputations, clones, values that are not finite."""
     right, bottom = look.width, NODE_HEIGHT
-    back = f'fill="{theme.page}"'
+    background = f'fill="{theme.page}"'
     parts = []
     if look.recomputes:
-        words = str(look.recomputes)
-        width = text_width(words, 9.5, bold=True) + 16
-        parts.append(pen.rect(3, bottom - 7, width, 14, radius=7, style=back))
-        parts.append(pen.recompute_glyph(10, bottom, theme.recompute))
-        parts.append(pen.text(16, bottom + 3.5, words, fill=theme.recompute, size=9.5, weight=600))
+        count = str(look.recomputes)
+        width = text_width(count, 9.5, bold=True) + 16
+        parts.append(svg.rect(3, bottom - 7, width, 14, radius=7, style=background))
+        parts.append(svg.recompute_icon(10, bottom, theme.recompute))
+        parts.append(svg.text(16, bottom + 3.5, count, fill=theme.recompute, size=9.5, weight=600))
     if look.cloned:
-        parts.append(pen.rect(right - 10, bottom - 7, 16, 14, radius=7, style=back))
-        parts.append(pen.two_squares(right - 2, bottom, theme.recompute))
+        parts.append(svg.rect(right - 10, bottom - 7, 16, 14, radius=7, style=background))
+        parts.append(svg.two_squares(right - 2, bottom, theme.recompute))
     if look.not_finite:
-        parts.append(pen.rect(right - 26, -7, 16, 14, radius=7, style=back))
-        parts.append(pen.not_finite(right - 22, 0, theme.mutation))
+        parts.append(svg.rect(right - 26, -7, 16, 14, radius=7, style=background))
+        parts.append(svg.not_finite(right - 22, 0, theme.mutation))
     return "".join(parts)
 
 
 def _right_part(look: _Look, fill: str) -> str:
-    """Return the tinted part: round on the right, on the left only where it is the whole box."""
+    """Return the tinted part, rounded on the right, and on the left if it is the entire box."""
     left = 0 if look.op else 6
-    rise = pen.num(NODE_HEIGHT - 12)
-    d = f"M{pen.num(look.op_width + left)} 0H{pen.num(look.width - 6)}"
-    d += f"q6 0 6 6v{rise}q0 6 -6 6H{pen.num(look.op_width + left)}"
+    rise = svg.num(NODE_HEIGHT - 12)
+    d = f"M{svg.num(look.op_width + left)} 0H{svg.num(look.width - 6)}"
+    d += f"q6 0 6 6v{rise}q0 6 -6 6H{svg.num(look.op_width + left)}"
     d += f"q-6 0 -6 -6v-{rise}q0 -6 6 -6Z" if left else "Z"
-    return pen.path(d, f'fill="{fill}"')
+    return svg.path(d, f'fill="{fill}"')
 
 
-def _op_words(look: _Look, theme: Theme) -> str:
+def _op_text(look: _Look, theme: Theme) -> str:
     middle, base = look.op_width / 2, NODE_HEIGHT / 2 + 4
     color = theme.text if look.ran or look.red else theme.text2
     if not look.wrote:
-        return pen.text(middle, base, look.op, fill=color, anchor="middle")
+        return svg.text(middle, base, look.op, fill=color, anchor="middle")
     weight, color = (600, theme.mutation) if look.writes else (400, color)
     width = text_width(look.op, bold=look.writes)
-    return pen.pencil(middle - width / 2 - 8, base, theme.mutation) + pen.text(
+    return svg.pencil(middle - width / 2 - 8, base, theme.mutation) + svg.text(
         middle + 8, base, look.op, fill=color, weight=weight, anchor="middle"
     )
 
 
-def draw_chips(chips: Sequence[Chip], x: float, middle: float, theme: Theme) -> str:
-    """Return the chips of one node, from right of its box at ``x``."""
+def draw_saved_tensors(
+    badges: Sequence[SavedTensorBadge], x: float, middle: float, theme: Theme
+) -> str:
+    """Return the saved-tensor badges of one node, to the right of its box, which ends at ``x``."""
     colors = {"recomputed": theme.recompute, "broken": theme.mutation}
     parts = []
-    x += TAG_GAP
-    for chip in chips:
-        if chip.width:
-            words = chip_words(chip.slot, chip.version, chip.seen_version, chip.nbytes)
-            body = _chip(words, chip.width, colors.get(chip.state, theme.saved), theme)
-            parts.append(_tag(x, middle, _chip_tooltip(chip), body))
-            x += chip.width + CHIP_GAP
-    hidden = sum(not chip.width for chip in chips)
+    x += BOX_TO_BADGE
+    for badge in badges:
+        if badge.width:
+            label = saved_tensor_label(badge.slot, badge.version, badge.seen_version, badge.nbytes)
+            body = _saved_tensor(label, badge.width, colors.get(badge.state, theme.saved), theme)
+            parts.append(_badge_at(x, middle, _saved_tensor_tooltip(badge), body))
+            x += badge.width + BADGE_GAP
+    hidden = sum(not badge.width for badge in badges)
     if hidden:
-        parts.append(pen.text(x, middle + 4, f"+{hidden}", fill=theme.text2, size=TAG_SIZE))
+        parts.append(svg.text(x, middle + 4, f"+{hidden}", fill=theme.text2, size=BADGE_FONT_SIZE))
     return "".join(parts)
 
 
-def _tag(x: float, middle: float, tooltip: str, body: str) -> str:
-    """Return a chip or pennant in its place."""
+def _badge_at(x: float, middle: float, tooltip: str, body: str) -> str:
+    """Return a badge at its position."""
     return (
-        f'<g transform="translate({pen.num(x)} {pen.num(middle - TAG_HEIGHT / 2)})">'
-        f"<title>{pen.escape(tooltip)}</title>{body}</g>"
+        f'<g transform="translate({svg.num(x)} {svg.num(middle - BADGE_HEIGHT / 2)})">'
+        f"<title>{svg.escape(tooltip)}</title>{body}</g>"
     )
 
 
-def _chip_tooltip(chip: Chip) -> str:
-    kept = {"recomputed": "given up, recomputed by its checkpoint", "broken": "changed since saved"}
-    return f"{chip.slot} {chip.shape} {chip.dtype}\n{kept.get(chip.state, chip.state)}"
+def _saved_tensor_tooltip(badge: SavedTensorBadge) -> str:
+    states = {"recomputed": "freed, recomputed by its checkpoint", "broken": "changed since saved"}
+    return f"{badge.slot} {badge.shape} {badge.dtype}\n{states.get(badge.state, badge.state)}"
 
 
-@lru_cache(maxsize=LOOKS)
-def _chip(words: tuple[str, str, str], width: float, color: str, theme: Theme) -> str:
-    slot, version, nbytes = words
-    border = pen.stroke(mix(color, 0.55, theme.page), fill=mix(color, theme.tint, theme.page))
+@lru_cache(maxsize=CACHE_SIZE)
+def _saved_tensor(label: tuple[str, str, str], width: float, color: str, theme: Theme) -> str:
+    slot, version, nbytes = label
+    border = svg.stroke(mix(color, 0.55, theme.page), fill=mix(color, theme.tint, theme.page))
     return (
-        pen.rect(0, 0, width, TAG_HEIGHT, radius=3, style=border)
-        + pen.rect(0, 0, 4, TAG_HEIGHT, radius=1.5, style=f'fill="{color}"')
-        + f'<text x="9" y="13.1" font-size="11" fill="{theme.text}">{pen.escape(slot)}'
+        svg.rect(0, 0, width, BADGE_HEIGHT, radius=3, style=border)
+        + svg.rect(0, 0, 4, BADGE_HEIGHT, radius=1.5, style=f'fill="{color}"')
+        + f'<text x="9" y="13.1" font-size="11" fill="{theme.text}">{svg.escape(slot)}'
         + (f'<tspan font-weight="700" fill="{color}">{version}</tspan>' if version else "")
         + f'<tspan fill="{theme.text2}">{nbytes}</tspan></text>'
     )
 
 
-def draw_pennants(pennants: Sequence[Pennant], x: float, middle: float, theme: Theme) -> str:
-    """Return the pennants of one node, up to left of its box at ``x``."""
+def draw_parameters(badges: Sequence[ParameterBadge], x: float, middle: float, theme: Theme) -> str:
+    """Return the parameter badges of one node, to the left of its box, which starts at ``x``."""
     parts = []
-    x -= TAG_GAP
-    for pennant in pennants:
-        if pennant.width:
-            body = _pennant(pennant.label, pennant.shape, pennant.grad, pennant.width, theme)
-            parts.append(_tag(x - pennant.width, middle, _pennant_tooltip(pennant), body))
-            x -= pennant.width + CHIP_GAP
+    x -= BOX_TO_BADGE
+    for badge in badges:
+        if badge.width:
+            body = _parameter(badge.label, badge.shape, badge.grad, badge.width, theme)
+            parts.append(_badge_at(x - badge.width, middle, _parameter_tooltip(badge), body))
+            x -= badge.width + BADGE_GAP
     return "".join(parts)
 
 
-def _pennant_tooltip(pennant: Pennant) -> str:
+def _parameter_tooltip(badge: ParameterBadge) -> str:
     grads = {
-        "ok": "has its gradient" + (f", norm {pennant.norm:.3g}" if pennant.norm else ""),
+        "ok": "has a gradient" + (f", norm {badge.norm:.3g}" if badge.norm else ""),
         "none": "gradient is None",
         "unknown": "no backward ran",
         "zero": "gradient is zero",
         "nan": "gradient is NaN or infinite",
     }
-    users = f"\nused by {pennant.shared} nodes" if pennant.shared > 1 else ""
-    return f"{pennant.name or 'input'} {pennant.shape}\n{grads[pennant.grad]}{users}"
+    users = f"\nused by {badge.shared} nodes" if badge.shared > 1 else ""
+    return f"{badge.name or 'input'} {badge.shape}\n{grads[badge.grad]}{users}"
 
 
-@lru_cache(maxsize=LOOKS)
-def _pennant(label: str, shape: str, grad: GradState, width: float, theme: Theme) -> str:
+@lru_cache(maxsize=CACHE_SIZE)
+def _parameter(label: str, shape: str, grad: GradState, width: float, theme: Theme) -> str:
     fill = mix(theme.leaf, theme.tint, theme.page)
-    style = pen.stroke(mix(theme.leaf, 0.6, theme.page), fill=fill)
-    d = f"M3 0H{pen.num(width - 6)}l6 9.5l-6 9.5H3q-3 0 -3 -3v-13q0 -3 3 -3Z"
-    marks = {"ok": pen.tick, "none": pen.empty_set, "zero": pen.zero, "nan": pen.not_finite}
-    mark = marks.get(grad)
+    style = svg.stroke(mix(theme.leaf, 0.6, theme.page), fill=fill)
+    d = f"M3 0H{svg.num(width - 6)}l6 9.5l-6 9.5H3q-3 0 -3 -3v-13q0 -3 3 -3Z"
+    icons = {"ok": svg.tick, "none": svg.empty_set, "zero": svg.zero, "nan": svg.not_finite}
+    icon = icons.get(grad)
     hue = theme.mutation if grad in {"zero", "nan"} else theme.leaf
     return (
-        pen.path(d, f'{style} stroke-linejoin="round"')
+        svg.path(d, f'{style} stroke-linejoin="round"')
         + '<text x="7" y="13.1" font-size="11">'
-        + f'<tspan font-weight="600" fill="{theme.leaf}">{pen.escape(label)} </tspan>'
-        + f'<tspan fill="{theme.text2}">{pen.escape(shape)}</tspan></text>'
-        + (mark(width - 18, TAG_HEIGHT / 2, hue) if mark else "")
+        + f'<tspan font-weight="600" fill="{theme.leaf}">{svg.escape(label)} </tspan>'
+        + f'<tspan fill="{theme.text2}">{svg.escape(shape)}</tspan></text>'
+        + (icon(width - 18, BADGE_HEIGHT / 2, hue) if icon else "")
     )

@@ -1,4 +1,4 @@
-"""Small strokes of SVG: numbers, text, paths, glyphs. All text is escaped here."""
+"""SVG primitives: numbers, text, paths and icons. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CORNER: Final = 6.0
 
 
 def escape(text: str) -> str:
-    """Return a text that is safe in SVG and HTML, in content and in attributes."""
+    """Return a text that is safe in the content and the attributes of SVG and HTML."""
     if _FORBIDDEN.search(text):
         text = _FORBIDDEN.sub("\ufffd", text)
     return (
@@ -35,7 +35,7 @@ def num(value: float) -> str:
 def text(
     x: float,
     y: float,
-    words: str,
+    content: str,
     *,
     fill: str,
     size: float = 12,
@@ -44,9 +44,9 @@ def text(
 ) -> str:
     """Return one line of text; ``y`` is its baseline."""
     bold = f' font-weight="{weight}"' if weight != 400 else ""  # noqa: PLR2004  the default
-    place = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    start = f'<text x="{num(x)}" y="{num(y)}" font-size="{num(size)}" fill="{fill}"{bold}{place}>'
-    return f"{start}{escape(words)}</text>"
+    align = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    start = f'<text x="{num(x)}" y="{num(y)}" font-size="{num(size)}" fill="{fill}"{bold}{align}>'
+    return f"{start}{escape(content)}</text>"
 
 
 def rect(x: float, y: float, width: float, height: float, *, radius: float, style: str) -> str:
@@ -69,15 +69,15 @@ def stroke(color: str, width: float = 1, *, dash: str = "", fill: str = "none") 
 
 
 def round_stroke(color: str, width: float) -> str:
-    """Return the attributes of a glyph's line."""
+    """Return the attributes of an icon's line."""
     return f'{stroke(color, width)} stroke-linejoin="round" stroke-linecap="round"'
 
 
 def polyline(points: Sequence[tuple[float, float]]) -> str:
-    """Return the path data of vertical and horizontal pieces with round corners."""
+    """Return the path data of vertical and horizontal segments with round corners."""
     x, y = points[0]
     parts = [f"M{num(x)} {num(y)}"]
-    if len(points) == 2:  # noqa: PLR2004  straight, as most are
+    if len(points) == 2:  # noqa: PLR2004  a straight line, the most frequent case
         return f"{parts[0]}V{num(points[1][1])}"
     for i in range(1, len(points) - 1):
         corner, after = points[i], points[i + 1]
@@ -96,14 +96,14 @@ def polyline(points: Sequence[tuple[float, float]]) -> str:
 
 
 def arrow_head(points: Sequence[tuple[float, float]], size: float = 6.0) -> str:
-    """Return the path data of the head of a vertical arrow at the last point."""
+    """Return the path data of a vertical arrow's head at the last point."""
     x, y = points[-1]
     back, half = (size if points[-2][1] > y else -size), size * 0.57
     return f"M{num(x - half)} {num(y + back)}L{num(x)} {num(y)}L{num(x + half)} {num(y + back)}Z"
 
 
 def chevron(x: float, y: float, color: str, *, is_open: bool) -> str:
-    """Return the mark of a group, its middle left point at x, y."""
+    """Return the expander of a group, with its middle left point at x, y."""
     opened, closed = (
         f"M{num(x)} {num(y - 2)}l4 4l4 -4",
         f"M{num(x + 1)} {num(y - 3.5)}l3.5 3.5l-3.5 3.5",
@@ -111,22 +111,22 @@ def chevron(x: float, y: float, color: str, *, is_open: bool) -> str:
     return path(opened if is_open else closed, round_stroke(color, 1.5))
 
 
-def recompute_glyph(x: float, y: float, color: str) -> str:
-    """Return the turning arrow of recomputation, its middle at x, y."""
+def recompute_icon(x: float, y: float, color: str) -> str:
+    """Return the circular arrow of a recomputation, centered at x, y."""
     arc = f"M{num(x + 3.4)} {num(y - 1.3)}A3.6 3.6 0 1 0 {num(x + 3.6)} {num(y + 0.8)}"
     head = f"M{num(x + 4.5)} {num(y - 3.8)}l-0.7 3.4l-3.4 -1.2"
     return path(arc + head, round_stroke(color, 1.4))
 
 
 def fail_disc(x: float, y: float, color: str, cross: str) -> str:
-    """Return the disc of a failure."""
+    """Return the crossed disc of a failure, centered at x, y."""
     disc = f'<circle cx="{num(x)}" cy="{num(y)}" r="7" fill="{color}"/>'
     d = f"M{num(x - 2.6)} {num(y - 2.6)}l5.2 5.2M{num(x + 2.6)} {num(y - 2.6)}l-5.2 5.2"
     return disc + path(d, round_stroke(cross, 1.6))
 
 
 def hook_disc(x: float, y: float, color: str, page: str) -> str:
-    """Return the circled hook of a function that backward calls."""
+    """Return the circled hook of a node with hooks, centered at x, y."""
     disc = f'<circle cx="{num(x)}" cy="{num(y)}" r="6.5" {stroke(color, 1.2, fill=page)}/>'
     return disc + path(
         f"M{num(x + 1.6)} {num(y - 3.2)}v4.2q0 2 -2 2t-2 -2", round_stroke(color, 1.3)
@@ -134,30 +134,30 @@ def hook_disc(x: float, y: float, color: str, page: str) -> str:
 
 
 def pencil(x: float, y: float, color: str) -> str:
-    """Return the pencil of an in-place write, its lower left tip at x, y."""
+    """Return the pencil of an in-place write, with its lower left tip at x, y."""
     body = f"M{num(x)} {num(y)}l0.8 -3.2l6.2 -6.2l2.4 2.4l-6.2 6.2Z"
     body += f"M{num(x + 5.4)} {num(y - 7.8)}l2.4 2.4"
     return path(body, round_stroke(color, 1.3))
 
 
 def two_squares(x: float, y: float, color: str) -> str:
-    """Return the two squares of a clone, their middle at x, y."""
+    """Return the two squares of a clone, centered at x, y."""
     d = f"M{num(x - 4.5)} {num(y - 4.5)}h6v6h-6ZM{num(x - 1.5)} {num(y + 1.5)}v3h6v-6h-3"
     return path(d, round_stroke(color, 1.2))
 
 
 def tick(x: float, y: float, color: str) -> str:
-    """Return the tick of a gradient that arrived."""
+    """Return the check mark of an accumulated gradient."""
     return path(f"M{num(x)} {num(y)}l2.6 2.8l4.8 -5.6", round_stroke(color, 1.5))
 
 
 def zero(x: float, y: float, color: str) -> str:
-    """Return the nought of a gradient that is exactly zero."""
+    """Return the zero of a gradient that is exactly zero."""
     return f'<ellipse cx="{num(x + 3.7)}" cy="{num(y)}" rx="2.6" ry="4" {stroke(color, 1.4)}/>'
 
 
 def not_finite(x: float, y: float, color: str) -> str:
-    """Return the filled triangle of a gradient that holds NaN or infinities."""
+    """Return the filled triangle of a gradient that contains NaN or infinities."""
     return path(f"M{num(x)} {num(y + 4)}h8l-4 -8.5Z", f'fill="{color}"')
 
 

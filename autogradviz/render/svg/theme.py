@@ -1,4 +1,4 @@
-"""Colors of pictures, light and dark, as literal values."""
+"""Light and dark color themes of SVG pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ThemeName: TypeAlias = Literal["light", "dark"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Theme:
-    """One color a meaning; a word and a shape always stand beside it."""
+    """One color per meaning. Text or a shape always accompanies the color."""
 
     text: str
     text2: str
@@ -24,9 +24,9 @@ class Theme:
     path: str
     page: str
     surface: str  # behind pills
-    line: str  # quiet borders
-    tint: float  # of chips and pennants
-    tint2: float  # of nodes that ran
+    line: str  # thin borders
+    tint: float  # share of the color in badges
+    tint2: float  # share of the color in nodes that ran
 
 
 LIGHT: Final = Theme(
@@ -66,6 +66,6 @@ THEMES: Final[dict[str, Theme]] = {"light": LIGHT, "dark": DARK}
 
 @cache
 def mix(color: str, share: float, other: str) -> str:
-    """Return ``share`` of one color in another, as ``color-mix(in srgb, …)`` would."""
+    """Return ``share`` of one color mixed into another, as ``color-mix(in srgb, …)`` does."""
     pairs = [(int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in pairs)

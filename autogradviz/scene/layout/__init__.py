@@ -1,1 +1,1 @@
-"""Layered graph layout; mirrored in JavaScript by ``assets/viewer/layout/``."""
+"""Layered layout: ranking, crossing reduction, coordinates and edge routing."""

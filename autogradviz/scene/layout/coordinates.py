@@ -1,12 +1,13 @@
-"""Coordinates of everything visible, for any set of open groups.
+"""Coordinates of all visible boxes and lines, for any set of open groups.
 
-``measure`` sizes each open group by itself; here everything is moved to where its group stands.
+``measure`` computes the geometry of each open group in its own coordinates; ``place`` moves the
+groups to their positions.
 
-Lines are made of vertical and horizontal pieces. A horizontal piece lies in a gap between two
-rows, on a track of its own, so no line crosses a box or its words; bends keep the vertical
-pieces free of the boxes.
+Lines consist of vertical and horizontal segments. A horizontal segment is in the gap between two
+rows, on its own track, so that no line crosses a box or its text. Bends keep the vertical segments
+clear of the boxes.
 
-``assets/viewer/layout/coordinates.js`` does the same sums in the same order.
+``assets/viewer/layout/coordinates.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene, SceneGroup
 
 LABEL_RISE: Final = 7.0  # from the row below to the middle of a label
-STUB: Final = 9.0  # the length of one
+STUB: Final = 9.0  # length of a stub
 
 Point: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One thing that is visible: ``ref`` is a node or a group."""
+    """One visible node or group, with index ``ref``."""
 
     kind: Literal["node", "group", "frame"]  # "frame": an open group
     ref: int
@@ -41,19 +42,19 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One visible line, from its source to its target, in straight pieces."""
+    """One visible line, from its source to its target, in straight segments."""
 
     group: int
     link: int  # in that group
     points: tuple[Point, ...]
-    arrow: bool  # it ends at a box
-    stub: bool  # only one end of a long link
-    label: Point | None  # the middle of its count of views
+    arrow: bool  # whether it ends at a box
+    stub: bool  # whether it is one end of a long link
+    label: Point | None  # center of its count of views
 
 
 @dataclass(slots=True)
 class Placement:
-    """Where everything visible stands; frames come before what they hold."""
+    """All visible boxes and lines. Frames come before their contents."""
 
     width: float
     height: float
@@ -62,70 +63,72 @@ class Placement:
 
 
 def place(scene: Scene, open_groups: Collection[int]) -> Placement:
-    """Return the coordinates of what is visible; a group shows if all groups around it are open.
+    """Return the coordinates of everything visible.
 
     Args:
-        scene: what to place.
-        open_groups: indices of groups; the root is always open.
+        scene: the scene.
+        open_groups: indices of open groups. The root is always open. A group is visible if all
+            groups that contain it are open.
     """
-    sheets: dict[int, GroupGeometry] = {}
-    measure(scene, 0, set(open_groups), sheets)
-    placement = Placement(sheets[0].width, sheets[0].height)
-    _emit(scene, 0, (0.0, 0.0), sheets, placement)
+    geometries: dict[int, GroupGeometry] = {}
+    measure(scene, 0, set(open_groups), geometries)
+    placement = Placement(geometries[0].width, geometries[0].height)
+    _place_group(scene, 0, (0.0, 0.0), geometries, placement)
     return placement
 
 
-def _emit(
-    scene: Scene, index: int, origin: Point, sheets: dict[int, GroupGeometry], out: Placement
+def _place_group(
+    scene: Scene, index: int, origin: Point, geometries: dict[int, GroupGeometry], out: Placement
 ) -> None:
-    """Move a measured group to its place, and everything in it."""
-    group, sheet = scene.groups[index], sheets[index]
+    """Move a group and its contents to an origin."""
+    group, geometry = scene.groups[index], geometries[index]
     dx, dy = origin
     if index:
-        out.boxes.append(Box("frame", index, dx, dy, sheet.width, sheet.height))
+        out.boxes.append(Box("frame", index, dx, dy, geometry.width, geometry.height))
     for i, cell in enumerate(group.cells):
-        x, y = dx + sheet.x[i], dy + sheet.y[i]
-        width, height = sheet.box_width[i], sheet.box_height[i]
-        if cell.kind == "group" and cell.ref in sheets:
-            _emit(scene, cell.ref, (x - sheets[cell.ref].axis, y), sheets, out)
+        x, y = dx + geometry.x[i], dy + geometry.y[i]
+        width, height = geometry.box_width[i], geometry.box_height[i]
+        if cell.kind == "group" and cell.ref in geometries:
+            inner_origin = (x - geometries[cell.ref].axis, y)
+            _place_group(scene, cell.ref, inner_origin, geometries, out)
         elif cell.kind == "group":
             out.boxes.append(Box("group", cell.ref, x - width / 2, y, width, height))
         elif cell.kind == "node":
             out.boxes.append(Box("node", cell.ref, x - width / 2, y, width, height))
     for number, link in enumerate(group.links):
         target = group.cells[link.path[-1]]
-        arrow = target.kind == "node" or (target.kind == "group" and target.ref not in sheets)
-        if is_stub(link, sheet):
-            out.lines.extend(_stubs(group, sheet, number, origin, arrow=arrow))
+        arrow = target.kind == "node" or (target.kind == "group" and target.ref not in geometries)
+        if is_stub(link, geometry):
+            out.lines.extend(_stubs(group, geometry, number, origin, arrow=arrow))
         else:
-            out.lines.append(_line(group, sheet, number, origin, arrow=arrow))
+            out.lines.append(_line(group, geometry, number, origin, arrow=arrow))
 
 
 def _line(
-    group: SceneGroup, sheet: GroupGeometry, number: int, origin: Point, *, arrow: bool
+    group: SceneGroup, geometry: GroupGeometry, number: int, origin: Point, *, arrow: bool
 ) -> Line:
-    """Return a link as vertical and horizontal pieces."""
+    """Return a link as vertical and horizontal segments."""
     link = group.links[number]
     source, target = link.path[0], link.path[-1]
     dx, dy = origin
-    x = dx + sheet.source_x[number]
-    y = dy + sheet.y[source] + (sheet.box_height[source] if link.reversed else 0.0)
+    x = dx + geometry.source_x[number]
+    y = dy + geometry.y[source] + (geometry.box_height[source] if link.reversed else 0.0)
     points = [(x, y)]
     label = (x, y + LABEL_RISE if link.reversed else y - LABEL_RISE)
-    if sheet.beside[number]:
-        lane = dx + sheet.x[link.path[1]]
-        middle = y + sheet.box_height[source] / 2
-        points = [(x - sheet.box_width[source] / 2, middle), (lane, middle)]
+    if geometry.leaves_sideways[number]:
+        lane = dx + geometry.x[link.path[1]]
+        middle = y + geometry.box_height[source] / 2
+        points = [(x - geometry.box_width[source] / 2, middle), (lane, middle)]
         label = (lane, y - LABEL_RISE)
         x = lane
     last = len(link.path) - 1
     for i in range(last):
-        track = sheet.track_y.get((number, i))
+        track = geometry.track_y.get((number, i))
         if track is not None:
-            to = sheet.target_x[number] if i == last - 1 else sheet.x[link.path[i + 1]]
+            to = geometry.target_x[number] if i == last - 1 else geometry.x[link.path[i + 1]]
             points.extend([(x, dy + track), (dx + to, dy + track)])
             x = dx + to
-    y = dy + sheet.y[target] + (0.0 if link.reversed else sheet.box_height[target])
+    y = dy + geometry.y[target] + (0.0 if link.reversed else geometry.box_height[target])
     points.append((x, y))
     return Line(
         group.index, number, tuple(points), arrow, False, label if link.views >= MIN_VIEWS else None
@@ -133,19 +136,19 @@ def _line(
 
 
 def _stubs(
-    group: SceneGroup, sheet: GroupGeometry, number: int, origin: Point, *, arrow: bool
+    group: SceneGroup, geometry: GroupGeometry, number: int, origin: Point, *, arrow: bool
 ) -> list[Line]:
     """Return the two ends of a link that is too long to draw."""
     link = group.links[number]
     source, target = link.path[0], link.path[-1]
     dx, dy = origin
-    way = STUB if link.reversed else -STUB
-    x = dx + sheet.source_x[number]
-    y = dy + sheet.y[source] + (sheet.box_height[source] if link.reversed else 0.0)
-    leaving = ((x, y), (x, y + way))
-    x = dx + sheet.target_x[number]
-    y = dy + sheet.y[target] + (0.0 if link.reversed else sheet.box_height[target])
-    arriving = ((x, y - way), (x, y))
+    length = STUB if link.reversed else -STUB
+    x = dx + geometry.source_x[number]
+    y = dy + geometry.y[source] + (geometry.box_height[source] if link.reversed else 0.0)
+    leaving = ((x, y), (x, y + length))
+    x = dx + geometry.target_x[number]
+    y = dy + geometry.y[target] + (0.0 if link.reversed else geometry.box_height[target])
+    arriving = ((x, y - length), (x, y))
     return [
         Line(group.index, number, leaving, False, True, None),
         Line(group.index, number, arriving, arrow, True, None),

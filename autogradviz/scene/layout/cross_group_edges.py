@@ -1,9 +1,10 @@
-"""Edges between nodes into links between the cells of each group.
+"""Routing of edges between nodes as links between the cells of each group.
 
-An edge crosses groups. In the smallest group around both ends it is part of a link from cell to
-cell; in every group between there and its source it runs from a cell to a port on the group's
-top, and on the target's side from a port on the bottom to a cell. A group has one port for each
-cell of its parent at which its lines go on, so whatever is open, no line is drawn twice.
+An edge may cross group borders. In the smallest group that contains both ends it is part of a
+link from cell to cell. In each group between that one and the edge's source, it runs from a cell
+to a port on the group's top; on the target's side, from a port on the bottom to a cell. A group
+has one port for each cell of its parent at which its lines continue, so that no line is drawn
+twice, for any set of open groups.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _make_link = maker(Link)
 _make_cell = maker(Cell)
 
 MAX_PORTS: Final = 8
-"""Ports on one side of a group; where there would be more, there is one."""
+"""Maximum number of ports on one side of a group. If more are needed, all lines share one."""
 
 
 @dataclass(slots=True)
 class GroupEdges:
-    """One group: what it holds, and later how that is linked."""
+    """The nodes and subgroups of one group, and the links that the router builds between them."""
 
     parent: int
     nodes: list[int]
@@ -37,14 +38,14 @@ class GroupEdges:
     group_cell: dict[int, int] = field(default_factory=dict)
     inside: list[int] = field(default_factory=list)  # edges between its cells
     leaving: list[tuple[int, int]] = field(default_factory=list)  # edge, parent's cell
-    entering: list[tuple[int, int]] = field(default_factory=list)
+    entering: list[tuple[int, int]] = field(default_factory=list)  # edge, parent's cell
     top: dict[int, int] = field(default_factory=dict)  # parent's cell -> port
     bottom: dict[int, int] = field(default_factory=dict)
     links: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # edges by ends
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GroupLayout:
     """Cells, rows and links of one group."""
 
     cells: tuple[Cell, ...]
@@ -53,7 +54,7 @@ class Layout:
 
 
 class EdgeRouter:
-    """Links of all groups; groups are given parents first."""
+    """Builds the links of all groups."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class EdgeRouter:
         edges: Sequence[tuple[int, int, int]],
         orders: Sequence[int],
     ) -> None:
-        """Take groups, edges (source, target, folded views) and the creation order of nodes."""
+        """Take groups (parents first), edges (source, target, folded views), and node orders."""
         self._groups = groups
         self._edges = edges
         self._orders = orders
@@ -71,17 +72,17 @@ class EdgeRouter:
             for node in group.nodes:
                 self._home[node] = index
 
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> list[GroupLayout]:
         """Return the layout of every group."""
         for number, (source, target, _) in enumerate(self._edges):
             self._groups[self._common(source, target)].inside.append(number)
         for index in range(len(self._groups)):
-            self._wire(index)
+            self._route(index)
         oldest = self._oldest()
         return [self._lay_out(index, oldest) for index in range(len(self._groups))]
 
     def _common(self, source: int, target: int) -> int:
-        """Return the smallest group around two nodes."""
+        """Return the smallest group that contains two nodes."""
         a, b = self._home[source], self._home[target]
         while a != b:
             if self._groups[a].depth >= self._groups[b].depth:
@@ -91,7 +92,7 @@ class EdgeRouter:
         return a
 
     def _cell(self, index: int, node: int) -> int:
-        """Return the cell of a group that holds a node."""
+        """Return the cell of a group that is or contains a node."""
         group, home = self._groups[index], self._home[node]
         if home == index:
             return group.node_cell[node]
@@ -99,8 +100,8 @@ class EdgeRouter:
             home = self._groups[home].parent
         return group.group_cell[home]
 
-    def _wire(self, index: int) -> None:
-        """Link one group's cells, and tell the groups in it which edges cross their borders."""
+    def _route(self, index: int) -> None:
+        """Link the cells of one group, and pass edges that cross borders to its subgroups."""
         group = self._groups[index]
         group.node_cell = {node: i for i, node in enumerate(group.nodes)}
         group.group_cell = {child: len(group.nodes) + i for i, child in enumerate(group.groups)}
@@ -126,7 +127,7 @@ class EdgeRouter:
             self._groups[group.groups[target - first]].entering.append((edge, source))
 
     def _oldest(self) -> list[int]:
-        """Return the creation order of every group: that of its oldest node."""
+        """Return the creation order of each group's oldest node."""
         oldest = [len(self._orders)] * len(self._groups)
         for index in range(len(self._groups) - 1, -1, -1):
             group = self._groups[index]
@@ -135,7 +136,7 @@ class EdgeRouter:
             oldest[index] = min(inner, default=oldest[index])
         return oldest
 
-    def _lay_out(self, index: int, oldest: list[int]) -> Layout:
+    def _lay_out(self, index: int, oldest: list[int]) -> GroupLayout:
         group = self._groups[index]
         tops = sorted(set(group.top.values()))
         bottoms = sorted(set(group.bottom.values()))
@@ -149,7 +150,7 @@ class EdgeRouter:
         groups = set(group.group_cell.values())
         arrangement = arrange(orders, list(group.links), tops, bottoms, groups)
         cells += [_make_cell(kind="bend", ref=-1)] * arrangement.bends
-        return Layout(
+        return GroupLayout(
             tuple(cells),
             tuple(map(tuple, arrangement.rows)),
             tuple(self._links(group, arrangement)),
@@ -179,7 +180,7 @@ class EdgeRouter:
 
 
 def _ports(crossing: list[tuple[int, int]], first: int) -> dict[int, int]:
-    """Return the port cell for each of the parent's cells at which lines go on."""
+    """Return the port cell for each of the parent's cells at which lines continue."""
     keys = list(dict.fromkeys(key for _, key in crossing))
     if len(keys) > MAX_PORTS:
         return dict.fromkeys(keys, first)

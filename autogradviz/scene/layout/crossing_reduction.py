@@ -1,4 +1,4 @@
-"""Fewer crossings, once the rows have an order: sweeps and swaps that are kept where they help."""
+"""Crossing reduction: sweeps and swaps of ordered rows, kept only if they remove crossings."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ if TYPE_CHECKING:
 ROUNDS: Final = 24
 SWAPS: Final = 10
 LARGE: Final = 4_000
-"""Cells from which on neighbors are only swapped."""
+"""Number of cells from which on there are only swaps of neighbors, no sweeps."""
 
 
-def uncross(
+def reduce_crossings(
     rows: list[list[int]],
     above: Sequence[Sequence[int]],
     below: Sequence[Sequence[int]],
     solid: int,
 ) -> None:
-    """Order the cells of each row so that fewer lines cross; an order without crossings stays.
+    """Reorder the cells of each row so that fewer lines cross.
 
-    So does one column of boxes with lanes beside it: that is read more easily than fewer crossings.
+    An order without crossings is kept. So is a single column of boxes with lanes next to it, which
+    is easier to read than an order with fewer crossings.
 
     Args:
         rows: cells from left to right, top row first; sorted in place.
-        above: of each cell, the cells in the row above that it is linked with.
-        below: the same in the row below.
-        solid: cells from here on are bends.
+        above: for each cell, the linked cells in the row above.
+        below: for each cell, the linked cells in the row below.
+        solid: number of cells that are not bends; the indices of bends follow.
     """
     if all(sum(cell < solid for cell in row) < 2 for row in rows):  # noqa: PLR2004  a column
         return
@@ -41,7 +42,7 @@ def uncross(
     kept = [list(row) for row in wide]
     for turn in range(ROUNDS if sum(map(len, rows)) <= LARGE else 0):
         down = turn % 2 == 0
-        middle = _mean if turn % 4 < 2 else _median  # noqa: PLR2004  each of them down and up
+        middle = _mean if turn % 4 < 2 else _median  # noqa: PLR2004  each one down and up
         for row in wide if down else reversed(wide):
             _sort(row, above if down else below, at, middle)
         _swap(wide, above, below, at, least=turn // 2 % 2)
@@ -62,11 +63,13 @@ def _number(rows: list[list[int]], at: list[int]) -> None:
 
 def _sort(
     row: list[int],
-    beside: Sequence[Sequence[int]],
+    neighbors: Sequence[Sequence[int]],
     at: list[int],
     middle: Callable[[list[int]], float],
 ) -> None:
-    keys = {c: middle([at[other] for other in beside[c]]) if beside[c] else at[c] for c in row}
+    keys = {
+        c: middle([at[other] for other in neighbors[c]]) if neighbors[c] else at[c] for c in row
+    }
     row.sort(key=keys.__getitem__)
     for place, cell in enumerate(row):
         at[cell] = place
@@ -90,7 +93,7 @@ def _swap(
     *,
     least: int,
 ) -> None:
-    """Swap neighbors where that takes at least so many crossings away."""
+    """Swap neighbors if that removes at least ``least`` crossings."""
     for _ in range(SWAPS):
         swapped = False
         for row in wide:
@@ -105,7 +108,7 @@ def _swap(
 
 
 def _gain(of_left: Sequence[int], of_right: Sequence[int], at: list[int]) -> int:
-    """Return how many crossings fewer there are once two neighbors change places."""
+    """Return the number of crossings that a swap of two neighbors removes."""
     gain = 0
     for a in of_left:
         for b in of_right:
@@ -114,7 +117,7 @@ def _gain(of_left: Sequence[int], of_right: Sequence[int], at: list[int]) -> int
 
 
 def _count(rows: list[list[int]], below: Sequence[Sequence[int]], at: list[int]) -> int:
-    """Return how many lines between neighboring rows cross."""
+    """Return the number of crossings between adjacent rows."""
     total = 0
     for row in rows:
         seen: list[int] = []

@@ -1,6 +1,6 @@
-"""Tracks: the heights at which lines run sideways between two rows.
+"""Tracks: the heights of the horizontal line segments between two rows.
 
-``assets/viewer/layout/edge_tracks.js`` does the same sums in the same order.
+``assets/viewer/layout/edge_tracks.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import Final, TypeAlias
 
 TRACK_PITCH: Final = 8.0
 TRACKS_HEIGHT: Final = 96.0
-"""All tracks of a gap together are at most this high: many lines move closer."""
+"""Maximum height of all tracks of a gap. If there are many, their pitch is smaller."""
 
 CLEARANCE: Final = 8.0
-"""Between two pieces on one track."""
+"""Between two segments on one track."""
 
 Step: TypeAlias = tuple[float, float, int, int]
-"""x above and x below; whose step it is (a link, and where on its path)."""
+"""One horizontal segment: x above, x below, the link, and the index in the link's path."""
 
 
 def assign_tracks(steps: list[Step]) -> tuple[list[int], float]:
     """Return each step's track, 0 on top, and the distance between two tracks.
 
-    Steps that go up to the right lie the higher, the further left they begin; those that go up
-    to the left the other way round. So steps of one direction never cross each other. Which
-    direction lies on top depends on where a line comes down to where another begins: the first
-    has to leave before.
+    Of the steps that go up to the right, those that start further left are higher; of those that
+    go up to the left, those that start further right. Steps of one direction therefore never
+    cross. The direction on top is the one that causes fewer clashes, where one line comes down at
+    the x at which another starts.
     """
     tracks = [0] * len(steps)
     to_right = sorted(i for i, (upper, lower, _, _) in enumerate(steps) if upper > lower)
@@ -34,21 +34,21 @@ def assign_tracks(steps: list[Step]) -> tuple[list[int], float]:
     if _clashes(steps, to_left, to_right) > _clashes(steps, to_right, to_left):
         top, bottom, sign = to_left, to_right, -1
     count = _stack(steps, top, sign, 0, tracks)
-    first = 0 if _apart(steps, to_right, to_left) else count
+    first = 0 if _are_disjoint(steps, to_right, to_left) else count
     count = max(count, _stack(steps, bottom, -sign, first, tracks))
     pitch = TRACK_PITCH if count < 2 else min(TRACK_PITCH, TRACKS_HEIGHT / (count - 1))  # noqa: PLR2004  one distance needs two
     return tracks, pitch
 
 
 def _clashes(steps: list[Step], lower: list[int], upper: list[int]) -> int:
-    """Return how many steps of ``upper`` begin where one of ``lower`` comes down from above."""
+    """Return the number of steps of ``upper`` that start where one of ``lower`` comes down."""
     places = {floor(steps[i][0] + 0.5) for i in lower}
     return sum(floor(steps[i][1] + 0.5) in places for i in upper)
 
 
 def _stack(steps: list[Step], chosen: list[int], sign: int, first: int, tracks: list[int]) -> int:
-    """Give the chosen steps tracks from ``first`` on; return the first track left free."""
-    ends: list[float] = []  # how far each track is taken
+    """Assign tracks from ``first`` on to the chosen steps; return the first free track."""
+    ends: list[float] = []  # of each track
     for i in sorted(chosen, key=lambda i: (sign * steps[i][1], sign * steps[i][0], i)):
         begin, end = sign * steps[i][1], sign * steps[i][0]
         track = len(ends)
@@ -62,8 +62,8 @@ def _stack(steps: list[Step], chosen: list[int], sign: int, first: int, tracks: 
     return first + len(ends)
 
 
-def _apart(steps: list[Step], some: list[int], others: list[int]) -> bool:
-    """Return whether the two sets of steps lie left and right of each other."""
+def _are_disjoint(steps: list[Step], some: list[int], others: list[int]) -> bool:
+    """Return whether one set of steps is entirely to the left of the other."""
     if not some or not others:
         return True
     low = min(steps[i][1] for i in some)

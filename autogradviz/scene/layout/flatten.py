@@ -1,64 +1,64 @@
-"""The tree of groups as a list, parents first, with the layout of each."""
+"""The tree of groups as a list, parents first, and the layout of each group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, Layout
+from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, GroupLayout
 
 if TYPE_CHECKING:
     from autogradviz.scene.fold import FoldedGraph
-    from autogradviz.scene.grouping import Tree
+    from autogradviz.scene.grouping import GroupTree
     from autogradviz.scene.schema import CellKind
 
 
 class NodePlace(NamedTuple):
-    """Where a node stands."""
+    """The group of a node, and whether the node is alone in its row."""
 
     group: int
-    alone: bool  # in its row
+    alone: bool
     path: str  # of the innermost module that is drawn around it
 
 
 @dataclass(slots=True)
-class Level:
-    """One group of the tree."""
+class FlatGroup:
+    """One group of the tree, with references to other groups by index."""
 
-    tree: Tree
+    tree: GroupTree
     parent: int
     depth: int
-    module_depth: int  # runs, pages and graphs do not count
+    module_depth: int  # without runs, pages and graphs
     children: list[int]
-    nodes: list[int]  # its own and those of the groups in it
+    nodes: list[int]  # its own and those of its subgroups
 
 
-def list_levels(tree: Tree) -> list[Level]:
+def flatten_groups(tree: GroupTree) -> list[FlatGroup]:
     """Return all groups, parents first."""
-    levels: list[Level] = []
-    _add(tree, -1, levels)
-    return levels
+    groups: list[FlatGroup] = []
+    _add(tree, -1, groups)
+    return groups
 
 
-def _add(tree: Tree, parent: int, levels: list[Level]) -> int:
-    index = len(levels)
-    depth = levels[parent].depth + 1 if index else 0
+def _add(tree: GroupTree, parent: int, groups: list[FlatGroup]) -> int:
+    index = len(groups)
+    depth = groups[parent].depth + 1 if index else 0
     counts = tree.kind not in {"repeat", "page", "graph"}
-    module_depth = levels[parent].module_depth + counts if index else 0
-    level = Level(tree, parent, depth, module_depth, [], sorted(tree.all_nodes()))
-    levels.append(level)
-    level.children = [_add(child, index, levels) for child in tree.groups]
+    module_depth = groups[parent].module_depth + counts if index else 0
+    group = FlatGroup(tree, parent, depth, module_depth, [], sorted(tree.all_nodes()))
+    groups.append(group)
+    group.children = [_add(child, index, groups) for child in tree.groups]
     return index
 
 
-def lay_out_levels(levels: list[Level], folded: FoldedGraph) -> list[Layout]:
+def lay_out_groups(groups: list[FlatGroup], folded: FoldedGraph) -> list[GroupLayout]:
     """Return the layout of every group."""
-    wirings = [GroupEdges(level.parent, list(level.tree.nodes), level.children) for level in levels]
-    return EdgeRouter(wirings, folded.edges, [node.order for node in folded.nodes]).layouts()
+    edges = [GroupEdges(group.parent, list(group.tree.nodes), group.children) for group in groups]
+    return EdgeRouter(edges, folded.edges, [node.order for node in folded.nodes]).layouts()
 
 
-def find_alone(layouts: list[Layout]) -> set[tuple[CellKind, int]]:
-    """Return the nodes and groups that share their row with none."""
+def find_alone(layouts: list[GroupLayout]) -> set[tuple[CellKind, int]]:
+    """Return the nodes and groups that are alone in their row."""
     alone: set[tuple[CellKind, int]] = set()
     for layout in layouts:
         for row in layout.rows:
@@ -68,12 +68,12 @@ def find_alone(layouts: list[Layout]) -> set[tuple[CellKind, int]]:
     return alone
 
 
-def seat_nodes(
-    levels: list[Level], alone: set[tuple[CellKind, int]], count: int
+def find_node_places(
+    groups: list[FlatGroup], alone: set[tuple[CellKind, int]], count: int
 ) -> list[NodePlace]:
-    """Return every node's seat."""
-    seats = [NodePlace(0, alone=False, path="")] * count
-    for index, level in enumerate(levels):
-        for node in level.tree.nodes:
-            seats[node] = NodePlace(index, ("node", node) in alone, level.tree.path)
-    return seats
+    """Return the place of every node, by node index."""
+    places = [NodePlace(0, alone=False, path="")] * count
+    for index, group in enumerate(groups):
+        for node in group.tree.nodes:
+            places[node] = NodePlace(index, ("node", node) in alone, group.tree.path)
+    return places

@@ -1,6 +1,6 @@
-"""The longest way through a group: its main column.
+"""The longest path through a group: its main column.
 
-``assets/viewer/layout/longest_path.js`` does the same sums in the same order.
+``assets/viewer/layout/longest_path.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from autogradviz.scene.schema import SceneGroup
 
 
-def longest_way(group: SceneGroup) -> set[int]:
-    """Return the cells of one longest way from the bottom of a group to its top.
+def longest_path(group: SceneGroup) -> set[int]:
+    """Return the cells of a longest path from the bottom of a group to its top.
 
-    Of several ways as long as each other, the one in the middle.
+    Of several longest paths, return the one in the middle.
     """
     count = len(group.cells)
     position = [0] * count
@@ -26,16 +26,16 @@ def longest_way(group: SceneGroup) -> set[int]:
         source, target = link.path[0], link.path[-1]
         lower, upper = (target, source) if link.reversed else (source, target)
         uppers[lower].append(upper)
-    up = [0] * count  # links above, on the longest way
+    up = [0] * count  # links above, on the longest path
     for row in group.rows:
         for cell in row:
             up[cell] = max([up[upper] + 1 for upper in uppers[cell]], default=0)
     longest = max(up, default=0)
-    way: set[int] = set()
+    path: set[int] = set()
     ends = [cell for cell in range(count) if up[cell] == longest and longest > 0]
     while ends:
         ends.sort(key=lambda cell: (position[cell], cell))
         cell = ends[(len(ends) - 1) // 2]
-        way.add(cell)
+        path.add(cell)
         ends = [upper for upper in uppers[cell] if up[upper] == up[cell] - 1]
-    return way
+    return path

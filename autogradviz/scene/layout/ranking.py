@@ -1,12 +1,12 @@
-"""Rows and orders of one group.
+"""Rows of one group, and the order of the cells in each row.
 
-NOTE: the steps. (1) Rows by longest path: a cell lies one row below its lowest target. Links
-that collapsing turned into cycles run backwards; creation order says which. (2) Cells that
-more links leave downwards than upwards sink to just above their sources, so that a constant
-that is used late does not hang at the top. (3) Links over several rows get a bend a row; those
-over more than ``MAX_SPAN`` rows none, they are drawn as stubs. (4) Rows are ordered by a
-depth-first walk that takes links from the outermost on, which nests the lanes of skip
-connections, then by sweeps that sort by the median of the neighbors, then by ``uncross``.
+NOTE: steps. (1) Rows by longest path: a cell is one row below its lowest target. Links that
+collapsing turned into cycles run backwards; creation order decides which. (2) Cells with more
+links downwards than upwards sink to just above their sources, so that a constant that is used
+late is not drawn at the top. (3) A link over several rows gets one bend per row; a link over more
+than ``MAX_SPAN`` rows gets none and is drawn as stubs. (4) Rows are ordered by a depth-first walk
+that takes the outermost links first, which nests the lanes of skip connections, then by sweeps
+that sort by the median of the neighbors, then by ``reduce_crossings``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.layout.crossing_reduction import uncross
+from autogradviz.scene.layout.crossing_reduction import reduce_crossings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 MAX_SPAN: Final = 32
-"""Rows that a drawn link may cross."""
+"""Maximum number of rows that a drawn link crosses."""
 
 BENDS_PER_CELL: Final = 6
 FREE_BENDS: Final = 2_000
@@ -32,7 +32,7 @@ SWEEPS: Final = 2
 
 @dataclass(slots=True)
 class Arrangement:
-    """Where the cells of one group go. Bends are numbered on from the other cells."""
+    """Rows and link paths of one group. The indices of bends follow those of the other cells."""
 
     rows: list[list[int]]
     paths: list[tuple[int, ...]]  # by link
@@ -42,7 +42,7 @@ class Arrangement:
 
 @dataclass(slots=True)
 class _Ranks:
-    """The row of every cell, while it is worked out."""
+    """The rows of cells during ranking."""
 
     row: list[int]
     reversed: list[bool]
@@ -56,24 +56,24 @@ def arrange(
     bottoms: Sequence[int],
     groups: Collection[int] = (),
 ) -> Arrangement:
-    """Return the rows of a group's cells and the ways of its links.
+    """Return the rows of a group's cells and the paths of its links.
 
     Args:
-        orders: creation order of each cell; ports have some too.
-        links: source and target of each link, as cell numbers; each pair once.
+        orders: creation order of each cell, also of ports.
+        links: source and target cell of each link, without repeats.
         tops: cells that are ports on the group's top.
         bottoms: cells that are ports on its bottom.
         groups: cells that are groups.
     """
     ranks = _rank(orders, links, tops, bottoms)
     _sink(ranks, links)
-    _squeeze(ranks, tops, bottoms)
-    paths, rows_of_bends = _bend(ranks, links)
+    _compact(ranks, tops, bottoms)
+    paths, rows_of_bends = _add_bends(ranks, links)
     row = ranks.row + rows_of_bends
     rows: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
     above: list[list[int]] = [[] for _ in row]
     below: list[list[int]] = [[] for _ in row]
-    for path in sorted(paths, key=lambda path: _side(path, groups)):
+    for path in sorted(paths, key=lambda path: _side_key(path, groups)):
         if row[path[0]] - row[path[-1]] in {len(path) - 1, 1 - len(path)}:
             for a, b in itertools.pairwise(path):
                 upper, lower = (a, b) if row[a] < row[b] else (b, a)
@@ -81,16 +81,16 @@ def arrange(
                 above[lower].append(upper)
     for cell in _walk(row, orders, below):
         rows[row[cell]].append(cell)
-    _untangle(rows, _solid_first(above, len(orders)), _solid_first(below, len(orders)))
-    uncross(rows, above, below, len(orders))
+    _sort_by_medians(rows, _prefer_boxes(above, len(orders)), _prefer_boxes(below, len(orders)))
+    reduce_crossings(rows, above, below, len(orders))
     return Arrangement(rows, paths, ranks.reversed, len(rows_of_bends))
 
 
-def _side(path: tuple[int, ...], groups: Collection[int]) -> tuple[int, int]:
-    """Return what sorts links from left to right, the longest outermost.
+def _side_key(path: tuple[int, ...], groups: Collection[int]) -> tuple[int, int]:
+    """Return a key that sorts links from left to right, the longest outermost.
 
-    Links that pass rows pass them on the left; but those to a group on the right, since a
-    group's ports are in creation order and its first user is mostly right below it.
+    Links pass rows on the left, but links to a group pass on the right, because the ports of a
+    group are in creation order and its first user is usually directly below it.
     """
     bends = len(path) - 2
     if bends and path[-1] in groups:
@@ -104,7 +104,7 @@ def _rank(
     tops: Sequence[int],
     bottoms: Sequence[int],
 ) -> _Ranks:
-    """Put every inner cell one row below its lowest target, from row 1 on."""
+    """Assign every inner cell to the row below its lowest target, from row 1 on."""
     ports = {*tops, *bottoms}
     ranks = _Ranks([1] * len(orders), [False] * len(links))
     users: list[list[int]] = [[] for _ in orders]  # links by target
@@ -118,7 +118,7 @@ def _rank(
     done = [False] * len(orders)
     oldest = iter(inner)
     while len(ranks.settled) < len(inner):
-        # Nothing free is left only where a cycle is: its oldest cell goes first.
+        # Without a free cell there is a cycle: take its oldest cell first.
         cell = heapq.heappop(free)[1] if free else next(i for i in oldest if not done[i])
         if done[cell]:
             continue
@@ -137,13 +137,13 @@ def _rank(
 
 
 def _sink(ranks: _Ranks, links: Sequence[tuple[int, int]]) -> None:
-    """Move cells down to their sources where that makes links shorter, or no longer."""
+    """Move cells down to their sources unless that makes links longer."""
     targets = [0] * len(ranks.row)
     sources: list[list[int]] = [[] for _ in ranks.row]
     inner = set(ranks.settled)
     for number, (source, target) in enumerate(links):
         if ranks.reversed[number]:
-            source, target = target, source  # noqa: PLW2901  it lies the other way round
+            source, target = target, source  # noqa: PLW2901  it is drawn reversed
         targets[source] += 1
         if source in inner:
             sources[target].append(source)
@@ -154,8 +154,8 @@ def _sink(ranks: _Ranks, links: Sequence[tuple[int, int]]) -> None:
             )
 
 
-def _squeeze(ranks: _Ranks, tops: Sequence[int], bottoms: Sequence[int]) -> None:
-    """Number the rows from 0 without holes; give the ports the first and the last one."""
+def _compact(ranks: _Ranks, tops: Sequence[int], bottoms: Sequence[int]) -> None:
+    """Number the rows from 0 without gaps. Ports are in the first and the last row."""
     used = sorted({ranks.row[cell] for cell in ranks.settled})
     number = {row: i + bool(tops) for i, row in enumerate(used)}
     for cell in ranks.settled:
@@ -166,7 +166,7 @@ def _squeeze(ranks: _Ranks, tops: Sequence[int], bottoms: Sequence[int]) -> None
         ranks.row[cell] = len(used) + bool(tops)
 
 
-def _bend(
+def _add_bends(
     ranks: _Ranks, links: Sequence[tuple[int, int]]
 ) -> tuple[list[tuple[int, ...]], list[int]]:
     """Return each link's path, and the row of every bend."""
@@ -178,15 +178,15 @@ def _bend(
         if span > longest:
             paths.append((source, target))
             continue
-        way = 1 if ranks.row[target] > ranks.row[source] else -1
+        step = 1 if ranks.row[target] > ranks.row[source] else -1
         first = len(ranks.row) + len(rows)
-        rows.extend(range(ranks.row[source] + way, ranks.row[target], way))
+        rows.extend(range(ranks.row[source] + step, ranks.row[target], step))
         paths.append((source, *range(first, first + span - 1), target))
     return paths, rows
 
 
 def _longest_span(spans: list[int], budget: int) -> int:
-    """Return how many rows a link may cross, so that there are not too many bends."""
+    """Return the maximum span of a link with bends, so that the budget of bends is kept."""
     counts = Counter(spans)
     for span in range(2, MAX_SPAN + 1):
         budget -= counts[span] * (span - 1)
@@ -196,10 +196,10 @@ def _longest_span(spans: list[int], budget: int) -> int:
 
 
 def _walk(row: list[int], orders: Sequence[float], below: list[list[int]]) -> list[int]:
-    """Return all cells depth first from the top.
+    """Return all cells in depth-first order from the top.
 
-    A lane is followed to its last bend only: the box that it leads to has its place from the
-    boxes above it, after the lanes that pass it.
+    A lane is followed only to its last bend. The box after it is reached from the boxes above it,
+    after the lanes that pass it.
     """
     cells = sorted(range(len(orders)), key=lambda i: (row[i], orders[i], i))
     seen = [False] * len(row)
@@ -216,20 +216,20 @@ def _walk(row: list[int], orders: Sequence[float], below: list[list[int]]) -> li
     return found
 
 
-def _solid_first(beside: list[list[int]], count: int) -> list[list[int]]:
-    """Return the neighbors that a cell follows: the next boxes, or bends where none is next.
+def _prefer_boxes(neighbors: list[list[int]], count: int) -> list[list[int]]:
+    """Return the neighbors of each cell without bends, or the bends if there are no boxes.
 
-    So a lane never draws a column aside, and keeps to its side of it.
+    A lane then never shifts a column, and stays on its side of it.
     """
-    followed = []
-    for cells in beside:
-        solid = [cell for cell in cells if cell < count] if len(cells) > 1 else cells
-        followed.append(solid or cells)
-    return followed
+    preferred = []
+    for cells in neighbors:
+        boxes = [cell for cell in cells if cell < count] if len(cells) > 1 else cells
+        preferred.append(boxes or cells)
+    return preferred
 
 
-def _untangle(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
-    """Sort rows by the median of their neighbors, down and up."""
+def _sort_by_medians(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
+    """Sort the rows by the medians of their neighbors, in sweeps down and up."""
     at = [0.0] * len(above)
     for row in rows:
         for i, cell in enumerate(row):
@@ -242,8 +242,8 @@ def _untangle(rows: list[list[int]], above: list[list[int]], below: list[list[in
             _sort_row(row, below, at)
 
 
-def _sort_row(row: list[int], beside: list[list[int]], at: list[float]) -> None:
-    keys = {cell: _median(beside[cell], at, at[cell]) for cell in row}
+def _sort_row(row: list[int], neighbors: list[list[int]], at: list[float]) -> None:
+    keys = {cell: _median(neighbors[cell], at, at[cell]) for cell in row}
     row.sort(key=keys.__getitem__)
     for i, cell in enumerate(row):
         at[cell] = float(i)

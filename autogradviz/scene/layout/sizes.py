@@ -1,10 +1,10 @@
-"""How large each open group is, and where everything stands in it.
+"""Geometry of each open group in its own coordinates: cell sizes, positions, total size.
 
-Each open group is measured by itself, the innermost first: ``set_columns`` gives its cells their x,
-the gaps between its rows grow by what runs through them, and the sum is the size of the group's
-cell one level up.
+Open groups are measured from the inside out. ``set_x_positions`` computes the x of the cells, the
+tracks and labels determine the gaps between the rows, and the total is the size of the group's
+cell in its parent.
 
-``assets/viewer/layout/sizes.js`` does the same sums in the same order.
+``assets/viewer/layout/sizes.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.layout.edge_tracks import Step, assign_tracks
-from autogradviz.scene.layout.longest_path import longest_way
+from autogradviz.scene.layout.longest_path import longest_path
 from autogradviz.scene.layout.x_positions import (
     BEND_WEIGHT,
     MAIN_WEIGHT,
     NODE_WEIGHT,
     Grid,
     Neighbor,
-    set_columns,
+    set_x_positions,
 )
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 NODE_HEIGHT: Final = 24.0
 COMPACT_HEIGHT: Final = 18.0
 GROUP_HEIGHT: Final = 28.0  # closed
-STACK_HEIGHT: Final = 6.0  # more, of a closed run of blocks
+STACK_HEIGHT: Final = 6.0  # additional height of a closed run of blocks
 CELL_MARGIN: Final = 6.0
 ROW_GAP: Final = 14.0
-MIN_VIEWS: Final = 2  # folded views that a line says
-LABEL_GAP: Final = 28.0  # at least, where a line's count of views stands
+MIN_VIEWS: Final = 2  # folded views from which a line is labeled with their count
+LABEL_GAP: Final = 28.0  # height of a gap with labels and without tracks
 TRACK_TOP: Final = 13.0  # from the row above to the first track
 TRACK_BOTTOM: Final = 6.0
 LABEL_ROOM: Final = 14.0
@@ -46,7 +46,7 @@ BENT_WEIGHT: Final = 0.25  # of a link with bends, against 1
 
 @dataclass(slots=True)
 class GroupGeometry:
-    """One open group, measured from its own top left corner. Lists are by cell or by link."""
+    """One open group, relative to its top left corner. Lists are by cell or by link."""
 
     box_width: list[float]
     box_height: list[float]
@@ -57,34 +57,38 @@ class GroupGeometry:
     row_of: list[int] = field(default_factory=list)
     source_x: list[float] = field(default_factory=list)
     target_x: list[float] = field(default_factory=list)
-    beside: list[bool] = field(default_factory=list)  # leaves its source on the left
+    leaves_sideways: list[bool] = field(default_factory=list)  # by link
     track_y: dict[tuple[int, int], float] = field(default_factory=dict)  # by link and step
     axis: float = 0.0
     width: float = 0.0
     height: float = 0.0
 
 
-def measure(scene: Scene, index: int, opened: set[int], sheets: dict[int, GroupGeometry]) -> None:
-    """Fill in the sheets of a group and of the open groups in it."""
+def measure(
+    scene: Scene, index: int, opened: set[int], geometries: dict[int, GroupGeometry]
+) -> None:
+    """Add the geometries of a group and of the open groups in it."""
     group = scene.groups[index]
     for cell in group.cells:
         if cell.kind == "group" and cell.ref in opened:
-            measure(scene, cell.ref, opened, sheets)
-    sheet = _extents(scene, group, sheets)
-    sheet.row_of = [0] * len(group.cells)
+            measure(scene, cell.ref, opened, geometries)
+    geometry = _extents(scene, group, geometries)
+    geometry.row_of = [0] * len(group.cells)
     for r, row in enumerate(group.rows):
         for cell_number in row:
-            sheet.row_of[cell_number] = r
-    _place_columns(group, sheet, sheets)
-    _frame(group, sheet)
-    _spread_ends(scene, group, sheet, sheets)
-    _place_rows(group, sheet)
-    sheets[index] = sheet
+            geometry.row_of[cell_number] = r
+    _place_columns(group, geometry, geometries)
+    _frame(group, geometry)
+    _spread_ends(scene, group, geometry, geometries)
+    _place_rows(group, geometry)
+    geometries[index] = geometry
 
 
-def _extents(scene: Scene, group: SceneGroup, sheets: dict[int, GroupGeometry]) -> GroupGeometry:
-    """Return a sheet that knows how large every cell is."""
-    sheet = GroupGeometry([], [], [], [])
+def _extents(
+    scene: Scene, group: SceneGroup, geometries: dict[int, GroupGeometry]
+) -> GroupGeometry:
+    """Return a geometry with the size of every cell."""
+    geometry = GroupGeometry([], [], [], [])
     for cell in group.cells:
         width = height = left = right = 0.0
         if cell.kind == "node":
@@ -93,8 +97,8 @@ def _extents(scene: Scene, group: SceneGroup, sheets: dict[int, GroupGeometry]) 
             height = COMPACT_HEIGHT if node.compact else NODE_HEIGHT
             left = width / 2 + node.left_width + CELL_MARGIN
             right = width / 2 + node.right_width + CELL_MARGIN
-        elif cell.kind == "group" and cell.ref in sheets:
-            inner = sheets[cell.ref]
+        elif cell.kind == "group" and cell.ref in geometries:
+            inner = geometries[cell.ref]
             width, height = inner.width, inner.height
             left = inner.axis + CELL_MARGIN
             right = inner.width - inner.axis + CELL_MARGIN
@@ -104,34 +108,36 @@ def _extents(scene: Scene, group: SceneGroup, sheets: dict[int, GroupGeometry]) 
             height = GROUP_HEIGHT + (STACK_HEIGHT if closed.repeat > 1 else 0.0)
             left = width / 2 + closed.left_width + CELL_MARGIN
             right = width / 2 + closed.right_width + CELL_MARGIN
-        sheet.box_width.append(width)
-        sheet.box_height.append(height)
-        sheet.left.append(left)
-        sheet.right.append(right)
-    return sheet
+        geometry.box_width.append(width)
+        geometry.box_height.append(height)
+        geometry.left.append(left)
+        geometry.right.append(right)
+    return geometry
 
 
-def _port_shift(group: SceneGroup, cell: int, port: int, sheets: dict[int, GroupGeometry]) -> float:
-    """Return how far right of a cell's axis a line enters it."""
+def _port_shift(
+    group: SceneGroup, cell: int, port: int, geometries: dict[int, GroupGeometry]
+) -> float:
+    """Return the distance from a cell's axis to the port at which a line enters it."""
     ref = group.cells[cell].ref
-    if port < 0 or ref not in sheets:
+    if port < 0 or ref not in geometries:
         return 0.0
-    return sheets[ref].x[port] - sheets[ref].axis
+    return geometries[ref].x[port] - geometries[ref].axis
 
 
 def _place_columns(
-    group: SceneGroup, sheet: GroupGeometry, sheets: dict[int, GroupGeometry]
+    group: SceneGroup, geometry: GroupGeometry, geometries: dict[int, GroupGeometry]
 ) -> None:
-    """Set the x of every cell. The longest way through the group is its straight column."""
+    """Set the x of every cell. The longest path through the group becomes a straight column."""
     bend = [cell.kind == "bend" for cell in group.cells]
     above: list[list[Neighbor]] = [[] for _ in bend]
     below: list[list[Neighbor]] = [[] for _ in bend]
     cell_weight = [BEND_WEIGHT if is_bend else NODE_WEIGHT for is_bend in bend]
-    main = longest_way(group)
+    main = longest_path(group)
     for cell in main:
         cell_weight[cell] = MAIN_WEIGHT
     for link in group.links:
-        if is_stub(link, sheet):
+        if is_stub(link, geometry):
             continue
         last = len(link.path) - 1
         weight = 1.0 if last == 1 else BENT_WEIGHT
@@ -139,148 +145,153 @@ def _place_columns(
             weight = MAIN_WEIGHT
         for i in range(last):
             a, b = link.path[i], link.path[i + 1]
-            shift = 0.0  # of a, as b wants it
+            shift = 0.0  # of a relative to b, for a straight line
             if i == 0:
-                shift -= _port_shift(group, a, link.source_port, sheets)
+                shift -= _port_shift(group, a, link.source_port, geometries)
             if i == last - 1:
-                shift += _port_shift(group, b, link.target_port, sheets)
+                shift += _port_shift(group, b, link.target_port, geometries)
             (below if link.reversed else above)[a].append((b, shift, weight))
             (above if link.reversed else below)[b].append((a, -shift, weight))
-    sheet.x = [0.0] * len(bend)
-    grid = Grid(group.rows, bend, cell_weight, above, below, sheet.left, sheet.right, sheet.x)
-    set_columns(grid)
+    geometry.x = [0.0] * len(bend)
+    grid = Grid(
+        group.rows, bend, cell_weight, above, below, geometry.left, geometry.right, geometry.x
+    )
+    set_x_positions(grid)
 
 
-def is_stub(link: Link, sheet: GroupGeometry) -> bool:
-    """Return whether a link is too long to draw: only its ends show."""
-    rows = sheet.row_of[link.path[0]] - sheet.row_of[link.path[-1]]
+def is_stub(link: Link, geometry: GroupGeometry) -> bool:
+    """Return whether a link is too long to draw, so that only its ends are drawn."""
+    rows = geometry.row_of[link.path[0]] - geometry.row_of[link.path[-1]]
     return len(link.path) == 2 and abs(rows) > 1  # noqa: PLR2004  two ends and nothing between
 
 
-def _frame(group: SceneGroup, sheet: GroupGeometry) -> None:
-    """Move the columns to the right of the group's left side; set its width and axis."""
+def _frame(group: SceneGroup, geometry: GroupGeometry) -> None:
+    """Shift the columns so that the group starts at x 0; set its width and axis."""
     cells = range(len(group.cells))
-    low = min((sheet.x[i] - sheet.left[i] for i in cells), default=0.0)
-    high = max((sheet.x[i] + sheet.right[i] for i in cells), default=0.0)
+    low = min((geometry.x[i] - geometry.left[i] for i in cells), default=0.0)
+    high = max((geometry.x[i] + geometry.right[i] for i in cells), default=0.0)
     if group.index:
         low -= PADDING
         high += PADDING
         pill = PILL_ROOM if group.checkpointed else 0.0
-        tops = [sheet.x[i] for i in cells if group.cells[i].kind == "top"]
+        tops = [geometry.x[i] for i in cells if group.cells[i].kind == "top"]
         if tops:
             low = min(low, min(tops) - group.header_width)
             high = max(high, max(tops) + pill)
         high = max(high, low + group.header_width + pill)
-    sheet.width = high - low
+    geometry.width = high - low
     for i in cells:
-        sheet.x[i] -= low
-    ports = sorted(sheet.x[i] for i in cells if group.cells[i].kind in ("top", "bottom"))
-    sheet.axis = ports[len(ports) // 2] if ports else sheet.width / 2
+        geometry.x[i] -= low
+    ports = sorted(geometry.x[i] for i in cells if group.cells[i].kind in ("top", "bottom"))
+    geometry.axis = ports[len(ports) // 2] if ports else geometry.width / 2
 
 
 def _spread_ends(
-    scene: Scene, group: SceneGroup, sheet: GroupGeometry, sheets: dict[int, GroupGeometry]
+    scene: Scene, group: SceneGroup, geometry: GroupGeometry, geometries: dict[int, GroupGeometry]
 ) -> None:
-    """Set where on its boxes each link begins and ends."""
+    """Set the x at which each link starts and ends on its boxes."""
     ends: dict[tuple[int, bool], list[tuple[float, int, bool]]] = {}  # by cell and its top side
     for number, link in enumerate(group.links):
         source, target = link.path[0], link.path[-1]
-        source_x = sheet.x[source] + _port_shift(group, source, link.source_port, sheets)
-        target_x = sheet.x[target] + _port_shift(group, target, link.target_port, sheets)
-        sheet.source_x.append(source_x)
-        sheet.target_x.append(target_x)
-        sheet.beside.append(_leaves_beside(scene, group, link, sheet))
-        if sheet.beside[-1]:
+        source_x = geometry.x[source] + _port_shift(group, source, link.source_port, geometries)
+        target_x = geometry.x[target] + _port_shift(group, target, link.target_port, geometries)
+        geometry.source_x.append(source_x)
+        geometry.target_x.append(target_x)
+        geometry.leaves_sideways.append(_leaves_sideways(scene, group, link, geometry))
+        if geometry.leaves_sideways[-1]:
             continue
-        stub = is_stub(link, sheet)
-        upper = sheet.width + 1 if stub else (target_x, sheet.x[link.path[1]])[len(link.path) > 2]  # noqa: PLR2004  bends between
-        lower = sheet.width + 1 if stub else (source_x, sheet.x[link.path[-2]])[len(link.path) > 2]  # noqa: PLR2004  bends between
+        bent = len(link.path) > 2  # noqa: PLR2004  bends between the ends
+        if is_stub(link, geometry):
+            upper = lower = geometry.width + 1
+        else:
+            upper = geometry.x[link.path[1]] if bent else target_x
+            lower = geometry.x[link.path[-2]] if bent else source_x
         ends.setdefault((source, not link.reversed), []).append((upper, number, True))
         ends.setdefault((target, link.reversed), []).append((lower, number, False))
     for (cell, _), side in sorted(ends.items()):
         kind, ref = group.cells[cell].kind, group.cells[cell].ref
         solid = kind == "node" and not scene.nodes[ref].compact
-        if len(side) > 1 and (solid or (kind == "group" and ref not in sheets)):
-            _spread(sheet, cell, sorted(side))
+        if len(side) > 1 and (solid or (kind == "group" and ref not in geometries)):
+            _spread(geometry, cell, sorted(side))
 
 
-def _spread(sheet: GroupGeometry, cell: int, side: list[tuple[float, int, bool]]) -> None:
-    """Spread the ends on one side of a box; the straight one keeps the middle."""
-    middle = sheet.x[cell]
+def _spread(geometry: GroupGeometry, cell: int, side: list[tuple[float, int, bool]]) -> None:
+    """Spread the ends on one side of a box. A straight line keeps the middle."""
+    middle = geometry.x[cell]
     lefts = [end for end in side if end[0] < middle - 1]
     rights = [end for end in side if end[0] > middle + 1]
     most = max(len(lefts), len(rights), 1)
-    step = min(PORT_STEP, (sheet.box_width[cell] / 2 - 8) / most)
+    step = min(PORT_STEP, (geometry.box_width[cell] / 2 - 8) / most)
     for ends, sign, count in ((lefts, -1, len(lefts)), (rights, 1, 0)):
         for i, (_, number, is_source) in enumerate(ends):
             rank = count - i if sign < 0 else i + 1
-            xs = sheet.source_x if is_source else sheet.target_x
+            xs = geometry.source_x if is_source else geometry.target_x
             xs[number] = middle + sign * rank * step
 
 
-def _leaves_beside(scene: Scene, group: SceneGroup, link: Link, sheet: GroupGeometry) -> bool:
-    """Return whether a link leaves a compact node sideways, to the lane on its left."""
+def _leaves_sideways(scene: Scene, group: SceneGroup, link: Link, geometry: GroupGeometry) -> bool:
+    """Return whether a link leaves a compact node to the left, for the lane there."""
     cell = link.path[0]
     kind, ref = group.cells[cell].kind, group.cells[cell].ref
     if kind != "node" or not scene.nodes[ref].compact or link.reversed or len(link.path) < 3:  # noqa: PLR2004  no bend
         return False
-    lane = sheet.x[link.path[1]]
-    if lane > sheet.x[cell] - PORT_STEP:
+    lane = geometry.x[link.path[1]]
+    if lane > geometry.x[cell] - PORT_STEP:
         return False
-    row = group.rows[sheet.row_of[cell]]
+    row = group.rows[geometry.row_of[cell]]
     at = row.index(cell)
-    return at == 0 or sheet.x[row[at - 1]] + sheet.right[row[at - 1]] < lane
+    return at == 0 or geometry.x[row[at - 1]] + geometry.right[row[at - 1]] < lane
 
 
-def _place_rows(group: SceneGroup, sheet: GroupGeometry) -> None:
+def _place_rows(group: SceneGroup, geometry: GroupGeometry) -> None:
     """Set the y of every cell and of every track, and the group's height."""
-    steps, labels = _steps(group, sheet)
-    sheet.y = [0.0] * len(group.cells)
+    steps, labels = _steps(group, geometry)
+    geometry.y = [0.0] * len(group.cells)
     bottom = 0.0
     header = HEADER_HEIGHT if group.index else 0.0
     for r, row in enumerate(group.rows):
         is_port = group.cells[row[0]].kind in ("top", "bottom")
         if r:
             label = LABEL_ROOM if labels[r - 1] else 0.0
-            bottom += _place_gap(sheet, steps[r - 1], bottom + header, label)
+            bottom += _place_gap(geometry, steps[r - 1], bottom + header, label)
         if not is_port or r:
             bottom += header
             header = 0.0
-        height = max(sheet.box_height[cell] for cell in row)
+        height = max(geometry.box_height[cell] for cell in row)
         for cell in row:
-            sheet.y[cell] = bottom + (height - sheet.box_height[cell]) / 2
+            geometry.y[cell] = bottom + (height - geometry.box_height[cell]) / 2
         bottom += height
     ends_in_ports = bool(group.rows) and group.cells[group.rows[-1][0]].kind == "bottom"
-    sheet.height = bottom if ends_in_ports or not group.index else bottom + PADDING
+    geometry.height = bottom if ends_in_ports or not group.index else bottom + PADDING
 
 
-def _steps(group: SceneGroup, sheet: GroupGeometry) -> tuple[list[list[Step]], list[bool]]:
-    """Return for each gap the sideways steps through it, and whether labels stand in it."""
+def _steps(group: SceneGroup, geometry: GroupGeometry) -> tuple[list[list[Step]], list[bool]]:
+    """Return for each gap between rows its horizontal steps, and whether it contains labels."""
     steps: list[list[Step]] = [[] for _ in group.rows]
     labels = [False] * len(group.rows)
     for number, link in enumerate(group.links):
-        if is_stub(link, sheet):
+        if is_stub(link, geometry):
             continue
         last = len(link.path) - 1
         if link.views >= MIN_VIEWS:
-            labels[min(sheet.row_of[link.path[0]], sheet.row_of[link.path[1]])] = True
+            labels[min(geometry.row_of[link.path[0]], geometry.row_of[link.path[1]])] = True
         for i in range(last):
-            if i == 0 and sheet.beside[number]:
+            if i == 0 and geometry.leaves_sideways[number]:
                 continue
-            a = sheet.source_x[number] if i == 0 else sheet.x[link.path[i]]
-            b = sheet.target_x[number] if i == last - 1 else sheet.x[link.path[i + 1]]
+            a = geometry.source_x[number] if i == 0 else geometry.x[link.path[i]]
+            b = geometry.target_x[number] if i == last - 1 else geometry.x[link.path[i + 1]]
             if abs(a - b) > 0.5:  # noqa: PLR2004  less is straight
-                gap = min(sheet.row_of[link.path[i]], sheet.row_of[link.path[i + 1]])
+                gap = min(geometry.row_of[link.path[i]], geometry.row_of[link.path[i + 1]])
                 upper, lower = (a, b) if link.reversed else (b, a)
                 steps[gap].append((upper, lower, number, i))
     return steps, labels
 
 
-def _place_gap(sheet: GroupGeometry, steps: list[Step], top: float, label: float) -> float:
-    """Give the steps through a gap their tracks; return the height of the gap."""
+def _place_gap(geometry: GroupGeometry, steps: list[Step], top: float, label: float) -> float:
+    """Assign tracks to the steps in a gap; return the height of the gap."""
     tracks, pitch = assign_tracks(steps)
     for (_, _, number, i), track in zip(steps, tracks, strict=True):
-        sheet.track_y[number, i] = top + TRACK_TOP + track * pitch
+        geometry.track_y[number, i] = top + TRACK_TOP + track * pitch
     if not tracks:
         return LABEL_GAP if label else ROW_GAP
     return TRACK_TOP + max(tracks) * pitch + TRACK_BOTTOM + label

@@ -1,14 +1,14 @@
 """The x of every cell of one group: straight columns, no overlaps.
 
-NOTE: how it works. All cells begin at 0. Sweeps down and up the rows let every cell ask for the
-weighted median of its neighbors' x; what a row's cells ask for is then made feasible by
-isotonic regression: the nearest positions, in the least-squares sense, that keep the row's
-order and distances. Nodes weigh so much more than bends that a bend never moves a column, and
-those on the longest way so much more than others that the main column stays straight. At
-last the bends on the outer sides become lanes: each as near to the column as the widest row on
-its way allows, straight from end to end.
+NOTE: algorithm. All cells start at 0. Sweeps down and up the rows compute for each cell the
+weighted median of its neighbors' x. The result is made feasible by isotonic regression: the
+nearest positions, in the least-squares sense, that keep the order and distances of the row.
+Nodes weigh so much more than bends that a bend never moves a column, and nodes on the longest
+path weigh so much more than others that the main column stays straight. Finally the bends on the
+outer sides become lanes: straight from end to end, and as near to the column as the widest row
+along them allows.
 
-``assets/viewer/layout/x_positions.js`` does the same sums in the same order.
+``assets/viewer/layout/x_positions.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CELL_GAP: Final = 12.0
 
 BEND_WEIGHT: Final = 1.0
 NODE_WEIGHT: Final = 1000.0
-MAIN_WEIGHT: Final = 1e9  # of cells on the longest way through the group
+MAIN_WEIGHT: Final = 1e9  # of cells on the longest path through the group
 SWEEPS: Final = 7
 FEW_SWEEPS: Final = 3
-MANY_CELLS: Final = 10_000  # of which few sweeps are enough
+MANY_CELLS: Final = 10_000  # from this size on, few sweeps
 LANE_SWEEPS: Final = 3
 
 Neighbor: TypeAlias = tuple[int, float, float]
-"""Another cell, how far right of it this one wants to be, and how much that counts."""
+"""Another cell, the wanted distance to the right of it, and the weight of that distance."""
 
 
 @dataclass(slots=True)
@@ -40,15 +40,15 @@ class Grid:
 
     rows: Sequence[Sequence[int]]  # cell numbers, top to bottom, left to right
     bend: list[bool]
-    weight: list[float]  # how much a cell resists being moved by its row
+    weight: list[float]  # resistance of a cell to being moved by its row
     above: list[list[Neighbor]]  # neighbors in the row above
     below: list[list[Neighbor]]
-    left: list[float]  # how far a cell reaches left of its axis
+    left: list[float]  # extent of a cell to the left of its axis
     right: list[float]
     x: list[float]  # of the axis
 
 
-def set_columns(grid: Grid) -> None:
+def set_x_positions(grid: Grid) -> None:
     """Set the x of the axis of every cell."""
     for row in grid.rows:
         if len(row) > 1:
@@ -64,16 +64,16 @@ def set_columns(grid: Grid) -> None:
         _straighten_lanes(grid)
 
 
-def _settle_by(grid: Grid, row: Sequence[int], beside: list[list[Neighbor]]) -> None:
-    """Put a row's cells as near to their neighbors on one side as they can be."""
+def _settle_by(grid: Grid, row: Sequence[int], neighbors: list[list[Neighbor]]) -> None:
+    """Move a row's cells as near as possible to their neighbors on one side."""
     if len(row) == 1:
-        grid.x[row[0]] = _want(grid.x, beside[row[0]], row[0])
+        grid.x[row[0]] = _want(grid.x, neighbors[row[0]], row[0])
     else:
-        _settle(grid, row, [_want(grid.x, beside[cell], cell) for cell in row])
+        _settle(grid, row, [_want(grid.x, neighbors[cell], cell) for cell in row])
 
 
 def _want(x: list[float], neighbors: list[Neighbor], own: int) -> float:
-    """Return the weighted median of where the neighbors would have a cell."""
+    """Return the weighted median of the positions that the neighbors want for a cell."""
     if not neighbors:
         return x[own]
     if len(neighbors) == 1:
@@ -91,10 +91,10 @@ def _want(x: list[float], neighbors: list[Neighbor], own: int) -> float:
 
 
 def _settle(grid: Grid, row: Sequence[int], want: list[float]) -> None:
-    """Put a row's cells as near to where they want as order and distances allow."""
+    """Move a row's cells as near to the wanted positions as order and distances allow."""
     offset = 0.0
     offsets: list[float] = []
-    sums: list[float] = []  # of each block: weighted wishes, weights, cells
+    sums: list[float] = []  # of each block: weighted wanted positions, weights, cells
     weights: list[float] = []
     counts: list[int] = []
     for i, cell in enumerate(row):
@@ -120,8 +120,8 @@ def _settle(grid: Grid, row: Sequence[int], want: list[float]) -> None:
 def _straighten_lanes(grid: Grid) -> None:
     """Move the outer bends outwards until every lane is straight.
 
-    A run is the bends of one row on one side, the innermost first; it may not come nearer to
-    the row's boxes than its limit.
+    A run is the bends of one row on one side, innermost first. Its limit is the nearest allowed
+    position to the row's boxes.
     """
     lefts: list[tuple[float, list[int]]] = []
     rights: list[tuple[float, list[int]]] = []
@@ -146,7 +146,7 @@ def _straighten_lanes(grid: Grid) -> None:
 
 
 def _push_out(grid: Grid, limit: float, run: list[int], side: float) -> None:
-    """Move each bend of a run as far out as it has to be, and as the next bends on its way are."""
+    """Move each bend of a run out to its limit, and as far as the adjacent bends of its lane."""
     for cell in run:
         out = max(side * limit, side * grid.x[cell])
         for other, _, _ in grid.above[cell]:

@@ -1,4 +1,4 @@
-"""What glyphs a node wears: hooks, writes, clones, contents that are not finite."""
+"""Icons on a node's box: hooks, in-place writes, mutation clones, values that are not finite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import NotFiniteSeen, VersionBumped
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.formatting import hook_words
+from autogradviz.scene.formatting import hook_description
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,76 +19,70 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """One node's glyphs, in words; empty where it does not wear one."""
+class NodeBadges:
+    """Text for the icons of one node, empty where there is no icon."""
 
     hooks: tuple[str, ...]
-    culprit: bool  # its op is the write that a finding accuses
-    wrote: str  # what its op wrote in place: "v0 → v1"
-    cloned: str  # what it saved and gets a clone of: "self · 3.1 MB"
+    culprit: bool  # its op is the culprit write of a finding
+    wrote: str  # versions before and after its op's in-place write: "v0 → v1"
+    cloned: str  # saved tensors that were cloned before a write: "self · 3.1 MB"
     not_finite: str  # "forward gave 3 NaN"
 
 
-_make_marks = maker(Marks)
+_make_badges = maker(NodeBadges)
 
 
-class MarkReader:
-    """Reads the glyphs of nodes off a model."""
+class NodeBadgeReader:
+    """Collects the badges of nodes from the analysis."""
 
     def __init__(self, analysis: Analysis, findings: Sequence[Finding]) -> None:
         self._findings = findings
-        self._seen_events = {event for finding in findings for event in finding.events}
+        self._finding_events = {event for finding in findings for event in finding.events}
         self._hooks: dict[int, list[Hook]] = {}
         for hook in analysis.hooks:
             for node_id in hook.node_ids:
                 self._hooks.setdefault(node_id, []).append(hook)
         self._bumps = {e.op_seq: e for e in analysis.log.of(VersionBumped) if e.op_seq is not None}
-        self._bad = {e.content_hash: _counted(e) for e in analysis.log.of(NotFiniteSeen)}
+        self._not_finite = {e.content_hash: _counts(e) for e in analysis.log.of(NotFiniteSeen)}
         self._backward_ops: dict[int, list[Op]] = {}
-        if self._bad:
+        if self._not_finite:
             for op in analysis.ops:
                 if op.backward_node_id is not None:
                     self._backward_ops.setdefault(op.backward_node_id, []).append(op)
 
-    def marks_of(self, node: Node, leaves: Iterable[Node]) -> Marks:
-        """Return the glyphs of a node; hooks of the leaves beside it are drawn on it too."""
-        found = [hook for each in (node, *leaves) for hook in self._hooks.get(each.node_id, ())]
+    def of(self, node: Node, leaves: Iterable[Node]) -> NodeBadges:
+        """Return the badges of a node. Hooks of its leaves count as its own."""
+        hooks = [hook for each in (node, *leaves) for hook in self._hooks.get(each.node_id, ())]
         cloned = [saved for saved in node.saved if saved.cloned]
-        return _make_marks(
-            hooks=tuple(dict.fromkeys(map(hook_words, found))),
+        bump = None if node.op is None else self._bumps.get(node.op.seq)
+        return _make_badges(
+            hooks=tuple(dict.fromkeys(map(hook_description, hooks))),
             culprit=self._is_culprit(node.op),
-            wrote=self._written_by(node.op),
+            wrote="" if bump is None else f"v{bump.version} → v{bump.seen_version}",
             cloned=", ".join(f"{s.slot} · {format_bytes(s.tensor.nbytes)}" for s in cloned),
-            not_finite=self._not_finite(node),
+            not_finite=self._not_finite_text(node) if self._not_finite else "",
         )
 
     def _is_culprit(self, op: Op | None) -> bool:
         if op is None or not op.written:
             return False
         blamed = any(f.culprit is not None and f.culprit == op.location for f in self._findings)
-        return blamed or op.seq in self._seen_events
+        return blamed or op.seq in self._finding_events
 
-    def _written_by(self, op: Op | None) -> str:
-        """Return the versions before and after; an op's own running statistics do not count."""
-        bump = None if op is None else self._bumps.get(op.seq)
-        return "" if bump is None else f"v{bump.version} → v{bump.seen_version}"
-
-    def _not_finite(self, node: Node) -> str:
-        if not self._bad:
-            return ""
-        runs = (
+    def _not_finite_text(self, node: Node) -> str:
+        phases = (
             ("forward", () if node.op is None else (node.op,)),
             ("backward", self._backward_ops.get(node.node_id, ())),
         )
-        words = []
-        for phase, ops in runs:
+        parts = []
+        for phase, ops in phases:
             hashes = [value for op in ops for value in op.output_hashes]
-            counts = [self._bad[value] for value in hashes if value in self._bad]
+            counts = [self._not_finite[value] for value in hashes if value in self._not_finite]
             if counts:
-                words.append(f"{phase} gave {counts[0]}")
-        return ", ".join(words)
+                parts.append(f"{phase} gave {counts[0]}")
+        return ", ".join(parts)
 
 
-def _counted(seen: NotFiniteSeen) -> str:
+def _counts(seen: NotFiniteSeen) -> str:
     counts = ((seen.nan_count, "NaN"), (seen.infinity_count, "infinite"))
     return " and ".join(f"{count:,} {word}" for count, word in counts if count)

@@ -1,0 +1,107 @@
+"""Parameter badges: the leaves that a node uses, with the states of their gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_shape
+from autogradviz.fast_dataclass import maker
+from autogradviz.scene.schema import ParameterBadge
+from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Node, Parameter
+    from autogradviz.scene.fold import FoldedGraph
+    from autogradviz.scene.schema import GradState
+
+_make_badge = maker(ParameterBadge)
+
+BADGE_PADDING: Final = 18.0
+GRAD_ICON: Final = 14.0
+
+
+class ParameterBadges:
+    """Builds the parameter badges of nodes."""
+
+    def __init__(self, analysis: Analysis, folded: FoldedGraph) -> None:
+        self._folded = folded
+        self._backward_ran = any(node.runs for node in analysis.graph.nodes.values())
+
+    def of(self, index: int, path: str) -> list[ParameterBadge]:
+        """Return the badges of a node, largest parameter first.
+
+        Parameters whose gradients have the same state share a badge. Inputs have their own.
+
+        Args:
+            index: index of the node.
+            path: the module that is drawn around it, whose name labels leave out.
+        """
+        leaves = sorted(self._folded.leaves[index], key=_nbytes, reverse=True)
+        sharing: dict[tuple[GradState, bool], list[Parameter]] = {}
+        for leaf in leaves:
+            if leaf.parameter is not None:
+                key = self._grad_state(leaf.parameter), bool(leaf.parameter.name)
+                sharing.setdefault(key, []).append(leaf.parameter)
+        return [self._badge(index, leaf, path, sharing) for leaf in leaves]
+
+    def _badge(
+        self,
+        index: int,
+        leaf: Node,
+        path: str,
+        sharing: dict[tuple[GradState, bool], list[Parameter]],
+    ) -> ParameterBadge:
+        parameter = leaf.parameter
+        assert parameter is not None
+        grad, shape = self._grad_state(parameter), format_shape(parameter.tensor.shape)
+        label, width = _label(parameter, path), 0.0
+        members = sharing[grad, bool(parameter.name)]
+        if members[0] is parameter:
+            label = _joint_label([_label(member, path) for member in members])
+            width = text_width(label, BADGE_FONT_SIZE, bold=True)
+            width += text_width(f" {shape}", BADGE_FONT_SIZE) + BADGE_PADDING
+            width += 0.0 if grad == "unknown" else GRAD_ICON
+        return _make_badge(
+            node=index,
+            name=parameter.name,
+            label=label,
+            shape=shape,
+            grad=grad,
+            norm=parameter.norm,
+            shared=self._folded.users[leaf.node_id],
+            width=width,
+        )
+
+    def _grad_state(self, parameter: Parameter) -> GradState:
+        if not parameter.finite:
+            return "nan"
+        if parameter.accumulated:
+            return "zero" if parameter.norm == 0 else "ok"
+        return "none" if self._backward_ran else "unknown"
+
+
+def _label(parameter: Parameter, path: str) -> str:
+    """Return a leaf's name within a module: "weight", "norm.weight"; "input" if unnamed.
+
+    A module of one node is drawn as that node; its name then prefixes the parameter's.
+    """
+    inside = parameter.name.removeprefix(f"{path}.") if path else parameter.name
+    owner, _, last = inside.rpartition(".")
+    nearest = owner.rpartition(".")[2]
+    return f"{nearest}.{last}" if nearest else last or "input"
+
+
+def _joint_label(labels: list[str]) -> str:
+    """Return "norm.weight, bias", or the first label and the number of others if that is long."""
+    owner = labels[0].rpartition(".")[0]
+    rest = [label.removeprefix(f"{owner}.") if owner else label for label in labels[1:]]
+    joint = ", ".join([labels[0], *rest])
+    if len(joint) <= MAX_NAME // 2:
+        return joint
+    first = elide(labels[0], MAX_NAME // 2)
+    return f"{first} +{len(labels) - 1}" if len(labels) > 1 else first
+
+
+def _nbytes(leaf: Node) -> int:
+    return 0 if leaf.parameter is None else leaf.parameter.tensor.nbytes
