@@ -581,7 +581,7 @@ def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_bat
     path = tmp_path / "run.agv"
 
     trace = check_that_training_went_on(lambda: trained_while(path, lambda: os.truncate(path, 0)))
-    assert "cut it off" in trace.log.of(RecorderFailed)[0].message
+    assert "truncated it" in trace.log.of(RecorderFailed)[0].message
     assert path.stat().st_size == 0
 
 
