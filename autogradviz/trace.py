@@ -368,7 +368,7 @@ class Trace:
             >>> list(trace.plot_gradients().data[0].y)
             ['up.0.weight', 'up.0.bias', 'down.weight', 'down.bias']
         """
-        from autogradviz.render.more_plots import plot_gradients
+        from autogradviz.render.plots import plot_gradients
 
         return plot_gradients(self.analysis)
 
@@ -379,7 +379,7 @@ class Trace:
             >>> [layer.name for layer in trace.plot_saved_by_module().data]
             [...]
         """
-        from autogradviz.render.more_plots import plot_saved_by_module
+        from autogradviz.render.plots import plot_saved_by_module
 
         return plot_saved_by_module(self.analysis)
 
