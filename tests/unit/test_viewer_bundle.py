@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def test_the_bundle_is_what_the_source_builds(node, tmp_path):
 def test_the_source_has_types_that_fit_and_one_format(node):
     run(str(ASSETS / "node_modules" / ".bin" / "tsc"), "--project", "viewer")
     run(str(ASSETS / "node_modules" / ".bin" / "prettier"), "--check", "viewer", "build.mjs")
+
+
+def test_the_types_are_those_of_the_schema(tmp_path):
+    target = tmp_path / "types.js"
+    generator = ASSETS / "generate_types.py"
+    schema = ROOT / "autogradviz" / "scene" / "schema.py"
+    subprocess.run([sys.executable, generator, schema, target], check=True)
+    checked_in = (ASSETS / "viewer" / "types.js").read_text(encoding="utf-8")
+    assert target.read_text(encoding="utf-8") == checked_in
 
 
 def test_the_unit_tests_of_the_viewer_pass(node):
