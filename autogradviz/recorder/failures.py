@@ -26,14 +26,14 @@ class Failures:
 
     @property
     def summary(self) -> str | None:
-        """A one-line summary of what could not be recorded; None if nothing failed."""
+        """A one-line summary of the failures; None if nothing failed."""
         if not self._first:
             return None
         missed = "; ".join(f"{name}: {message}" for name, message in self._first.items())
         return f"autogradviz could not record everything ({missed}); your step was not touched"
 
     def warn(self, *, quiet: bool) -> None:
-        """Warn once if anything failed; ``quiet`` keeps a filter of "error" from raising."""
+        """Warn once if anything failed; ``quiet`` suppresses the exception of an "error" filter."""
         message = self.summary
         if message is None:
             return

@@ -1,4 +1,4 @@
-"""The interface between a recording and what observes PyTorch for it.
+"""The interface between a recording and the hooks that observe PyTorch for it.
 
 ``PythonObserver`` installs hooks written in Python. Another observer may emit the same events by
 other means; the recording and its retention policy use this interface only.
@@ -55,7 +55,7 @@ class Observer(Protocol):
         """Record the graphs of some nodes."""
 
     def untag(self, roots: Iterable[Any]) -> None:
-        """Remove what ``walk`` left on nodes."""
+        """Remove the tags that ``walk`` attached to nodes."""
 
     def close(self) -> None:
         """Release all weak references."""

@@ -189,7 +189,7 @@ class PythonObserver:
             self.nodes.walk(roots)
 
     def untag(self, roots: Iterable[Any]) -> None:
-        """Remove what ``walk`` left on nodes."""
+        """Remove the tags that ``walk`` attached to nodes."""
         self.nodes.untag(roots)
 
     def close(self) -> None:

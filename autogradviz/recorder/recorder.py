@@ -1,7 +1,7 @@
-"""One recording: a session, the observer that fills it, and the policy for what stays in memory.
+"""One recording: a session, the observer that fills it, and a retention policy.
 
-Laws: recording changes nothing, keeps no tensor alive, and never breaks the user's step. Whatever
-fails in here becomes a ``RecorderFailed`` event, and one warning when the recording ends.
+Laws: recording changes nothing, keeps no tensor alive, and never breaks the user's step. A
+failure in here becomes a ``RecorderFailed`` event, and one warning when the recording ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state and services that all hook points of one recording share.
 
-A session knows the log, the event numbers, the threads and the stacks, the options, and what
-failed. It knows no table: those are built on top of it, each with the tables that it uses.
+A session knows the log, the event numbers, the threads and the stacks, the options, and the
+failures. It knows no table: those are built on top of it, each with the tables that it uses.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Session:
             return None
 
     def fail(self, hook_point: str, error: Exception) -> None:
-        """Record that a hook point failed; re-raise what a signal handler raised."""
+        """Record that a hook point failed; re-raise an exception of a signal handler."""
         if signal_behind(error) is not None:
             raise error
         message = f"{type(error).__name__}: {error}".splitlines()[0]

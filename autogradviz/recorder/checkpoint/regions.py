@@ -1,7 +1,7 @@
 """Non-reentrant checkpoint regions, their recomputations, and the state around both.
 
 Checkpoint enters one pair of saved-tensor hooks for a region's forward and another one for its
-recomputation. The exception at the exit of the second tells an early stop from a failure.
+recomputation. The exception at the exit of the second distinguishes an early stop from a failure.
 """
 
 from __future__ import annotations

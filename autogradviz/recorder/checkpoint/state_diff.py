@@ -48,27 +48,27 @@ class StateTable:
         self.watch_writes: Callable[[], None] | None = None
         """Called before the first region, to start observing writes of attributes."""
 
-    def on_region_enter(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
+    def on_region_enter(self, region_id: int, closure: dict[str, Any], arguments: Any) -> None:
         """Read the state before a region's forward."""
         if self.watch_writes is not None:
             self.watch_writes()
             self.watch_writes = None
         self._entered[region_id] = self._session.event_count
-        self._before[region_id] = self._read(held, arguments)
+        self._before[region_id] = self._read(closure, arguments)
 
-    def on_region_exit(self, region_id: int, held: dict[str, Any], arguments: Any) -> None:
+    def on_region_exit(self, region_id: int, closure: dict[str, Any], arguments: Any) -> None:
         """Read the state after a region's forward."""
         if region_id in self._before:
-            self._after[region_id] = self._read(held, arguments)
+            self._after[region_id] = self._read(closure, arguments)
 
     def on_recompute_enter(
-        self, region_id: int, recompute_id: int, held: dict[str, Any], arguments: Any
+        self, region_id: int, recompute_id: int, closure: dict[str, Any], arguments: Any
     ) -> None:
-        """Read the state before a recomputation, and emit what differs from the forward."""
+        """Read the state before a recomputation, and emit its differences from the forward."""
         before = self._before.get(region_id)
         if before is None:
             return
-        now = self._read(held, arguments)
+        now = self._read(closure, arguments)
         self._recomputing[recompute_id] = (region_id, now)
         left = self._after.get(region_id, now)
         for kind, path in _differences(before, now)[:MAX_CHANGES]:
@@ -80,13 +80,13 @@ class StateTable:
                 if kind == "object" else None,
             )  # fmt: skip
 
-    def on_recompute_exit(self, recompute_id: int, held: dict[str, Any], arguments: Any) -> None:
+    def on_recompute_exit(self, recompute_id: int, closure: dict[str, Any], arguments: Any) -> None:
         """Read the state after a recomputation, and emit the changes that both runs made."""
         region_id, begun = self._recomputing.pop(recompute_id, (-1, {}))
         before, left = self._before.get(region_id), self._after.get(region_id)
         if before is None or left is None:
             return
-        for path, value in self._read_objects(held, arguments).items():
+        for path, value in self._read_objects(closure, arguments).items():
             was, first = before["object"].get(path), left["object"].get(path)
             if was is None or first is None or was == first:
                 continue
@@ -111,23 +111,23 @@ class StateTable:
     def _writer(self, path: Path, value: Reading | None, since: int) -> int | None:
         """Return the stack that wrote an attribute of a name since an event.
 
-        Attributes of one name belong to many modules; the value that was written tells them apart.
+        Attributes of one name belong to many modules; the written value distinguishes them.
         """
         known = self._writes.get(path[-1], {})
         text = ABSENT if value is None else to_value(value).form
         written, stack_id = known.get(text) or next(reversed(known.values()), (-1, None))
         return stack_id if written >= since else None
 
-    def _read(self, held: dict[str, Any], arguments: Any) -> State:
-        return {"object": self._read_objects(held, arguments), **read_global_state()}
+    def _read(self, closure: dict[str, Any], arguments: Any) -> State:
+        return {"object": self._read_objects(closure, arguments), **read_global_state()}
 
-    def _read_objects(self, held: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
-        named = held.get("kwargs") or {}
+    def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
+        named = closure.get("kwargs") or {}
         with DisableTorchFunction():
-            return read_state(held.get("fn"), arguments, named, self._ids)
+            return read_state(closure.get("fn"), arguments, named, self._ids)
 
-    def wrote(self, name: str, value: Any) -> None:
-        """Note that a module's attribute was written: the value, and the line."""
+    def on_write(self, name: str, value: Any) -> None:
+        """Remember the value and the line of a write to a module's attribute."""
         stack_id = self._session.stack_id()
         if stack_id is not None:
             text = repr(value)[:MAX_TEXT] if type(value) in PLAIN else ""
@@ -139,7 +139,7 @@ class StateTable:
 
 
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
-    """Return where two readings differ: what the first one found, then what is new."""
+    """Return the paths at which two readings differ, those of the first reading first."""
     found = [(kind, path) for kind, values in before.items() for path in values]
     new = [(kind, path) for kind, values in now.items() for path in values
            if path not in before[kind]]  # fmt: skip
@@ -149,7 +149,7 @@ def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
 
 @contextmanager
 def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
-    """Note the lines that write attributes of modules, from the first region on.
+    """Remember the lines that write attributes of modules, from the first region on.
 
     Not earlier: replacing a special method of a class updates each of its subclasses, and
     ``nn.Module`` has hundreds. A method that other code installed meanwhile is kept.
@@ -161,7 +161,7 @@ def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
     def write(module: torch.nn.Module, name: str, value: Any) -> None:
         original(module, name, value)
         if not name.startswith("__"):
-            session.guarded("state", state.wrote, name, value)
+            session.guarded("state", state.on_write, name, value)
 
     def begin() -> None:
         nonlocal original

@@ -108,8 +108,8 @@ class StateWalk:
             self._object(path, value, depth)
 
     def _module(self, path: Path, value: torch.nn.Module, depth: int) -> None:
-        held = value.__dict__
-        for name, child in held.items():
+        attributes = value.__dict__
+        for name, child in attributes.items():
             if name in _MODULE_INTERNALS:
                 continue
             if name.endswith("_hooks"):
@@ -118,7 +118,7 @@ class StateWalk:
             elif not name.startswith("_") or name[1:2] != "_":
                 self.add((*path, name), child, depth + 1)
         for table in ("_parameters", "_buffers", "_modules"):
-            for name, child in list(held.get(table, {}).items()):
+            for name, child in list(attributes.get(table, {}).items()):
                 self.add((*path, name), child, depth + 1)
         self._methods(type(value), depth)
 
@@ -186,10 +186,10 @@ class StateWalk:
         if module.__name__ not in sys.stdlib_module_names and not is_library_module(
             module.__name__
         ):
-            held = module.__dict__
+            attributes = module.__dict__
             for name in names:
-                if name in held and not isinstance(held[name], types.ModuleType):
-                    self.add((*path, name), held[name], depth + 1)
+                if name in attributes and not isinstance(attributes[name], types.ModuleType):
+                    self.add((*path, name), attributes[name], depth + 1)
 
     def _environment(
         self, function: types.FunctionType, names: tuple[str, ...], depth: int
@@ -221,15 +221,17 @@ class StateWalk:
         if path not in self.found:
             identity = self._ids.of(id(value))
             self.found[path] = StateValue("object", type(value).__name__, object_id=identity)
-        held = getattr(value, "__dict__", None)
-        if type(held) is dict:
-            self._instance(path, dict(held), depth, plain_too=True)
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict:
+            self._instance(path, dict(attributes), depth, plain_too=True)
         for name, item in slots(value):
             self.add((*path, name), item, depth + 1)
         self._methods(type(value), depth)
 
-    def _instance(self, path: Path, held: dict[str, Any], depth: int, *, plain_too: bool) -> None:
-        for name, item in list(held.items()):
+    def _instance(
+        self, path: Path, attributes: dict[str, Any], depth: int, *, plain_too: bool
+    ) -> None:
+        for name, item in list(attributes.items()):
             if name.startswith("__"):
                 continue
             if plain_too or type(item) not in PLAIN:

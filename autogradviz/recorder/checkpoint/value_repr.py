@@ -87,7 +87,7 @@ class ObjectIds:
 
 
 def read_value(value: Any, ids: ObjectIds) -> Reading | None:
-    """Return a reading of a value, None where reading would run code of the user."""
+    """Return a reading of a value, None if reading it would run code of the user."""
     kind = type(value)
     found: Reading | None = None
     if kind in PLAIN:
@@ -149,7 +149,7 @@ def _library_value(value: Any, kind: type) -> StateValue | None:
 
 
 def _container(value: Any) -> StateValue:
-    """Return the length of a container, and what its first items do not show."""
+    """Return a reading of a container: its length, and a hash or key that its first items lack."""
     length, kind = _length(value), cast("Any", dict)
     if isinstance(value, dict):
         if isinstance(value, collections.OrderedDict):

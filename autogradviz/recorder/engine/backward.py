@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ids.tensors import TensorTable
     from autogradviz.recorder.session import Session
 
-_COMPILED = "compiled autograd compiles hooks too: of its backwards the graph alone is recorded"
+_COMPILED = "compiled autograd also compiles hooks: only the graph of such a backward is recorded"
 
 
 class BackwardTable:

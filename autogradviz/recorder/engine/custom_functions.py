@@ -1,4 +1,4 @@
-"""Custom Functions: the line that saved, what they marked, and tensors kept as attributes."""
+"""Custom Functions: the line that saved, marked tensors, and tensors kept as attributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METHODS: Final = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
 
 
 class CustomFunctionTable:
-    """Records what custom Functions save and mark."""
+    """Records the tensors that custom Functions save and mark."""
 
     def __init__(self, session: Session, tensors: TensorTable, creators: CreatorTable) -> None:
         self._session = session
@@ -67,7 +67,7 @@ class CustomFunctionTable:
 
 @contextmanager
 def observe_custom_functions(session: Session, functions: CustomFunctionTable) -> Iterator[None]:
-    """Record what custom Functions save and mark while the context is open."""
+    """Record the saves and marks of custom Functions while the context is open."""
     originals = {name: getattr(FunctionCtx, name) for name in _METHODS}
     ours = {name: _wrapper(session, functions, name, each) for name, each in originals.items()}
     with patched(FunctionCtx, **ours):

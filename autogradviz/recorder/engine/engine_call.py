@@ -40,7 +40,7 @@ class EngineCall:
         return node_id, backward_id
 
     def restore_thread(self) -> None:
-        """Close what an exception has left open on the thread of this call."""
+        """Close the modules, regions and nodes that an exception left open on the thread."""
         calls, regions, running, marks = self._depths
         del self.state.calls[calls:]
         del self.state.regions[regions:]

@@ -199,8 +199,8 @@ class NodeTable:
         if not self._limited:
             self._limited = True
             message = (
-                f"the graph is deeper than {SAFE_DEPTH:,} nodes; what lies below node "
-                f"{tag.node_id} was not looked at, because touching more could crash the process "
+                f"the graph is deeper than {SAFE_DEPTH:,} nodes; the nodes below node "
+                f"{tag.node_id} are not recorded, because reading more could crash the process "
                 "when the graph is freed"
             )
             self._session.emit(RecorderLimited, "nodes", message)

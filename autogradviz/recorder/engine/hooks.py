@@ -1,4 +1,4 @@
-"""User hooks: what was registered, and every call during backward.
+"""User hooks: every registration, and every call during backward.
 
 NOTE [ How hooks are traced ]
 PyTorch keeps hooks in dicts: a tensor's, a leaf's, a node's. Before and after every backward these

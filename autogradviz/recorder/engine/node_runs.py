@@ -64,7 +64,7 @@ class NodeRuns:
         """The open engine calls by backward id."""
         self._by_task: dict[int, EngineCall] = {}
         self.on_start: SessionRef[OnStart] = session.ref(self.on_node_start)
-        """The key of the recording's tags in the metadata of nodes, and what tags call."""
+        """The key of the recording's tags in the metadata of nodes; tags call its target."""
 
     def call_of(self, state: ThreadState) -> EngineCall | None:
         """Return the engine call whose graph task is running on this thread."""

@@ -1,4 +1,4 @@
-"""The recorder's entry in the metadata of a node: its id, and what was found in its slots."""
+"""The recorder's entry in the metadata of a node: its id and its saved tensors."""
 
 from __future__ import annotations
 

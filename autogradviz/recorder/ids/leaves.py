@@ -66,7 +66,7 @@ class LeafTable:
                 )
 
     def find_assignments(self) -> None:
-        """Record the known leaves whose ``requires_grad`` was assigned to."""
+        """Record assignments to ``requires_grad`` of known leaves."""
         for tensor_id, reference in list(self._leaves.items()):  # other threads add
             leaf = reference()
             if leaf is None:

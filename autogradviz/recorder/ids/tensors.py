@@ -3,7 +3,7 @@
 NOTE [ Identity of storages ]
 PyTorch keeps the Python object of a storage as long as the storage lives, so its address identifies
 the storage. The address is reused as soon as the storage is freed, which would make one tensor of
-two; a weak reference to the object tells whether it is still the same. Dead storages stay in the
+two; a weak reference to the object shows whether it is still the same. Dead storages stay in the
 table until their address is reused, or until the table has doubled. PyTorch's own weak references
 (``UntypedStorage._weak_ref``) keep the C++ header of each dead storage: a thousand small holes
 between the user's tensors, which cost a backward a tenth of its memory.

@@ -1,4 +1,4 @@
-"""The dispatch mode: every operator below autograd, and what it wrote.
+"""The dispatch mode: records every operator below autograd, and the tensors that it wrote.
 
 NOTE [ Versions under a dispatch mode ]
 The mode stands below the kernel that bumps version counters (``ADInplaceOrView``), so a counter

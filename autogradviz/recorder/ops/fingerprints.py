@@ -4,7 +4,7 @@ NOTE [ What a fingerprint is ]
 The bits, read as integers, are summed and xor-ed: passes over the tensor on its own device, and two
 numbers copied to the host, which waits for the device. Equal contents give equal numbers, whatever
 their layout; different contents give different ones except by chance, and except if only the order
-differs. A third pass, once for each content, tells whether it has NaN or infinities.
+differs. A third pass, once for each content, finds NaN and infinities.
 
 A small tensor on the host is hashed byte by byte, which is faster than calling operators and also
 sensitive to order: a mask, a permutation, a transposed square.
@@ -12,7 +12,7 @@ sensitive to order: a mask, a permutation, a transposed square.
 A large tensor on the host with entries of four bytes is read two entries at a time, as integers of
 eight bytes, which PyTorch does several times faster than it widens them one by one.
 
-It runs below autograd and below all dispatch modes: nobody observes its operators.
+It runs below autograd and below all dispatch modes: its operators are not observed.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _NEVER_DRAW: Final = {"aten::_fused_sdp_choice"}  # tagged, but only chooses a k
 
 
 class Draw(NamedTuple):
-    """The arguments that decide whether an operator draws random numbers, and from where."""
+    """The arguments that decide whether an operator draws random numbers."""
 
     generator: tuple[int, str] | None  # position and keyword of that argument
     needed: tuple[tuple[int, str], ...]  # it draws only if none of these arguments is zero
@@ -38,7 +38,7 @@ def _argument(place: tuple[int, str], args: Sequence[Any], kwargs: dict[str, Any
 
 
 def read_draw(func: Any, schema: Any) -> Draw | None:
-    """Return how an operator draws random numbers, None if it never does."""
+    """Return the arguments that control an operator's draws, None if it never draws."""
     if torch.Tag.nondeterministic_seeded not in func.tags or schema.name in _NEVER_DRAW:
         return None
     rates = {*_RATES, "p"} if "dropout" in schema.name else _RATES

@@ -1,4 +1,4 @@
-"""The most recent results, weakly referenced: where graphs that no backward entered are found."""
+"""The most recent results, weakly referenced: the way to graphs that no backward entered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator schemas: the tensor arguments, what is written, and which kernels exist."""
+"""Operator schemas: tensor arguments, in-place writes, and existing kernels."""
 
 from __future__ import annotations
 

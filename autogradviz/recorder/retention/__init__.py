@@ -1,1 +1,1 @@
-"""Retention: which events stay in memory, what is compressed, dropped or written to a file."""
+"""Retention: keeps, compresses, drops and writes events during a recording."""

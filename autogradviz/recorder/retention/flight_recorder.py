@@ -122,8 +122,8 @@ class FlightRecorder(RetentionPolicy):
         if self.dropped == 0 or self.stream is not None:
             return None
         return (
-            f"only the last steps were kept: {self.dropped:,} older events are gone, so graphs, "
-            f"saved tensors and versions from before are not in these {len(log):,}"
+            f"only the last steps were kept: {self.dropped:,} older events are gone, and "
+            f"graphs, saved tensors and versions from before are not among these {len(log):,}"
         )
 
     # --- writing ---------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class FlightRecorder(RetentionPolicy):
         self._count(kind, self._log.keep_only(kind, among, keep))
 
     def _droppable(self, kind: type[Event]) -> int:
-        """Return how many of a kind's rows may be dropped, not counting later ones."""
+        """Return the number of rows of a kind that may be dropped; other threads may add rows."""
         return len(self._log.recent(kind)) if self.stream is None else self._written[kind]
 
     def _count(self, kind: type[Event], dropped: int) -> None:

@@ -1,1 +1,1 @@
-"""Saved tensors: slots of nodes, saved-tensor hooks, and what they pack."""
+"""Saved tensors: slots of nodes, saved-tensor hooks, and packed tensors."""

@@ -2,7 +2,7 @@
 
 The recorder pushes no pair of its own: that would disable PyTorch's version check. A pair that
 exists anyway (a user's, checkpoint's, recomputation's, offload's, allow-mutation's) is wrapped when
-it is pushed, so that it does what it did and its packs and unpacks are recorded.
+it is pushed: it does the same as before, and its packs and unpacks are recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PairHandler(Protocol):
     """Records the entries and exits of one kind of pairs."""
 
     def plan(self, hooks: Any) -> Plan:
-        """Return what a pair that is about to be entered is for."""
+        """Return the purpose of a pair that is about to be entered."""
 
     def on_enter(self, hooks: Any, plan: Plan) -> None:
         """Record that a pair was entered."""
@@ -52,7 +52,7 @@ class HookPairTable:
         self._open: dict[int, list[int]] = {}  # entered pairs by the address of their object
 
     def plan(self, hooks: saved_tensors_hooks) -> Plan:
-        """Return what a pair that is about to be entered is for."""
+        """Return the purpose of a pair that is about to be entered."""
         region = self._session.threads.local.state.region
         if isinstance(hooks, SwapWithCloned):
             return "allow_mutation", *region

@@ -104,7 +104,7 @@ class TracingUnpackHook:
 
 
 class HookTracer:
-    """Records what wrapped pack and unpack hooks do."""
+    """Records the packs and unpacks of wrapped hooks."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class HookTracer:
             save.packed = self._packed_tensors.read(result, tensor)
 
     def find_writes(self, packed: Any) -> None:
-        """Record writes to what was packed, before it is unpacked."""
+        """Record writes to packed tensors, before they are unpacked."""
         save = self.saves.find(packed, self._running_node())
         if save is not None and save.packed:
             with DisableTorchFunction():

@@ -1,4 +1,4 @@
-"""Saves that went through hooks, and the tensors in what a pack hook returned.
+"""Saves that went through hooks, and the tensors in the objects that pack hooks return.
 
 A hook that copies into memory of its own, a pinned staging buffer for instance, returns that memory
 and not the tensor. PyTorch does not check whether it is written before it is unpacked.
@@ -29,7 +29,7 @@ _CONTAINERS: Final = (list, tuple, deque, set, frozenset, dict)
 
 
 class PackedTensor(NamedTuple):
-    """One tensor in what a pack hook returned, as it was then."""
+    """One tensor in a packed object, with its version and content when it was packed."""
 
     reference: weakref.ref[torch.Tensor]
     since_seq: int
@@ -84,7 +84,7 @@ class HookedSave:
 
 
 class PackedTensors:
-    """Reads the tensors in what pack hooks returned."""
+    """Reads the tensors in packed objects."""
 
     def __init__(self, session: Session, tensors: TensorTable, fingerprints: Fingerprints) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""All saves for backward: ids, and what recognizes a save that went through hooks."""
+"""All saves for backward: their ids, and the saves behind packed objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SaveTable:
         self.emit_released = session.emitter(TensorReleased)
         self.count = 0
         """The number of saves so far, which is the id of the next one."""
-        self._packed: dict[int, list[HookedSave]] = {}  # by address of what the hook returned
+        self._packed: dict[int, list[HookedSave]] = {}  # by address of the packed object
         self._address_of: dict[int, int] = {}  # saved id → that address
 
     def new(
@@ -100,7 +100,7 @@ class SaveTable:
         )  # fmt: skip
 
     def packed(self, save: HookedSave, result: Any) -> None:
-        """Remember what the pack hook returned for a save."""
+        """Remember the object that the pack hook returned for a save."""
         for other in self._packed.get(id(result), ()):
             if other.holder is not None and other.holder() is not result:
                 # Its graph died unnoticed, and the address was reused.

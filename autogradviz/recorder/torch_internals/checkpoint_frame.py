@@ -1,4 +1,4 @@
-"""The attributes of PyTorch's ``_CheckpointFrame``, which stands for one non-reentrant region."""
+"""The attributes of PyTorch's ``_CheckpointFrame``, one for each non-reentrant region."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def closure_vars(frame: Any) -> dict[str, Any]:
 
 
 def determinism_check(frame: Any) -> str:
-    """Return what checkpoint compares of a region's saved tensors: "default" or "none"."""
+    """Return the name of a region's determinism check: "default" or "none"."""
     checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns.items()
     check = getattr(frame, "metadata_fn", None)
     return next((name for name, function in checks if function is check), "default")

@@ -1,4 +1,4 @@
-"""Keep the recorder out of what ``torch.compile`` compiles.
+"""Keep ``torch.compile`` from compiling the recorder.
 
 Dynamo evaluates every Python frame that runs below compiled code, ours too when a graph break
 runs ops eagerly: it would compile the recorder. PyTorch's own way to prevent that, a decorator,

@@ -1,4 +1,4 @@
-"""Read a tensor's node only where that runs no code.
+"""Read a tensor's node only if that runs no code.
 
 The ``grad_fn`` of a view whose base was written in place is created when it is read: PyTorch runs
 the view functions again, below which a dispatch mode can deadlock.

@@ -16,7 +16,7 @@ _INHERITED: Final = object()
 def patched(owner: Any, **ours: Any) -> Iterator[None]:
     """Replace attributes of a class or module while the context is open.
 
-    An attribute that someone else has replaced in the meantime stays as it is: a library that is
+    An attribute that other code has replaced in the meantime stays as it is: a library that is
     imported during a recording may have wrapped our function, which then only calls the original.
     """
     originals = {name: vars(owner).get(name, _INHERITED) for name in ours}
