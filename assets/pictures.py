@@ -1,4 +1,4 @@
-"""Draw the pictures that the documents show, from real recordings: ``make pictures``."""
+"""Draw the pictures of the documentation from real recordings: ``make pictures``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 
-class RecorderRef(nn.Module):
+class GatedLinear(nn.Module):
     """Scales a softmax in place, after autograd saved it."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ def record_cache_bug() -> autogradviz.Trace:
 def record_mutation() -> autogradviz.Trace:
     """Return a step that fails because a saved tensor was written."""
     torch.manual_seed(0)
-    model = RecorderRef()
+    model = GatedLinear()
     with suppress(RuntimeError):
-        model(torch.rand(3, 8)).sum().backward()  # what PyTorch does once only is done
+        model(torch.rand(3, 8)).sum().backward()  # PyTorch initializes lazily
     try:
         with autogradviz.record(model) as trace:
             model(torch.rand(3, 8)).sum().backward()

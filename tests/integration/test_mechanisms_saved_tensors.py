@@ -178,8 +178,8 @@ def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
         ("user", "squeeze"),
     ]
     inner = f"integration/{Path(__file__).name}:{line_of('inner')}"
-    assert trace._scene.nodes[0].notes == (f"result kept by squeeze · {inner}",)
-    assert trace._scene.nodes[1].notes[0].startswith("self kept by same · ")
+    assert trace._scene.nodes[0].notes == (f"result packed by squeeze · {inner}",)
+    assert trace._scene.nodes[1].notes[0].startswith("self packed by same · ")
     outer, within = [span for span in trace._scene.spans if span.kind == "mode"]
     assert (outer.label, within.label, within.depth) == ("saved by same", "saved by squeeze", 1)
     assert outer.start_ns < within.start_ns < within.end_ns < outer.end_ns
