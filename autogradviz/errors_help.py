@@ -9,7 +9,7 @@ from autogradviz.diagnose.page import Page
 ERROR_PAGES: Final = (
     Page(
         slug="autogradviz-error",
-        title="A command cannot do what it was told to",
+        title="A command cannot do its task",
         means="""The base class of all errors of autogradviz. Raised as such, a command was given
         an argument that it cannot use.""",
         happens="""For instance, -o names the trace that is to be drawn.""",

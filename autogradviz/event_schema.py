@@ -1,4 +1,4 @@
-"""What a field of an event means: which definition it refers to, and whether it is private.
+"""The meaning of event fields: which definition it refers to, and whether it is private.
 
 A field states its meaning in its type. ``TensorId`` is ``Annotated[int, ref("tensor")]``; at run
 time and in the file format it is an ``int``. The flight recorder, the module filter and redaction
@@ -30,10 +30,10 @@ Target: TypeAlias = Literal[
     "backward", "call", "event", "exec_group", "frame", "hook", "hook_pair", "module", "node",
     "object", "op", "recompute", "region", "saved", "stack", "storage", "tensor",
 ]  # fmt: skip
-"""What an id refers to."""
+"""The kind of definition that an id refers to."""
 
 Privacy: TypeAlias = Literal["source", "path", "value"]
-"""What a private field quotes: source text, a path, or the value of a variable."""
+"""The content of a private field: source text, a path, or the value of a variable."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Traits:
-    """How a kind of event is kept, filtered and redacted; see ``event``."""
+    """Rules by which a kind of event is kept, filtered and redacted; see ``event``."""
 
     defines: tuple[str, ...]
     lasting: bool
@@ -161,5 +161,5 @@ def registered() -> tuple[type[Any], ...]:
 
 
 def traits(kind: type[Any]) -> Traits:
-    """Return how a kind of event is kept, filtered and redacted."""
+    """Return the rules by which a kind of event is kept, filtered and redacted."""
     return _TRAITS[kind]

@@ -55,7 +55,7 @@ Phase: TypeAlias = Literal["forward", "backward", "recompute"]
 PackedBy: TypeAlias = Literal[
     "pytorch", "checkpoint", "recompute", "allow_mutation", "offload", "user"
 ]
-"""What keeps a saved tensor: PyTorch itself, or the innermost pair of saved-tensor hooks."""
+"""The keeper of a saved tensor: PyTorch itself, or the innermost pair of saved-tensor hooks."""
 
 Outcome: TypeAlias = Literal["completed", "early_stop", "error"]
 """How a recomputation ended."""
@@ -64,13 +64,13 @@ HookKind: TypeAlias = Literal[
     "tensor", "retain_grad", "post_accumulate_grad", "multi_grad", "node", "node_pre", "node_post",
     "module_backward_pre", "module_backward",
 ]  # fmt: skip
-"""What a hook is registered on. Whether a ``node`` hook is a pre-hook is known when it runs."""
+"""The object that a hook is registered on. Whether a ``node`` hook is a pre-hook is known when it runs."""
 
 Place: TypeAlias = Literal["root", "gradient"]
-"""What a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
+"""The object that a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
 
 CutOff: TypeAlias = Literal["arguments", "results"]
-"""What a reentrant region hides from autograd."""
+"""A tensor that a reentrant region hides from autograd."""
 
 Mode: TypeAlias = Literal["grad", "inference", "autocast", "autocast_cache"]
 """A thread-local flag of autograd: ``is_grad_enabled()``, ``is_inference_mode_enabled()`` …"""
@@ -82,7 +82,7 @@ ValueKind: TypeAlias = Literal[
     "plain", "container", "tensor", "object", "array", "rng", "iterator", "cache", "hooks",
     "weak_reference", "mode",
 ]  # fmt: skip
-"""What a piece of state is:
+"""The kind of a piece of state:
 
 - ``plain``: a number, text, a flag, a dtype, an enumeration member, a class, a function.
 - ``container``: a list, dict, set, queue or bytearray; its number is its length.

@@ -119,7 +119,7 @@ Fact: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What a rule found. ``finding()`` turns it into a ``Finding``.
+    """A problem found by a rule. ``finding()`` turns it into a ``Finding``.
 
     Attributes:
         title: one sentence without a period.
@@ -128,7 +128,7 @@ class Draft:
         explanation: paragraphs. A source location, or an object that has one, becomes an excerpt
             of that line; None and "" are left out.
         fix: the change to make, as code.
-        evidence: what shows the problem, in the order in which it is told. Sequence numbers, node
+        evidence: what shows the problem, in the order of the explanation. Sequence numbers, node
             ids and the region are taken from these objects; None is left out.
         confidence: None: "certain" if the culprit's line is known, else "likely".
         region_id: the region concerned, if ``evidence`` does not contain the region or one of its
@@ -211,7 +211,7 @@ class Rule:
         return self.find.__name__
 
     def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yield what the rule finds in a recording that it applies to."""
+        """Yield the findings of the rule in a recording that it applies to."""
         if self.when.holds(evidence.analysis) and self.needs <= evidence.recorded:
             for draft in islice(self.find(evidence), self.at_most):
                 yield self.finding(draft)

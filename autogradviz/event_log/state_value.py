@@ -51,7 +51,7 @@ def to_value(reading: Reading) -> StateValue:
 
 
 def find_change_kind(before: StateValue | None, after: StateValue | None) -> ChangeKind:
-    """Return how two readings differ; None stands for absent state."""
+    """Return the kind of difference between two readings; None stands for absent state."""
     if before is None or after is None:
         return "added" if before is None else "removed"
     if before.kind != after.kind:
@@ -60,7 +60,7 @@ def find_change_kind(before: StateValue | None, after: StateValue | None) -> Cha
 
 
 def _other_form(before: StateValue, after: StateValue) -> ChangeKind:
-    """Return how two values of one kind differ that do not look the same."""
+    """Return the kind of difference between two values of one kind that do not look the same."""
     if before.kind == "object" and before.object_id == after.object_id:
         return "class"
     if before.kind == "weak_reference" and after.form == DEAD:
@@ -71,7 +71,7 @@ def _other_form(before: StateValue, after: StateValue) -> ChangeKind:
 
 
 def _same_form(before: StateValue, after: StateValue) -> ChangeKind:
-    """Return how two values of one kind differ that look the same."""
+    """Return the kind of difference between two values of one kind that look the same."""
     if before.requires_grad != after.requires_grad:
         same = (before.object_id, before.version) == (after.object_id, after.version)
         return "requires_grad" if same else "value"

@@ -1,4 +1,4 @@
-"""Records PyTorch; the only package besides ``demo`` that imports torch at module level."""
+"""Records PyTorch; the only package, with ``demo``, that imports torch at module level."""
 
 from autogradviz.recorder.engine.graph_walk import graph_roots
 from autogradviz.recorder.recorder import Recorder

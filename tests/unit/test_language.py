@@ -74,7 +74,8 @@ HOUSE_WORDS = {
 HOUSE_WORDS = {re.compile(pattern, re.IGNORECASE): word for pattern, word in HOUSE_WORDS.items()}
 
 # A method of files, and a field of the file format.
-ALLOWED_NAMES = {"tell", "seam"}
+# A method of files, an event field, payload fields, an HTML element.
+ALLOWED_NAMES = {"tell", "seam", "pennant", "pennants", "aside"}
 
 SEPARATOR = " ¶ "
 LONG_LINE = 2_000  # a picture in a notebook

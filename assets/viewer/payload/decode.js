@@ -26,7 +26,7 @@ export async function decodePayload(payload) {
 }
 
 /**
- * Return what the layout worker is sent: the compressed payload, or only the tables that it needs.
+ * Return the message for the layout worker: the compressed payload, or only the tables that it needs.
  *
  * @param {Scene} scene
  * @returns {any}

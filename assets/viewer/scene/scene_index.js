@@ -135,7 +135,7 @@ export function nodesWithin(sceneIndex, group) {
 }
 
 /**
- * Return what represents a node in the graph: the outermost closed group around it, or the node.
+ * Return the item that represents a node in the graph: the outermost closed group around it, or the node.
  *
  * @param {SceneIndex} sceneIndex
  * @param {Set<number>} open

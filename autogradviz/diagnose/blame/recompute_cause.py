@@ -250,7 +250,7 @@ def _written_in_place(change: StateChanged) -> bool:
 
 
 def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) -> int:
-    """Return how near the divergence a name is read: larger is nearer, 0 is nowhere.
+    """Return the proximity to the divergence at which a name is read; 0 if it is not read.
 
     Contexts, hooks and training flags take effect without being named.
     """

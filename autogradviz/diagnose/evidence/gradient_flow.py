@@ -1,4 +1,4 @@
-"""Which forward ops propagate ``requires_grad``, and which break the graph.
+"""Find the forward ops that propagate ``requires_grad``, and which break the graph.
 
 The log shows which ops made a node. An op that took a tensor with a graph and made no node ended
 the gradient path there. The reason shows in the modes of its thread, in the dtypes of its outputs,

@@ -15,7 +15,7 @@ _UNINITIALIZED: Final = frozenset(
 
 
 def first_value_mismatch(
-    again: Recomputation, besides: frozenset[int] = frozenset()
+    again: Recomputation, excluded: frozenset[int] = frozenset()
 ) -> OpPair | None:
     """Return the first op that both runs called and that returned other values.
 
@@ -24,7 +24,7 @@ def first_value_mismatch(
 
     Args:
         again: the recomputation.
-        besides: storages; ops that write one of them are skipped.
+        excluded: storages; ops that write one of them are skipped.
     """
     return next(
         (
@@ -33,7 +33,7 @@ def first_value_mismatch(
             if pair.status == "same"
             and _outputs_differ(pair)
             and pair.forward is not None
-            and besides.isdisjoint(t.storage_id for t in pair.forward.written)
+            and excluded.isdisjoint(t.storage_id for t in pair.forward.written)
         ),
         None,
     )

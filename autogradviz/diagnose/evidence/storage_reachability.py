@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """How one storage is used in the forward."""
+    """The uses of one storage in the forward."""
 
     first: Op  # the first op that takes it
     last: Op | None  # the last op that is computed from it with a graph

@@ -67,7 +67,7 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
         for again in region.recomputations:
             if evidence.written_after(region, again.started_seq) is not None:
                 continue  # checkpoint-captured-tensor-mutated
-            pair = first_value_mismatch(again, besides=changed_twice)
+            pair = first_value_mismatch(again, excluded=changed_twice)
             if pair is None:
                 pair = _op_of_changed_save(region, again)
             # Equal results need no cause; searching for one reads all of the user's files.

@@ -1,7 +1,7 @@
-"""A custom Function that runs its forward again in backward, as checkpoint does, and otherwise.
+"""A hand-written checkpoint: a custom Function that recomputes its forward differently.
 
-What is told: an operator that both runs called with the same inputs, and that gave something else
-the second time. So it drew random numbers, or ran under another autocast.
+The rule finds an op that both runs called with the same inputs and that returned another result:
+it drew random numbers, or ran under another autocast setting.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _draft(
             + (" The source contains such a write:" if culprit is not None else ""),
             culprit,
             bypass_reason(write),
-            f"so the counter still said {unpack.seen_version} when backward read the tensor: "
+            f"so the counter was still {unpack.seen_version} when backward read the tensor: "
             "the gradient was computed from the new values, and nothing was raised.",
         ],
         fix=silent_write_fix(evidence, write, culprit),

@@ -1,1 +1,1 @@
-"""What the user's source says: who assigns, pops, draws, opens a context, writes memory."""
+"""Static analysis of the user's source: assignments, mutations, contexts, aliases, threads."""

@@ -1,4 +1,4 @@
-"""When events are compressed during a recording, and the base class of retention policies.
+"""Compression of events during a recording, and the base class of retention policies.
 
 NOTE [ Compaction ]
 The values of a row are Python objects of some 300 bytes. When there are many rows, the oldest are

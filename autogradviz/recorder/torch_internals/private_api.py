@@ -35,7 +35,7 @@ class PrivateName(NamedTuple):
     """Where it is looked up, from ``torch`` on."""
 
     used_for: str
-    """What the recorder cannot do without it."""
+    """The function that the recorder lacks without it."""
 
     versions: str = f"{MINIMUM_TORCH} to {TESTED_TORCH}"
     """The PyTorch releases that were tested with it."""

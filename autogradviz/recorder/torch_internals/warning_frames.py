@@ -4,7 +4,7 @@ A warning names a line by a number of callers, ``stacklevel``, and Python shows 
 line. The frame of a wrapper between the user's frames would attribute it to another line, where it
 may have been shown already. ``warnings`` and ``logging`` skip the frames of the import system,
 which they recognize by the words ``importlib`` and ``_bootstrap`` in the file name of a frame's
-code. Nothing else makes them skip a frame of ours when another package warns.
+code. Nothing else makes them skip our frame when another package warns.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ export function regionFinding({ scene, sceneIndex }, region) {
 }
 
 /**
- * Return what differed between the two runs: state, saved tensors; and the exception.
+ * Return the differences between the two runs: state, saved tensors; and the exception.
  *
  * @param {Store} store
  * @param {Region} region

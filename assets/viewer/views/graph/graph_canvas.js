@@ -63,7 +63,7 @@ export class GraphCanvas {
     this.coloring = null;
     /** @type {import("./camera.js").Rect | null} what the camera shows once the size is known */
     this.pendingFit = null;
-    /** Whether the user moved the camera. Before that it adapts to the size of the view. */
+    /** True after the user moved the camera. Before that it adapts to the size of the view. */
     this.moved = false;
     this.frame = 0;
     this.width = 0;

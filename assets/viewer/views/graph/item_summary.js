@@ -69,7 +69,7 @@ function storageLines({ name, shape, dtype, nbytes, slots }) {
 }
 
 /**
- * Return what a screen reader announces when the selection changes.
+ * Return the text that a screen reader announces when the selection changes.
  *
  * @param {import("../../store.js").Store} store
  * @returns {string} empty without a selection

@@ -8,7 +8,7 @@ import { prefersReducedMotion } from "../../canvas/theme.js";
 /** @typedef {import("./camera.js").Camera} Camera */
 
 /**
- * Return how far each box was from its new position, in world units. Boxes that do not move are left
+ * Return the distance of each box from its new position, in world units. Boxes that do not move are left
  * out; with reduced motion, all are.
  *
  * @param {Placement} before

@@ -9,7 +9,7 @@ import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js"
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
 
-/** How far a release's circle may be moved to the right of its time. */
+/** Largest distance that a release's circle may be moved to the right of its time. */
 const MAX_SHIFT = 12;
 
 /**
@@ -67,7 +67,7 @@ export function paintEventMarker(pen, event, x, middle, hue, free) {
 }
 
 /**
- * Return what happened, when and where.
+ * Return the event, its time and its line.
  *
  * @param {SceneStorageEvent} event
  * @returns {string} "written by mul_ at v1 · 5.2 ms · train.py:41"
