@@ -64,7 +64,7 @@ HookKind: TypeAlias = Literal[
     "tensor", "retain_grad", "post_accumulate_grad", "multi_grad", "node", "node_pre", "node_post",
     "module_backward_pre", "module_backward",
 ]  # fmt: skip
-"""The object that a hook is registered on. Whether a ``node`` hook is a pre-hook is known when it runs."""
+"""The object that a hook is registered on. ``node``: pre-hooks are recognized when they run."""
 
 Place: TypeAlias = Literal["root", "gradient"]
 """The object that a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
