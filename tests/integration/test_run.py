@@ -440,7 +440,7 @@ def test_the_output_is_never_another_file(tmp_path):
     )
 
 
-def test_the_output_replaces_another_file_with_overwrite(tmp_path):
+def test_the_output_replaces_another_file_with_overwrite(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     (tmp_path / "x.agv").write_text("old")
     done = run("-q", "-o", "x.agv", "--overwrite", "trains.py", cwd=tmp_path)
