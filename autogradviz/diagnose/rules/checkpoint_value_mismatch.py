@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region
+    from autogradviz.diagnose.blame.cause import Cause
     from autogradviz.diagnose.evidence.facts import Evidence
 
 
@@ -71,11 +72,13 @@ def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
             if pair is None:
                 pair = _op_of_changed_save(region, again)
             # Equal results need no cause; searching for one reads all of the user's files.
+            cause = None
             if pair is None and _results_differ(region, again):
                 cause = find_cause(evidence, region, again)
                 pair = again.pairs[again.first_difference or 0] if cause is not None else None
             if pair is not None:
-                yield _draft(evidence, region, again, pair)
+                cause = cause or find_cause(evidence, region, again)
+                yield _draft(region, again, pair, cause)
 
 
 def _op_of_changed_save(region: Region, again: Recomputation) -> OpPair | None:
@@ -100,8 +103,7 @@ def _results_differ(region: Region, again: Recomputation) -> bool:
     return bool(known) and first.output_hashes != last.output_hashes
 
 
-def _draft(evidence: Evidence, region: Region, again: Recomputation, pair: OpPair) -> Draft:
-    cause = find_cause(evidence, region, again)
+def _draft(region: Region, again: Recomputation, pair: OpPair, cause: Cause | None) -> Draft:
     op = pair.forward or pair.recompute
     assert op is not None
     culprit = cause.culprit if cause is not None else None
