@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: object) -> None:
     """Register the ``%%autogradviz`` magic; ``%load_ext autogradviz`` calls it."""
-    from autogradviz.magic import register
+    from autogradviz.jupyter_magic import register
 
     register(shell)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from functools import lru_cache
 
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import all_pages
 from autogradviz.errors import UnknownSlugError
-from autogradviz.errors_help import ERROR_PAGES
+from autogradviz.explain_own_errors import ERROR_PAGES
 
 __all__ = ["Page", "explain", "overview", "pages"]
 

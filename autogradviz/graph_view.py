@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from autogradviz.analysis import Analysis
 from autogradviz.errors import NotAGraphError
 from autogradviz.event_log import write_over_own
-from autogradviz.gc_control import collector_paused
+from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from autogradviz.deprecation import warn_deprecated
-from autogradviz.recording import Recording
+from autogradviz.recording_lifecycle import Recording
 
 if TYPE_CHECKING:
     import os

@@ -13,7 +13,7 @@ from autogradviz.errors import RecordingStateError
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.graph_view import GraphView
-from autogradviz.log_source import LogSource
+from autogradviz.live_log import LogSource
 from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
@@ -397,14 +397,14 @@ class Trace:
         return self.widget()
 
     def __rich__(self) -> Any:
-        from autogradviz.render.text import render_summary
+        from autogradviz.render.terminal_text import render_summary
 
         return render_summary(self._scene)
 
     def __repr__(self) -> str:
         if not self._source.is_ready:
             return "<Trace, recording>"
-        from autogradviz.render.text import as_text, render_summary
+        from autogradviz.render.terminal_text import as_text, render_summary
 
         return as_text(render_summary(self._scene))
 

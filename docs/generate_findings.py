@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autogradviz.diagnose.rule import all_pages
 
 if TYPE_CHECKING:
-    from autogradviz.diagnose.page import Page
+    from autogradviz.diagnose.explain_page import Page
 
 OUTPUT = Path(__file__).parent / "findings.md"
 

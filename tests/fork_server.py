@@ -28,7 +28,7 @@ IMPORTED = (
     *("numpy", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.utils.flop_counter"),
     *("autogradviz.cli.run", "autogradviz.cli.run_script", "autogradviz.recorder.recorder"),
     *("autogradviz.analysis", "autogradviz.diagnose", "autogradviz.event_log"),
-    *("autogradviz.render.text", "autogradviz.scene"),
+    *("autogradviz.render.terminal_text", "autogradviz.scene"),
 )
 
 

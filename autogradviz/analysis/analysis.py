@@ -6,9 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.checkpoint_regions import build_regions
-from autogradviz.analysis.fast_rows import last_ns
 from autogradviz.analysis.graph import GraphInputs, build_graph
-from autogradviz.analysis.hooks import build_hooks
 from autogradviz.analysis.id_tables import (
     ParameterOwners,
     Tensors,
@@ -19,8 +17,9 @@ from autogradviz.analysis.id_tables import (
     read_tensors,
 )
 from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
-from autogradviz.analysis.memory import build_memory
-from autogradviz.analysis.module_calls import CallIntervals, read_call_intervals
+from autogradviz.analysis.memory_curve import build_memory
+from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_intervals
+from autogradviz.analysis.named_tuple_rows import last_ns
 from autogradviz.analysis.node_runs import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
 from autogradviz.analysis.saved_tensors import build_saved
@@ -29,6 +28,7 @@ from autogradviz.analysis.stacks import Stacks
 from autogradviz.analysis.storage_history import build_histories, find_stored_ids
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
+from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.events import (
     CellSeen,
     ErrorRaised,
@@ -39,7 +39,7 @@ from autogradviz.events import (
     SourceLineRead,
     VersionBumped,
 )
-from autogradviz.gc_control import collector_paused
+from autogradviz.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import (

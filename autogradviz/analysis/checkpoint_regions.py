@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.op_diff import align, first_difference
+from autogradviz.analysis.align_recompute_ops import align, first_difference
 from autogradviz.analysis.types import Recomputation, Region
 from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
 

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.creation_order import creation_order
-from autogradviz.analysis.fast_rows import rows_of
+from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.analysis.node_creation_order import creation_order
 from autogradviz.analysis.node_runs import NodeRun, find_failed_nodes
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
 from autogradviz.events import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.id_tables import ParameterOwners, Tensors
     from autogradviz.analysis.match_ops_nodes import OpNodeMatches
-    from autogradviz.analysis.module_calls import CallIntervals
+    from autogradviz.analysis.module_call_intervals import CallIntervals
     from autogradviz.analysis.stacks import Stacks
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log

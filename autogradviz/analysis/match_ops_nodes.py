@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.fast_rows import rows_of
 from autogradviz.analysis.formatting import short_op_name
+from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.events import MutationCloned, NodeSeen, OpCalled
 
 if TYPE_CHECKING:

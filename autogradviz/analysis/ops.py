@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.fast_rows import rows_of
 from autogradviz.analysis.formatting import short_op_name
+from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Op
 from autogradviz.events import OpCalled, RegionEntered
 from autogradviz.fast_dataclass import maker

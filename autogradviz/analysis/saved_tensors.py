@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.fast_rows import rows_of
+from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
 from autogradviz.events import (
     BackwardEnded,

@@ -6,8 +6,8 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from autogradviz.analysis.fast_rows import rows_of
 from autogradviz.analysis.formatting import short_op_name
+from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import HistoryEntry, SavedTensor, TensorHistory
 from autogradviz.events import (
     MutationCloned,

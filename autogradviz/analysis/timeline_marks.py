@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.fast_rows import rows_of
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.id_tables import read_parameter_names
+from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.events import (
     HookRan,
     HookRegistered,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from autogradviz.cli.arguments import add_trace
-from autogradviz.render.text import render_findings
+from autogradviz.cli.common_arguments import add_trace
+from autogradviz.render.terminal_text import render_findings
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from autogradviz.cli.arguments import add_output, add_redact, add_trace, warn_deprecated_option
+from autogradviz.cli.common_arguments import (
+    add_output,
+    add_redact,
+    add_trace,
+    warn_deprecated_option,
+)
 from autogradviz.cli.output_path import print_written
 from autogradviz.export import FORMATS, describe_formats
 from autogradviz.trace import load

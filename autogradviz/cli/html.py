@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.arguments import add_output, add_redact, add_trace
+from autogradviz.cli.common_arguments import add_output, add_redact, add_trace
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.trace import load
 

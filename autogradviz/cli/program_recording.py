@@ -13,8 +13,8 @@ from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress, write_stderr
 from autogradviz.errors import AutogradvizError, OutputExistsError
-from autogradviz.recording import Recording, set_outer_recording
-from autogradviz.render.text import as_text, render_findings
+from autogradviz.recording_lifecycle import Recording, set_outer_recording
+from autogradviz.render.terminal_text import as_text, render_findings
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,7 @@ class ProgramRecording:
         if self._options.steps is None:
             self._begin()
             return
-        from autogradviz.recorder.engine.steps import optimizer_step_listener
+        from autogradviz.recorder.engine.training_steps import optimizer_step_listener
 
         self._step_counter.enter_context(optimizer_step_listener(self._on_optimizer_step))
         if self._options.steps.start == 0:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.arguments import step_count, step_range, warn_deprecated_option
+from autogradviz.cli.common_arguments import step_count, step_range, warn_deprecated_option
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main

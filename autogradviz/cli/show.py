@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.cli.arguments import add_trace
+from autogradviz.cli.common_arguments import add_trace
 from autogradviz.events import StepEnded
-from autogradviz.render.text import format_duration, strip_controls
-from autogradviz.scene.formatting import block_prefix, merge_numbered_names, plural
+from autogradviz.render.terminal_text import format_duration, strip_controls
 from autogradviz.scene.panels import summarize
+from autogradviz.scene.text_formatting import block_prefix, merge_numbered_names, plural
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from autogradviz.render.text import as_text, strip_controls
+from autogradviz.render.terminal_text import as_text, strip_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

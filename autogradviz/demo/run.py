@@ -12,7 +12,7 @@ from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
 from autogradviz.record import record
-from autogradviz.render.text import render_findings
+from autogradviz.render.terminal_text import render_findings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.notebook_names import with_cell_names
+from autogradviz.diagnose.notebook_cell_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
-from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.gc_control import collector_paused
+from autogradviz.pause_gc import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

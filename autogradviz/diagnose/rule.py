@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.finding import Confidence, Finding
-from autogradviz.diagnose.formatting import paragraphs, quote_source
+from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
     from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.page import Page
+    from autogradviz.diagnose.explain_page import Page
     from autogradviz.events import Event
 
 Need: TypeAlias = Literal["ops", "fingerprints"]

@@ -1,6 +1,5 @@
 """The log of a recording: append, read, compress, filter, redact, save and load events."""
 
-from autogradviz.event_log.arrow_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.atomic_write import (
     PathLike,
     check_not_exists,
@@ -8,12 +7,13 @@ from autogradviz.event_log.atomic_write import (
     temp_sibling,
     write_over_own,
 )
-from autogradviz.event_log.file import batches, columns_of, load, save, save_new
+from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.filter_modules import within
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.redact import redact
-from autogradviz.event_log.rows import Row
 from autogradviz.event_log.streaming_writer import Stream
+from autogradviz.event_log.trace_file import batches, columns_of, load, save, save_new
+from autogradviz.event_log.uncompressed_rows import Row
 
 __all__ = [
     "FORMAT_VERSION",

@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from autogradviz.event_log.arrow_arrays import make_array
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.gc_control import collector_waiting
+from autogradviz.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.event_log.rows import Columns, Row
+    from autogradviz.event_log.uncompressed_rows import Columns, Row
 
 KINDS: Final = {kind.__name__: kind for kind in EVENT_TYPES}
 

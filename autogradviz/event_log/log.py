@@ -15,17 +15,17 @@ from itertools import chain, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from autogradviz.event_log.compressed import CompressedRows
-from autogradviz.event_log.rows import Rows
-from autogradviz.event_log.segments import Segments
+from autogradviz.event_log.compressed_rows import CompressedRows
+from autogradviz.event_log.log_segments import Segments
+from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.fast_dataclass import maker
-from autogradviz.gc_control import collector_waiting
+from autogradviz.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from autogradviz.event_log.rows import Row
+    from autogradviz.event_log.uncompressed_rows import Row
 
 E = TypeVar("E", bound=Event)
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
-    from autogradviz.recorder.failures import Failures
-    from autogradviz.recorder.observer import Observer
-    from autogradviz.recorder.retention.compaction import RetentionPolicy
+    from autogradviz.recorder.observer_interface import Observer
+    from autogradviz.recorder.recorder_failures import Failures
+    from autogradviz.recorder.retention.compress_events import RetentionPolicy
 
 _lock = threading.Lock()
 _active: Recorder | None = None

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from autogradviz.defer_signals import signal_behind
 from autogradviz.event_log import Log
 from autogradviz.events import RecorderFailed
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.failures import Failures
-from autogradviz.recorder.stacks import StackTable
-from autogradviz.recorder.threads import ThreadTable
-from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
-from autogradviz.signals import signal_behind
+from autogradviz.recorder.python_stacks import StackTable
+from autogradviz.recorder.recorder_failures import Failures
+from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

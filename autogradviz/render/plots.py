@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import plotly.graph_objects as go
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.render.text import format_duration
-from autogradviz.scene.formatting import block_prefix
+from autogradviz.render.terminal_text import format_duration
+from autogradviz.scene.text_formatting import block_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from training_steps import RNN
 import autogradviz
 from autogradviz.event_log import columns_of, load, save
 from autogradviz.events import OpCalled
-from autogradviz.recorder.retention import compaction
+from autogradviz.recorder.retention import compress_events
 
 TARGET = Path(__file__).parents[2] / "assets" / "bench_log.md"
 WARM = 20  # steps
@@ -94,7 +94,7 @@ def record_step(events):
 def measure(what, events):
     """Return the figures of one run."""
     if what == "rows":
-        compaction.COMPRESS = compaction.COMPRESS_AFTER_STEP = sys.maxsize
+        compress_events.COMPRESS = compress_events.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
         if what == "step":

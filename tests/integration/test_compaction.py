@@ -14,7 +14,7 @@ from small_net import Net
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.event_log import Log, compressed
+from autogradviz.event_log import Log, compressed_rows
 from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded, TensorSaved
 
 
@@ -22,7 +22,7 @@ from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded,
 def early(monkeypatch):
     """Seal early and often."""
     for name, value in (("COMPRESS_AFTER_STEP", 200), ("COMPRESS", 400), ("UNCOMPRESSED", 60)):
-        monkeypatch.setattr(f"autogradviz.recorder.retention.compaction.{name}", value)
+        monkeypatch.setattr(f"autogradviz.recorder.retention.compress_events.{name}", value)
 
 
 def train(steps, *, fail_at=None):
@@ -73,8 +73,8 @@ def test_a_compressed_recording_gives_the_same_findings(early, tmp_path):
     trace.save(tmp_path / "run.agv")
     assert autogradviz.load(tmp_path / "run.agv") == trace
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS", 10**9)
-        patch.setattr("autogradviz.recorder.retention.compaction.COMPRESS_AFTER_STEP", 10**9)
+        patch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS", 10**9)
+        patch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS_AFTER_STEP", 10**9)
         expected, _, _ = record(train, 40)
     assert len(expected.log.segments) == 0
     assert facts(trace) == facts(expected)
@@ -194,8 +194,8 @@ def test_ctrl_c_while_rows_are_compressed_comes_after_it(early, monkeypatch):
             sent.append(os.kill(os.getpid(), signal.SIGINT))
         return compress(kind, rows)
 
-    compress = compressed._compress
-    monkeypatch.setattr(compressed, "_compress", compress_and_interrupt)
+    compress = compressed_rows._compress
+    monkeypatch.setattr(compressed_rows, "_compress", compress_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         with autogradviz.record() as trace:
             train(20)
@@ -209,7 +209,7 @@ def test_ctrl_c_while_rows_are_compressed_comes_after_it(early, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
 def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeypatch):
-    monkeypatch.delattr(compressed, "_through_arrow")
+    monkeypatch.delattr(compressed_rows, "_through_arrow")
     with suppress(Exception, KeyboardInterrupt), autogradviz.record(fingerprints=True) as trace:
         work()
     log = trace.log.copy()

@@ -356,7 +356,7 @@ def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
 
 def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
     monkeypatch.setattr(
-        "autogradviz.recorder.engine.leaf_grads.MAX_BYTES", 12
+        "autogradviz.recorder.engine.loss_and_gradient_norms.MAX_BYTES", 12
     )  # a bias of three floats
 
     def read(**options):

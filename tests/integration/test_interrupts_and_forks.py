@@ -15,15 +15,15 @@ from patch_points import all_patch_points
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
-from autogradviz.recorder.engine.backward import BackwardTable
+from autogradviz.recorder.engine.backward_calls import BackwardTable
 from autogradviz.recorder.engine.node_runs import NodeRuns
-from autogradviz.recorder.ids.tensors import TensorTable
-from autogradviz.recorder.modules import ModuleTable
+from autogradviz.recorder.ids.tensor_ids import TensorTable
+from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.ops.dispatch_mode import OpMode
+from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
 from autogradviz.recorder.saved_tensors.node_slots import SlotTable
-from autogradviz.recorder.saved_tensors.registry import SaveTable
-from autogradviz.recorder.stacks import StackTable
+from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import warnings
 import torch
 
 import autogradviz
-from autogradviz.recorder import modules
+from autogradviz.recorder import module_calls
 
 
 class Refusing(torch.nn.Module):
@@ -22,7 +22,7 @@ def test_a_wrapper_in_a_traceback_shows_its_file_its_source_and_why_it_is_named_
             frames = traceback.extract_tb(error.__traceback__)
     (frame,) = [each for each in frames if "autogradviz/" in each.filename]
     path, explanation = frame.filename.split(" ", 1)
-    assert path == modules.__file__
+    assert path == module_calls.__file__
     assert explanation == (
         "(autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
     )

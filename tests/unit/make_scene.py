@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import make_log as m
 
 from autogradviz.analysis import Analysis
-from autogradviz.scene.build import build_scene
+from autogradviz.scene.build_scene import build_scene
 
 
 @dataclass

@@ -155,7 +155,7 @@ def test_every_module_of_the_recorder_has_its_place():
 
 
 def module_name(path):
-    """Return the dotted name of a file: "autogradviz.scene.build"; of a package its own."""
+    """Return the dotted name of a file: "autogradviz.scene.build_scene"; of a package its own."""
     parts = path.relative_to(HOUSE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from make_log import backward, backward_ended, make_log, op, saved, source, unpacked
 
-from autogradviz.event_log import Log, batches, compressed, load, save
-from autogradviz.event_log.arrow_batches import open_stream
+from autogradviz.event_log import Log, batches, compressed_rows, load, save
+from autogradviz.event_log.decode_batches import open_stream
 from autogradviz.events import (
     EVENT_TYPES,
     BackwardEnded,
@@ -77,7 +77,7 @@ def test_a_log_knows_how_many_events_it_holds():
 # --- compression -------------------------------------------------------------------------------
 
 
-decompress = compressed._decompress
+decompress = compressed_rows._decompress
 
 
 def many():
@@ -125,7 +125,7 @@ def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, m
 def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
     loaded = []
     monkeypatch.setattr(
-        compressed, "_decompress", lambda *each: loaded.append(each) or decompress(*each)
+        compressed_rows, "_decompress", lambda *each: loaded.append(each) or decompress(*each)
     )
     log, whole = compressed_at(10_000), many()
     assert log.rows(OpCalled) == whole.rows(OpCalled)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from autogradviz.event_log import Log
-from autogradviz.event_log.rows import Rows
+from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import TensorReleased
 
 

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log import columns_of, described_schema, file, load, save, write_options
+from autogradviz.event_log import (
+    columns_of,
+    described_schema,
+    load,
+    save,
+    trace_file,
+    write_options,
+)
 from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
 from autogradviz.events import OpCalled, SourceLineRead
 
@@ -44,7 +51,7 @@ def whole():
     log = m.make_log(facts, m.ended(event_count=len(m.make_log(facts))))
     target = io.BytesIO()
     with pa.ipc.new_stream(target, described_schema(), options=write_options()) as stream:
-        for batch in file.batches(log):
+        for batch in trace_file.batches(log):
             stream.write_batch(batch)
     return target.getvalue(), len(log)
 
@@ -212,5 +219,5 @@ def test_what_is_read_of_a_file_is_not_unmarshalled(tmp_path, monkeypatch):
     log.compress(10_000)
     save(log, tmp_path / "x.agv")
     whole = list(log)
-    monkeypatch.delattr("autogradviz.event_log.compressed.marshal.loads")
+    monkeypatch.delattr("autogradviz.event_log.compressed_rows.marshal.loads")
     assert list(load(tmp_path / "x.agv")) == whole

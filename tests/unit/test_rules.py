@@ -14,7 +14,7 @@ import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
 
 ROOT = Path(__file__).parents[2]

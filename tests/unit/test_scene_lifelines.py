@@ -6,7 +6,7 @@ import make_log as m
 import pytest
 
 from autogradviz.analysis import Analysis
-from autogradviz.scene.build import build_scene
+from autogradviz.scene.build_scene import build_scene
 
 
 def scene_of(*facts):

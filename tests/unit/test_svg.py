@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from make_log import began, make_log
 from make_scene import Box, scene_of, tower
-from test_scene_nodes import FAILING, MUTATED
+from test_scene_node_boxes import FAILING, MUTATED
 
 from autogradviz.analysis import Analysis
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
@@ -17,7 +17,7 @@ from autogradviz.render.dot import render_dot_svg, to_dot
 from autogradviz.render.svg import document
 from autogradviz.render.svg.document import render_svg
 from autogradviz.render.svg.primitives import polyline
-from autogradviz.scene.build import build_scene
+from autogradviz.scene.build_scene import build_scene
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"
 

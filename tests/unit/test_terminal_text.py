@@ -8,7 +8,7 @@ from autogradviz.analysis import Analysis, SourceLocation
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
 from autogradviz.event_log import Log
-from autogradviz.render.text import as_text, finding_note, render_findings, render_summary
+from autogradviz.render.terminal_text import as_text, finding_note, render_findings, render_summary
 from autogradviz.scene import build_scene
 
 

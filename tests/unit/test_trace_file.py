@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from make_log import began, bumped, ended, make_log, op, saved, source, unpacked
 
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log import FORMAT_VERSION, Log, arrow_stream, load, save
+from autogradviz.event_log import FORMAT_VERSION, Log, encode_stream, load, save
 from autogradviz.events import EVENT_TYPES, RecordingEnded, SourceLineRead
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -60,7 +60,7 @@ def test_every_kind_of_event_survives(tmp_path, kind, data):
 
 
 def test_events_of_many_chunks_come_back_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_stream, "CHUNK", 10)
+    monkeypatch.setattr(encode_stream, "CHUNK", 10)
     log = small_log()
     save(log, tmp_path / "t.agv")
     with pa.OSFile(str(tmp_path / "t.agv")) as raw:
@@ -133,7 +133,7 @@ def test_a_recording_that_lost_events_says_how_many(tmp_path):
 
 
 def test_of_a_file_cut_off_anywhere_the_beginning_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_stream, "CHUNK", 10)
+    monkeypatch.setattr(encode_stream, "CHUNK", 10)
     path = tmp_path / "t.agv"
     log = small_log()
     save(log, path)

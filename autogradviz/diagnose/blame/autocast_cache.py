@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import Cause
-from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.formatting import short_location
+from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import ModeChanged
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op
-    from autogradviz.diagnose.blame.window import RecomputeWindow
+    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CAST: Final = "_to_copy"

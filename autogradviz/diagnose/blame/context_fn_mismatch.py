@@ -6,15 +6,15 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import Cause
-from autogradviz.diagnose.formatting import short_location
-from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.blame.recompute_cause import Cause
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import short_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Region, SourceLocation
-    from autogradviz.diagnose.blame.window import RecomputeWindow
+    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CONTEXTS: Final = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
-from autogradviz.diagnose.blame.window import RecomputeWindow, entered_stack
-from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.blame.executed_code import RecomputeWindow, entered_stack
+from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
+from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation

@@ -6,12 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import Cause
-from autogradviz.diagnose.blame.line_candidate import LineCandidate, best_line
+from autogradviz.diagnose.blame.executed_code import REACHABLE, RecomputeWindow, entered_stack
+from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
+from autogradviz.diagnose.blame.recompute_cause import Cause
 from autogradviz.diagnose.blame.state_paths import attribute_name
-from autogradviz.diagnose.blame.window import REACHABLE, RecomputeWindow, entered_stack
-from autogradviz.diagnose.formatting import short_location
-from autogradviz.diagnose.source import index as source
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import short_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable

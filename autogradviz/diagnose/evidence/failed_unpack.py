@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.formatting import slot_name
+from autogradviz.diagnose.text_formatting import slot_name
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SavedTensor, SourceLocation, Unpack

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.gradient_flow import storages
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import NormRead
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.recompute_diff import values_agree
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.evidence.recompute_value_diff import values_agree
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.recompute_cause import random_cause
-from autogradviz.diagnose.evidence.recompute_diff import (
+from autogradviz.diagnose.blame.find_recompute_cause import random_cause
+from autogradviz.diagnose.evidence.recompute_value_diff import (
     first_affected_line,
     may_agree,
     values_agree,
 )
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

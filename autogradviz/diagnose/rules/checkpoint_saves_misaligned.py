@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import cause_lines, confidence_of, with_cause
-from autogradviz.diagnose.blame.recompute_cause import find_cause
-from autogradviz.diagnose.evidence.recompute_diff import contents_known, first_changed_save
-from autogradviz.diagnose.formatting import describe_region, describe_tensor, slot_name
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.blame.find_recompute_cause import find_cause
+from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
+from autogradviz.diagnose.evidence.recompute_value_diff import contents_known, first_changed_save
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import describe_region, describe_tensor, slot_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

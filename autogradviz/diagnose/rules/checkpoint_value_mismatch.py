@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.cause import cause_lines, confidence_of, with_cause
-from autogradviz.diagnose.blame.recompute_cause import find_cause
-from autogradviz.diagnose.evidence.recompute_diff import (
+from autogradviz.diagnose.blame.find_recompute_cause import find_cause
+from autogradviz.diagnose.blame.recompute_cause import cause_lines, confidence_of, with_cause
+from autogradviz.diagnose.evidence.recompute_value_diff import (
     first_affected_line,
     first_changed_save,
     first_value_mismatch,
 )
-from autogradviz.diagnose.formatting import describe_op, describe_region
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import describe_op, describe_region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region
-    from autogradviz.diagnose.blame.cause import Cause
+    from autogradviz.diagnose.blame.recompute_cause import Cause
     from autogradviz.diagnose.evidence.facts import Evidence
 
 

@@ -15,10 +15,10 @@ from autogradviz.diagnose.evidence.custom_functions import (
     ops_within,
 )
 from autogradviz.diagnose.evidence.facts import fully_written
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source.writes import attribute_assignment
+from autogradviz.diagnose.source.name_writes import attribute_assignment
+from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import NO_ID, ContextTensorKept
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
-from autogradviz.diagnose.formatting import describe_op
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import describe_op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import describe_op, in_module, join_names
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names
 from autogradviz.events import BackwardStarted, NodeStarted, NormRead, NotFiniteSeen
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.evidence.silent_writes import computed_gradients, covers, is_needed
-from autogradviz.diagnose.formatting import (
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import (
     in_module,
     short_location,
     slot_name,
 )
-from autogradviz.diagnose.rule import Draft, NoError, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX, REENTRANT_NODE
-from autogradviz.diagnose.formatting import in_module
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX, REENTRANT_NODE
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import in_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.gradient_flow import storages
-from autogradviz.diagnose.evidence.reentrant import REENTRANT_FIX
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.evidence.reentrant_regions import REENTRANT_FIX
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import BackwardStarted, ParameterSeen, RegionCutOff
 
 if TYPE_CHECKING:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.nested_arguments import is_nested_result
-from autogradviz.diagnose.evidence.gradient_flow import Flow, storages
-from autogradviz.diagnose.evidence.reentrant import (
+from autogradviz.diagnose.blame.tensors_in_containers import is_nested_result
+from autogradviz.diagnose.evidence.reentrant_regions import (
     REENTRANT_FIX,
     REENTRANT_NODE,
     differentiable_ops,
     next_nodes,
     read_without_path,
 )
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source import index as source
-from autogradviz.diagnose.source.writes import writes
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.name_writes import writes
+from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:

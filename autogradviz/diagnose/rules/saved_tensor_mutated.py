@@ -6,16 +6,21 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.unrecorded_write import thread_write, unrecorded_write
-from autogradviz.diagnose.evidence.version_message import (
+from autogradviz.diagnose.evidence.version_error_writes import (
     REPLACES_STORAGE,
     bumps_in_message,
     first_bump_unrecorded,
     versions_in_message,
 )
-from autogradviz.diagnose.formatting import describe_tensor, in_module, short_location, slot_name
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
-from autogradviz.diagnose.source.suggest_fix import out_of_place_fix
+from autogradviz.diagnose.source.rewrite_out_of_place import out_of_place_fix
+from autogradviz.diagnose.text_formatting import (
+    describe_tensor,
+    in_module,
+    short_location,
+    slot_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import in_module, short_location
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
 from autogradviz.events import NO_ID, BackwardStarted, HookRan, NodeStarted
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.formatting import in_module, short_location, slot_name
-from autogradviz.diagnose.page import Page
+from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location, slot_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.index import nodes
+from autogradviz.diagnose.source.source_index import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

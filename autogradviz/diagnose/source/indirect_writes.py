@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.index import is_named, is_string, nodes
-from autogradviz.diagnose.source.writes import Write
+from autogradviz.diagnose.source.name_writes import Write
+from autogradviz.diagnose.source.source_index import is_named, is_string, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.diagnose.source.mutating_calls import Direction
+    from autogradviz.diagnose.source.python_mutating_calls import Direction
 
 _SETTERS: Final = frozenset({"setattr", "delattr", "__setattr__"})
 _TABLES: Final = frozenset({"_parameters", "_buffers", "_modules", "__dict__"})

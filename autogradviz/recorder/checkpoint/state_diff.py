@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import ABSENT, Reading, change_fields, to_value
+from autogradviz.event_log.state_reading import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import read_global_state
 from autogradviz.recorder.checkpoint.state_walk import Path, read_state
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN, ObjectIds
-from autogradviz.recorder.torch_internals.dynamo import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_value import Reading, StateValue
+from autogradviz.event_log.state_reading import Reading, StateValue
 from autogradviz.recorder.checkpoint.introspection import (
     from_library,
     is_library_module,
@@ -39,7 +39,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
     parts_of,
     read_value,
 )
-from autogradviz.recorder.stacks import is_library
+from autogradviz.recorder.python_stacks import is_library
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, then attribute names, and items in brackets; see ``StateChange.state_path``."""

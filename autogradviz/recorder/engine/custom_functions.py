@@ -10,16 +10,16 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import ContextTensorKept, FunctionMarked
-from autogradviz.recorder.torch_internals.dynamo import skip_frame
-from autogradviz.recorder.torch_internals.grad_fn import safe_grad_fn
-from autogradviz.recorder.torch_internals.patch import patched
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.ids.tensors import TensorTable
-    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ops.node_creators import CreatorTable
     from autogradviz.recorder.session import Session
 
 

@@ -8,8 +8,8 @@ import torch
 import torch.autograd.graph
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.engine.node_tag import NodeTag
-    from autogradviz.recorder.threads import ThreadState
+    from autogradviz.recorder.engine.node_metadata import NodeTag
+    from autogradviz.recorder.thread_state import ThreadState
 
 
 class EngineCall:

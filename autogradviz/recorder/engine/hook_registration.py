@@ -11,11 +11,11 @@ import torch.autograd.graph
 from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from autogradviz.recorder.engine.hooks import NodeHooks, TracingHook
-from autogradviz.recorder.engine.node_tag import NodeTag
-from autogradviz.recorder.torch_internals.dynamo import skip_frame
-from autogradviz.recorder.torch_internals.patch import patched, patched_in_all_modules
-from autogradviz.recorder.torch_internals.patch_method import patched_tensor_method
+from autogradviz.recorder.engine.node_metadata import NodeTag
+from autogradviz.recorder.engine.user_hooks import NodeHooks, TracingHook
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules
+from autogradviz.recorder.torch_internals.patch_tensor_methods import patched_tensor_method
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     current,
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.events import HookKind
-    from autogradviz.recorder.engine.hooks import HookTable
-    from autogradviz.recorder.ids.tensors import TensorTable
-    from autogradviz.recorder.modules import ModuleTable
+    from autogradviz.recorder.engine.user_hooks import HookTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
 

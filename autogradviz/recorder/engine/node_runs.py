@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
-from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.mode_sensitive_nodes import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.engine.engine_call import EngineCall
-    from autogradviz.recorder.engine.leaf_grads import GradientTable
-    from autogradviz.recorder.engine.node_tag import NodeTag, OnStart
-    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.engine.node_metadata import NodeTag, OnStart
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
     from autogradviz.recorder.saved_tensors.node_slots import SlotTable
     from autogradviz.recorder.session import Session, SessionRef
-    from autogradviz.recorder.threads import Running, ThreadState
+    from autogradviz.recorder.thread_state import Running, ThreadState
 
 _Tensor = torch.Tensor
 

@@ -18,11 +18,11 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ids.int_map import grow
-from autogradviz.recorder.ids.tensors import PLAIN_TENSORS, version_of
+from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
+from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.ops.random_ops import emit_draw
-from autogradviz.recorder.ops.schemas import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     bump_missed_foreach,
     call_with_tls_keys,
@@ -30,7 +30,7 @@ from autogradviz.recorder.torch_internals.dispatch_workarounds import (
     redispatch_with_autograd,
     wrap_scalars,
 )
-from autogradviz.recorder.torch_internals.dynamo import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     allows_mutation_on_saved_tensors,
@@ -45,13 +45,13 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.ids.tensors import TensorTable
-    from autogradviz.recorder.ids.versions import VersionTable, Written
-    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ids.version_counters import VersionTable, Written
     from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.ops.node_creators import CreatorTable
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.session import Session
-    from autogradviz.recorder.threads import ThreadState
+    from autogradviz.recorder.thread_state import ThreadState
 
 _sequence_nr = get_sequence_nr
 _graph_task = current_graph_task_id

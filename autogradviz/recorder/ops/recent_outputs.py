@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from autogradviz.recorder.torch_internals.grad_fn import safe_grad_fn
+from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
 
 REMEMBERED: Final = 64
 _Tensor: Final = torch.Tensor

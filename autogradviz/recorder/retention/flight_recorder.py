@@ -24,9 +24,9 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
-from autogradviz.recorder.retention.compaction import KeepAll, RetentionPolicy
+from autogradviz.recorder.retention.compress_events import KeepAll, RetentionPolicy
 from autogradviz.recorder.retention.loss_watch import LossWatch
-from autogradviz.recorder.retention.references import (
+from autogradviz.recorder.retention.referenced_definitions import (
     DEFINITIONS,
     PASSING,
     defined,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
-    from autogradviz.recorder.observer import Observer
+    from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.session import Session
 
 STEPS_BESIDE_FILE: Final = 3

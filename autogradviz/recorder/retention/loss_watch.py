@@ -21,7 +21,7 @@ from autogradviz.errors import AutogradvizError, AutogradvizWarning
 from autogradviz.event_log import save_new
 from autogradviz.events import NormRead, field_names
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
-from autogradviz.recorder.stacks import is_library
+from autogradviz.recorder.python_stacks import is_library
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autogradviz.event_log import Log
-    from autogradviz.recorder.observer import Observer
+    from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.session import Session
 
 _PLACE, _NORM = (field_names(NormRead).index(name) for name in ("place", "norm"))

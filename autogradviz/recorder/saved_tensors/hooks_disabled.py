@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import HooksDisabled
-from autogradviz.recorder.torch_internals.dynamo import skip_frame
-from autogradviz.recorder.torch_internals.patch import patched
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import AUTOGRAD_C, current
 
 if TYPE_CHECKING:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
+from autogradviz.defer_signals import interrupt_again
 from autogradviz.events import NO_ID, TensorUnpacked
-from autogradviz.recorder.ids.tensors import PLAIN_TENSORS
+from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.torch_internals.private_api import SavedTensor
-from autogradviz.signals import interrupt_again
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.ids.tensors import TensorTable
-    from autogradviz.recorder.ids.versions import VersionTable
-    from autogradviz.recorder.ops.creators import CreatorTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ids.version_counters import VersionTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.saved_tensors.registry import SaveTable
+    from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
-    from autogradviz.recorder.torch_internals.raw_slots import Slots
+    from autogradviz.recorder.torch_internals.raw_saved_slots import Slots
 
 _Tensor: Final = torch.Tensor
 _SavedTensor: Final = SavedTensor

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, PackedWritten
-from autogradviz.recorder.ids.tensors import version_of
+from autogradviz.recorder.ids.tensor_ids import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.ids.tensors import TensorTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.session import Session
 

@@ -11,8 +11,8 @@ from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message,
 from autogradviz.render.svg.legend import draw_legend
 from autogradviz.render.svg.nodes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import THEMES, Theme, ThemeName
-from autogradviz.scene.formatting import plural
 from autogradviz.scene.layout.coordinates import Placement, place
+from autogradviz.scene.text_formatting import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

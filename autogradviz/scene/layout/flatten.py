@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, GroupLayout
 
 if TYPE_CHECKING:
-    from autogradviz.scene.fold import FoldedGraph
-    from autogradviz.scene.grouping import GroupTree
+    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.group_nodes import GroupTree
     from autogradviz.scene.schema import CellKind
 
 

@@ -27,11 +27,11 @@ from autogradviz import events as e
 from autogradviz.diagnose.rules.checkpoint_captured_tensor_mutated import (
     checkpoint_captured_tensor_mutated,
 )
-from autogradviz.diagnose.rules.checkpoint_effect_repeated import checkpoint_effect_repeated
+from autogradviz.diagnose.rules.checkpoint_python_effect_repeated import checkpoint_side_effects
 from autogradviz.diagnose.rules.checkpoint_random_not_restored import (
     checkpoint_random_not_restored,
 )
-from autogradviz.diagnose.rules.checkpoint_side_effects import checkpoint_side_effects
+from autogradviz.diagnose.rules.checkpoint_tensor_update_repeated import checkpoint_effect_repeated
 from autogradviz.diagnose.rules.recomputed_save_overwritten import recomputed_save_overwritten
 from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
 

@@ -23,12 +23,12 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules import gradient_refused as refused
-from autogradviz.diagnose.rules.gradient_double_counted import gradient_double_counted
 from autogradviz.diagnose.rules.gradient_magnitude import gradient_magnitude
 from autogradviz.diagnose.rules.gradient_missing import gradient_missing
-from autogradviz.diagnose.rules.gradient_zero import gradient_zero
-from autogradviz.diagnose.rules.leaf_frozen import leaf_frozen
+from autogradviz.diagnose.rules.nested_backward_double_counted import gradient_double_counted
 from autogradviz.diagnose.rules.not_finite import nan_in_anomaly_mode, not_finite
+from autogradviz.diagnose.rules.parameter_frozen import leaf_frozen
+from autogradviz.diagnose.rules.step_function_zero_gradient import gradient_zero
 
 
 def norm(tensor_id, value, *, place="gradient"):

@@ -21,18 +21,18 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules import saved_detached_or_freed
-from autogradviz.diagnose.rules.backward_read_modified import backward_read_modified
+from autogradviz.diagnose.rules import saved_tensor_detached_or_freed
 from autogradviz.diagnose.rules.ctx_attribute_written import ctx_attribute_written
-from autogradviz.diagnose.rules.data_reassigned import data_reassigned
-from autogradviz.diagnose.rules.hook_buffer_reused import hook_buffer_reused
-from autogradviz.diagnose.rules.hooks_wrong_tensor import hooks_wrong_tensor
+from autogradviz.diagnose.rules.ctx_or_hook_kept_alive import kept_alive_after_backward
 from autogradviz.diagnose.rules.inference_tensor import inference_tensor
-from autogradviz.diagnose.rules.inplace_refused import inplace_refused
-from autogradviz.diagnose.rules.kept_alive_after_backward import kept_alive_after_backward
+from autogradviz.diagnose.rules.inplace_write_refused import inplace_refused
+from autogradviz.diagnose.rules.leaf_data_replaced import data_reassigned
+from autogradviz.diagnose.rules.opaque_node_input_modified import backward_read_modified
+from autogradviz.diagnose.rules.pack_hook_buffer_reused import hook_buffer_reused
+from autogradviz.diagnose.rules.saved_sparse_values_written import sparse_parts_written
+from autogradviz.diagnose.rules.saved_tensor_hooks_key_collision import hooks_wrong_tensor
 from autogradviz.diagnose.rules.shared_gradient_written import shared_gradient_written
-from autogradviz.diagnose.rules.silent_write import silent_write
-from autogradviz.diagnose.rules.sparse_parts_written import sparse_parts_written
+from autogradviz.diagnose.rules.silent_write_to_saved_tensor import silent_write
 
 # --- silent-write -------------------------------------------------------------------------------
 
@@ -379,7 +379,7 @@ def failed(rule, script, message):
 
 def test_the_detach_of_a_saved_tensor_is_named(script):
     message = "Trying to use a saved tensor that has been detached in-place"
-    (finding,) = failed(saved_detached_or_freed.saved_tensor_detached, script, message)
+    (finding,) = failed(saved_tensor_detached_or_freed.saved_tensor_detached, script, message)
     assert finding.slug == "saved-tensor-detached"
     assert lines(finding) == (f"{script}:3", f"{script}:2")
     assert (finding.confidence, finding.nodes) == ("likely", (7,))
@@ -387,7 +387,7 @@ def test_the_detach_of_a_saved_tensor_is_named(script):
 
 def test_the_line_that_freed_the_memory_is_named(script):
     message = "setStorage: sizes [3] are out of bounds for storage of size 0"
-    (finding,) = failed(saved_detached_or_freed.saved_memory_freed, script, message)
+    (finding,) = failed(saved_tensor_detached_or_freed.saved_memory_freed, script, message)
     assert finding.slug == "saved-memory-freed"
     assert lines(finding) == (f"{script}:4", f"{script}:2")
 

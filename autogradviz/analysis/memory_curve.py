@@ -1,0 +1,85 @@
+"""Memory curve: bytes of storage kept alive for backward, over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
+from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from autogradviz.analysis.id_tables import Tensors
+    from autogradviz.event_log import Log
+
+_make_hold = maker(Hold)
+
+
+def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> MemoryCurve:
+    """Return the bytes of all storages that saved tensors hold, each storage counted once.
+
+    Checkpoint keeps only the arguments of a region, and offloading keeps nothing in place.
+    Parameters and buffers are not counted: they are alive anyway.
+    """
+    owned = {tensors[event.tensor_id].storage_id for event in log.of(ParameterSeen)}
+    times = {row[0]: row[1] for kind in (TensorReleased, TensorUnpacked) for row in log.rows(kind)}
+    changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
+    for event in rows_of(log, TensorSaved):
+        tensor = saved[event.saved_id]
+        if not _holds(tensor) or tensor.tensor.storage_id in owned:
+            continue
+        op, released_seq = tensor.op, tensor.released_seq
+        time_ns = event.time_ns if op is None else op.time_ns
+        changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
+        if released_seq is not None:
+            released_ns = times.get(released_seq, time_ns)
+            changes.append((released_seq, -1, released_ns, tensor.saved_id))
+    return _sum_changes(sorted(changes), saved)
+
+
+def _holds(tensor: SavedTensor) -> bool:
+    elsewhere = tensor.packed_by in ("checkpoint", "offload") and not tensor.is_argument
+    return not elsewhere and tensor.tensor.storage_id is not None
+
+
+def _sum_changes(
+    changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]
+) -> MemoryCurve:
+    """Return the curve, with one point for each event that changes the sum."""
+    holders: dict[int | None, int] = {}
+    points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
+    started: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
+    holds: list[tuple[int, int, int | None]] = []  # saved tensor, start, end
+    nbytes = 0
+    for seq, change, time_ns, saved_id in changes:
+        tensor = saved[saved_id].tensor
+        storage_id = tensor.storage_id
+        before = holders.get(storage_id, 0)
+        holders[storage_id] = before + change
+        if before == 0 or before + change == 0:
+            nbytes += change * tensor.storage_nbytes
+            points[seq] = (time_ns, nbytes)
+            if before == 0:
+                started[storage_id] = (saved_id, time_ns)
+            else:
+                holds.append((*started.pop(storage_id), time_ns))
+    holds += [(saved_id, start_ns, None) for saved_id, start_ns in started.values()]
+    holds.sort(key=lambda hold: (hold[1], hold[0]))
+    return MemoryCurve(
+        seqs=tuple(points),
+        times_ns=tuple(time_ns for time_ns, _ in points.values()),
+        nbytes=tuple(total for _, total in points.values()),
+        holds=tuple(_hold(saved[saved_id], start, end) for saved_id, start, end in holds),
+    )
+
+
+def _hold(saved: SavedTensor, start_ns: int, end_ns: int | None) -> Hold:
+    assert saved.tensor.storage_id is not None
+    return _make_hold(
+        storage_id=saved.tensor.storage_id,
+        nbytes=saved.tensor.storage_nbytes,
+        saved_id=saved.saved_id,
+        start_ns=start_ns,
+        end_ns=end_ns,
+    )

@@ -1,0 +1,86 @@
+"""Breaks of the autograd graph that no recorded op shows, found in the source."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.executed_code import IN_WINDOW, ExecutionWindow
+from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
+from autogradviz.diagnose.blame.requires_grad_set import requires_grad_writes
+from autogradviz.diagnose.source import source_index as source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.events import BackwardStarted
+
+_NUMBERS: Final = frozenset({"tolist", "item", "numpy", "float", "int"})
+
+
+def find_detach(evidence: Evidence, op: Op, started: BackwardStarted) -> SourceLocation | None:
+    """Return the call of ``detach_`` nearest before an op that read the tensor."""
+    window = ExecutionWindow(evidence, op.stack_id, started.stack_id)
+    here = op.location
+    return best_line(
+        LineCandidate(
+            filename,
+            lineno,
+            function,
+            certainty=1,
+            preference=(
+                window.ran_in_window(filename, function, lineno) != IN_WINDOW,  # not after the op
+                here is not None and (filename, function) == (here.filename, here.function),
+                lineno,
+            ),
+        )
+        for filename in evidence.user_files
+        for lineno, function, called in source.calls(filename, ("detach_",))
+        if called.endswith("detach_")
+    )
+
+
+def find_conversion_to_numbers(made: SourceLocation) -> SourceLocation | None:
+    """Return the last line, in a tensor's function, that read the numbers it was created from."""
+    for name, owner in source.functions(made.filename):
+        if name != made.function:
+            continue
+        nodes = sorted(source.own_nodes(owner), key=lambda node: getattr(node, "lineno", 0))
+        used = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == made.lineno}
+        lines = [
+            node.lineno
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+            and node.lineno < made.lineno
+            and used & set(_names(node))
+            and _reads_numbers(node.value)
+        ]
+        if lines:
+            return source.location(made.filename, lines[-1], name)
+    return None
+
+
+def _names(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    yield from (part.id for target in targets for part in ast.walk(target)
+                if isinstance(part, ast.Name))  # fmt: skip
+
+
+def _reads_numbers(value: ast.expr | None) -> bool:
+    return value is not None and any(
+        isinstance(part, ast.Call)
+        and getattr(part.func, "attr", getattr(part.func, "id", "")) in _NUMBERS
+        for part in ast.walk(value)
+    )
+
+
+def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:
+    """Return the last line that sets ``requires_grad`` to False."""
+    found = [
+        (filename, line, function)
+        for filename in evidence.user_files
+        for line, function in requires_grad_writes(filename, on=False)
+    ]
+    return source.location(*max(found, key=lambda place: place[1])) if found else None

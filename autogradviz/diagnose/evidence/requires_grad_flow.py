@@ -1,0 +1,230 @@
+"""Find the forward ops that propagate ``requires_grad``, and which break the graph.
+
+The log shows which ops made a node. An op that took a tensor with a graph and made no node ended
+the gradient path there. The reason shows in the modes of its thread, in the dtypes of its outputs,
+and in earlier calls of ``detach`` on the same storage.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.events import ModeChanged, ParameterSeen, RequiresGradChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis import Op, SourceLocation, Tensor
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+EndKind: TypeAlias = Literal[
+    "mode",
+    "write",
+    "detach",
+    "integers",
+    "number",
+    "fresh",
+    "reentrant",
+    "backward",
+    "marked",
+]
+
+_INTEGERS: Final = ("int", "uint", "bool")
+_ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
+_MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
+_CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
+_DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
+_REASONS: Final[dict[EndKind, str]] = {
+    "mode": "Gradients were disabled, so its result has no node.",
+    "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
+    "still describes how the old values were computed.",
+    "detach": "It returns the same values without their graph.",
+    "integers": "Its result is of an integer type: integers have no gradient.",
+    "number": "It converts a tensor to a Python number, which has no graph.",
+    "reentrant": "With use_reentrant=True a region gets a node only if one of its own arguments "
+    "requires a gradient; tensors in lists, dicts and closures do not count.",
+    "backward": "Gradients have no graph of their own, unless they are computed with "
+    "create_graph=True.",
+    "marked": "A custom Function marked this result as non-differentiable.",
+    "fresh": "It makes a new tensor from Python numbers or NumPy memory: without a graph.",
+}
+_FIXES: Final[dict[EndKind, str]] = {
+    "mode": "# compute what the loss needs outside this block",
+    "write": "# write with gradients enabled, or build the tensor with torch.cat or torch.where",
+    "detach": "# do not detach tensors that the loss is computed from",
+    "integers": "# use a differentiable replacement (softmax, sigmoid, a soft threshold)",
+    "number": "# use the tensor in the loss; call .item() only to print or log",
+    "reentrant": "checkpoint(function, *args, use_reentrant=False)",
+    "backward": "torch.autograd.grad(loss, inputs, create_graph=True)  # or loss.backward(...)",
+    "marked": "# do not call mark_non_differentiable, and write the backward",
+    "fresh": "# build it from the tensors: torch.stack([a, b]), not torch.tensor([a, b])",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a gradient path."""
+
+    kind: EndKind
+    op: Op  # the first op that took a tensor with a graph and made no node
+    culprit: SourceLocation | None
+    guessed: bool = False  # the log does not prove that later tensors come from this one
+
+    @property
+    def name(self) -> str:
+        """The operation that ended the path, as the source spells it."""
+        text = self.culprit.text if self.culprit is not None else ""
+        if self.kind == "mode":
+            return next((word for word in _MODES if word in text), "a no_grad block")
+        if self.kind == "detach":
+            return ".data" if ".data" in text and "detach" not in text else "detach"
+        names = {
+            "write": "a write with gradients disabled",
+            "number": ".item()",
+            "fresh": "a new tensor",
+            "reentrant": "a reentrant checkpoint",
+            "marked": "mark_non_differentiable",
+            "backward": "a backward without create_graph",
+        }
+        return names.get(self.kind) or _CONVERSIONS.get(self.op.name, self.op.name)
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the path ends."""
+        return _REASONS[self.kind]
+
+    @property
+    def fix(self) -> str:
+        """The change to make."""
+        return _FIXES[self.kind]
+
+
+class Flow:
+    """Classifies the ops of a forward: those that propagate gradients, and those that do not."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._detached: dict[int, End] = {}  # by storage
+        self.forward = [op for op in evidence.analysis.ops if op.phase == "forward"]
+        self.reentrant = {r.region_id for r in evidence.analysis.regions if r.reentrant}
+
+    @cached_property
+    def leaves(self) -> set[int]:
+        """Storages of leaves that are known to require a gradient."""
+        analysis = self._evidence.analysis
+        found = {event.tensor_id for event in analysis.log.of(ParameterSeen) if event.requires_grad}
+        found |= {e.tensor_id for e in analysis.log.of(RequiresGradChanged) if e.requires_grad}
+        found |= {
+            n.parameter.tensor.tensor_id for n in analysis.graph.nodes.values() if n.parameter
+        }
+        return storages(analysis.tensors[tensor_id] for tensor_id in found)
+
+    def end_at(self, op: Op, taken: set[int]) -> End | None:
+        """Return why a gradient path ends at an op without a node, None if it does not.
+
+        Args:
+            op: an op that made no node.
+            taken: the storages among its inputs that have a graph.
+        """
+        if op.region_id in self.reentrant:
+            return None  # its forward runs in no_grad; the region as a whole has a node
+        off = self.disabling_mode(op)
+        if off is not None and any(s in self._graded for s in storages(op.written)):
+            end = End("write", op, op.location)
+        elif off is not None:
+            end = End("mode", op, self.mode_line(off, op))
+        elif op.name == "detach":
+            end = End("detach", op, op.location)
+        elif op.name == "_local_scalar_dense":
+            end = End("number", op, op.location)
+        elif op.outputs and all(tensor.dtype.startswith(_INTEGERS) for tensor in op.outputs):
+            end = End("integers", op, op.location)
+        else:  # ops inside a custom Function make no nodes either
+            return next((self._detached[s] for s in sorted(taken) if s in self._detached), None)
+        for storage_id in taken & storages(op.outputs):
+            self._detached[storage_id] = end
+        return end
+
+    def differentiable_outputs(self, op: Op) -> set[int]:
+        """Return the storages of an op's outputs that can require a gradient.
+
+        Integer outputs cannot, the indices of ``sort`` for example.
+        """
+        return storages(t for t in op.outputs if not t.dtype.startswith(_INTEGERS))
+
+    def always_breaks(self, op: Op) -> bool:
+        """Return whether an op ends every gradient path, whatever its inputs."""
+        integers = bool(op.outputs) and all(t.dtype.startswith(_INTEGERS) for t in op.outputs)
+        return integers or op.name in _ENDING or self.disabling_mode(op) is not None
+
+    def not_detached(self, storage_ids: set[int]) -> set[int]:
+        """Return the storages for which no ``detach`` or other end was recorded."""
+        return storage_ids - self._detached.keys()
+
+    def writes_via_data(self, op: Op, graded: set[int]) -> bool:
+        """Return whether an op wrote a tensor through ``.data``: the tensor stays a leaf."""
+        text = op.location.text if op.location is not None else ""
+        return ".data" in text and bool(op.written) and not storages(op.written) & graded
+
+    def disabling_mode(self, op: Op) -> ModeChanged | None:
+        """Return the event that disabled gradients for an op, None if they were enabled."""
+        found = None
+        for mode, off in (("grad", "off"), ("inference", "on")):
+            events = self._mode_events[op.thread, mode]
+            index = bisect_left(events, op.seq, key=lambda event: event.seq)
+            if index and events[index - 1].after == off:
+                found = events[index - 1]
+        return found
+
+    @cached_property
+    def _graded(self) -> set[int]:
+        """Storages of the outputs of ops with a node."""
+        return {
+            storage_id
+            for op in self.forward
+            if op.sequence_nr is not None and not op.written
+            for storage_id in storages(op.outputs) - self.leaves
+        }
+
+    @cached_property
+    def _mode_events(self) -> dict[tuple[int, str], list[ModeChanged]]:
+        found: dict[tuple[int, str], list[ModeChanged]] = defaultdict(list)
+        for event in self._evidence.analysis.log.of(ModeChanged):
+            found[event.thread, event.mode].append(event)
+        return found
+
+    def mode_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
+        """Return the line of the ``with`` statement or decorator that disabled gradients."""
+        analysis = self._evidence.analysis
+        line = analysis.location(event.stack_id)
+        callers = [place.function for place in analysis.stack(event.stack_id)[:3]]
+        if not any(function.endswith(_DECORATED) for function in callers):
+            return line or op.location
+        # The frame of the decorated function is the one just inside its decorator's.
+        inside = None
+        for place in analysis.stack(op.stack_id):
+            if place.function.endswith(_DECORATED):
+                break
+            inside = place
+        return (_decorator(inside) if inside is not None else None) or line
+
+
+def _decorator(place: SourceLocation) -> SourceLocation | None:
+    """Return the decorator of a function that disables gradients."""
+    for name, owner in source.functions(place.filename):
+        if name == place.function or name.rpartition(".")[2] == place.function:
+            for decorator in getattr(owner, "decorator_list", ()):
+                if any(word in ast.unparse(decorator) for word in _MODES):
+                    return source.location(place.filename, decorator.lineno, name)
+    return None
+
+
+def storages(tensors: Iterable[Tensor]) -> set[int]:
+    """Return the storages of tensors, of those that have one."""
+    return {tensor.storage_id for tensor in tensors if tensor.storage_id is not None}

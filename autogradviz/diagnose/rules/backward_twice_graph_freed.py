@@ -1,0 +1,121 @@
+"""A second backward needs a graph that the first one freed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
+from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
+from autogradviz.events import NodeFinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="graph-freed",
+    title="A second backward needs a graph that the first one freed",
+    means="""backward() frees the saved tensors of each node that it runs. A second backward that
+    reaches the same nodes finds none. If a later operator took a tensor of the old graph, its line
+    is the culprit, else the first backward.""",
+    happens="""Two losses share a part of the graph and run backward one after the other; or a loop
+    keeps a hidden state or a running loss from the previous step, and its graph with it.""",
+    fix="""Detach the tensor that is kept; or add the losses and run one backward; or keep the graph
+    with retain_graph=True.""",
+    example="""
+import torch
+import autogradviz
+
+cell = torch.nn.Linear(3, 3)
+with autogradviz.record(cell) as trace:
+    hidden = torch.zeros(2, 3)
+    for step in range(2):
+        hidden = torch.tanh(cell(hidden))  # <-- named
+        hidden.sum().backward()
+""",
+)
+
+
+@rule(
+    "graph-freed",
+    when=ErrorMessage("Trying to backward through the graph a second time"),
+    priority=64,
+    pages=(PAGE,),
+)
+def graph_freed(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first backward, or for the tensor that kept the old graph."""
+    if find_captured_graph(evidence) is not None:
+        return  # reentrant-captured-graph explains it
+    error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
+    node = nodes.get(error.node_id) if error is not None and error.node_id is not None else None
+    first = evidence.first_backward(node) if node is not None else None
+    reuse = _reuse(evidence, node) if node is not None else None
+    second = evidence.raised_at()
+    location = node.location if node is not None else None
+    yield Draft(
+        title="A second backward needs a graph that the first one freed",
+        culprit=(reuse.location if reuse is not None else None) or first or second,
+        victim=location or second,
+        explanation=[
+            f"This backward ran{in_module(node.module if node else '')} "
+            f"{node.name if node else 'the graph'} and freed its saved tensors:"
+            if first is not None
+            else "An earlier backward freed the saved tensors of the graph.",
+            first,
+            "This one needs them again:",
+            second,
+            f"They were saved at {short_location(location)}." if location is not None else "",
+            "After the first backward, this operator took a tensor computed before it, and with "
+            "it the old graph:"
+            if reuse is not None
+            else "",
+            reuse,
+        ],
+        fix="hidden = hidden.detach()  # the tensor that is kept from one step to the next"
+        if reuse is not None
+        else "loss.backward(retain_graph=True)  # in the first backward, or add the losses\n"
+        "# and call backward() once",
+        confidence="certain" if first is not None else "likely",
+        evidence=(reuse, error, node),
+        region_id=node.region_id if node is not None else None,
+    )
+
+
+def _reuse(evidence: Evidence, freed: Node) -> Op | None:
+    """Return the first operator that took a tensor of a graph after that graph was freed."""
+    runs = evidence.analysis.log.of(NodeFinished)
+    ended = next((event.seq for event in runs if event.node_id == freed.node_id), None)
+    if ended is None:
+        return None
+    nodes = evidence.analysis.graph.nodes
+    crossing = [
+        (after, before)
+        for edge in evidence.analysis.graph.edges
+        if (after := nodes[edge.source].op) is not None
+        and (before := nodes[edge.target].op) is not None
+        and before.seq < ended < after.seq
+    ]
+    if not crossing:
+        return None
+    after, before = min(crossing, key=lambda pair: pair[0].seq)
+    return after if _kept_from_step(evidence, after, before, ended) else None
+
+
+def _kept_from_step(evidence: Evidence, after: Op, before: Op, ended: int) -> bool:
+    """Return whether an op takes the previous step's result, as the same op did one step earlier.
+
+    The generator loss of a GAN is no such case: it takes a tensor that the discriminator loss also
+    took, and the first backward needs retain_graph.
+    """
+    earlier = [
+        op for op in evidence.analysis.ops if op.seq < ended and op.location == after.location
+    ]
+    outputs = storages(before.outputs)
+    return any(op.stack_id == after.stack_id for op in earlier) or (
+        bool(earlier) and not any(storages(op.inputs) & outputs for op in earlier)
+    )

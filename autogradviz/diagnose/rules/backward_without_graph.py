@@ -1,0 +1,255 @@
+"""Backward was called on a tensor without a graph. Find the operator at which the graph ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.unrecorded_detach import (
+    find_conversion_to_numbers,
+    find_detach,
+    find_requires_grad_off,
+)
+from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import describe_op, join_names
+from autogradviz.events import BackwardStarted, FunctionMarked, RequiresGradChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_COPIES: Final = ("detach", ".data", "numpy")
+_SHOWN: Final = 4  # ends of gradient paths per tensor
+
+
+PAGE: Final = Page(
+    slug="graph-lost",
+    title="The loss has no graph",
+    means="""backward() was called on a tensor that autograd does not track ("element 0 of tensors
+    does not require grad"). The culprit is the line at which the last gradient path from the loss
+    to a leaf ends.""",
+    happens="""torch.no_grad() or inference_mode() around a part of the forward; detach() or .data;
+    .item(), NumPy or torch.tensor() on tensors; argmax, comparisons and other integer results;
+    every parameter frozen.""",
+    fix="""Compute the loss from the tensors themselves, outside no_grad.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    with torch.no_grad():  # <-- named
+        scores = net(torch.rand(2, 3))
+    scores.sum().backward()
+""",
+)
+
+
+@rule(
+    "graph-lost",
+    when=ErrorMessage("does not require grad and does not have a grad_fn"),
+    priority=110,
+    pages=(PAGE,),
+)
+def graph_lost(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the operator after which the loss had no graph."""
+    started = evidence.analysis.log.of(BackwardStarted)
+    if not started:
+        return
+    tensors = evidence.analysis.tensors
+    roots = storages(tensors[tensor_id] for tensor_id in started[-1].root_tensor_ids)
+    ends = _path_ends(evidence, roots, started[-1])
+    if ends:
+        yield _ended(evidence, ends)
+    else:
+        yield from _frozen(evidence)
+
+
+def _path_ends(evidence: Evidence, roots: set[int], started: BackwardStarted) -> list[End]:
+    """Return the ends of the gradient paths to the roots, the last one first."""
+    paths = _Paths(evidence)
+    for op in evidence.analysis.ops:
+        if op.seq > started.seq:
+            break
+        if op.phase == "backward":
+            paths.follow_backward(op)
+        elif op.phase == "forward":
+            paths.follow_forward(op)
+    found = [end for root in sorted(roots) for end in paths.ended.get(root, ())]
+    in_place = [
+        End("detach", breaking, place, guessed=True)
+        for root in sorted(roots)
+        if (breaking := paths.unexplained.get(root)) is not None
+        and (place := find_detach(evidence, breaking, started)) is not None
+    ]
+    return in_place[:1] or sorted(found, key=lambda end: -end.op.seq)
+
+
+class _Paths:
+    """The storages that have a graph, and the ends of the gradient paths to the others."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._flow = Flow(evidence)
+        self._regions = {r.region_id: r for r in evidence.analysis.regions if r.reentrant}
+        self._graded = set(self._flow.leaves)
+        self._number: End | None = None
+        self._copied: End | None = None
+        self._marked = _non_differentiable(evidence)
+        self.ended: dict[int, tuple[End, ...]] = {}
+        self.unexplained: dict[int, Op] = {}  # an op without a node, for no known reason
+
+    def follow_backward(self, op: Op) -> None:
+        """Follow an operator of a backward, which makes nodes if ``create_graph`` is set."""
+        if op.sequence_nr is not None:
+            self._graded |= self._flow.differentiable_outputs(op)
+            return
+        began = [e for e in self._evidence.analysis.log.of(BackwardStarted) if e.seq < op.seq]
+        if began and not began[-1].create_graph:
+            line = self._evidence.analysis.location(began[-1].stack_id)
+            for storage_id in storages(op.outputs) - self._graded:
+                self.ended[storage_id] = (End("backward", op, line),)
+
+    def follow_forward(self, op: Op) -> None:
+        """Follow an operator of the forward."""
+        taken, given = storages(op.inputs), storages(op.outputs)
+        if op.sequence_nr is not None:
+            if self._flow.writes_via_data(op, self._graded):
+                self._end(given, [End("detach", op, op.location)])
+                return
+            differentiable = self._flow.differentiable_outputs(op)
+            self._graded |= differentiable
+            self._end(given - differentiable, [End("integers", op, op.location)])
+            return
+        ends = self._ends(op, taken, given)
+        vague = next((self.unexplained[s] for s in sorted(taken) if s in self.unexplained), None)
+        if vague is None and not self._flow.always_breaks(op):
+            vague = op if self._flow.not_detached(taken & self._graded) else None
+        if vague is not None:
+            self.unexplained.update(dict.fromkeys(given, vague))
+        self._end(given, ends)
+
+    def _end(self, given: set[int], ends: list[End]) -> None:
+        for storage_id in given:
+            if ends and storage_id in self._marked:
+                ends = [End("marked", ends[0].op, self._marked[storage_id])]
+            unique = {(end.kind, end.culprit): end for end in ends}
+            self.ended[storage_id] = tuple(unique.values())[:_SHOWN]
+
+    def _ends(self, op: Op, taken: set[int], given: set[int]) -> list[End]:
+        """Return the ends of the gradient paths to the inputs of an operator without a node."""
+        flow, graded = self._flow, self._graded
+        end = flow.end_at(op, taken & graded) if taken & graded else None
+        if op.region_id in self._regions and taken & graded:
+            end = End("reentrant", op, self._regions[op.region_id].location)
+        if end is not None and end.kind == "number":
+            self._number = end
+        if end is not None and end.kind == "detach":
+            self._copied = end
+        found = [end] if end is not None else []
+        found += [earlier for s in sorted(taken) for earlier in self.ended.get(s, ())]
+        if not found and op.name == "lift_fresh" and graded - flow.leaves:
+            found = [self._made_of_numbers(op)]
+        if not found and given and flow.disabling_mode(op) is not None and not self._initial(op):
+            found = [e for e in [flow.end_at(op, set())] if e is not None]
+        return found
+
+    def _made_of_numbers(self, op: Op) -> End:
+        """Return the operation that turned a tensor into the numbers of a new tensor."""
+        line = find_conversion_to_numbers(op.location) if op.location is not None else None
+        if line is None:
+            return self._number or _before(self._copied, op) or End("fresh", op, op.location)
+        earlier = (self._number, self._copied)
+        known = next((end for end in earlier if end is not None and end.culprit == line), None)
+        return known or End("fresh", op, line)
+
+    def _initial(self, op: Op) -> bool:
+        """Return whether an operator initialized a parameter."""
+        return any(
+            "/torch/nn/init" in place.filename.replace("\\", "/")
+            for place in self._evidence.analysis.stack(op.stack_id)
+        )
+
+
+def _non_differentiable(evidence: Evidence) -> dict[int, SourceLocation | None]:
+    """Return the lines that called ``mark_non_differentiable``, by storage of the result."""
+    analysis = evidence.analysis
+    return {
+        storage_id: analysis.location(event.stack_id)
+        for event in analysis.log.of(FunctionMarked)
+        if event.mark == "mark_non_differentiable"
+        for storage_id in storages(analysis.tensors[tensor_id] for tensor_id in event.tensor_ids)
+    }
+
+
+def _before(copied: End | None, op: Op) -> End | None:
+    """Return the detach from whose result a new tensor was made, if in the same function."""
+    if copied is None or copied.culprit is None or op.location is None:
+        return None
+    if not any(word in copied.culprit.text for word in _COPIES):
+        return None  # a detach inside an operator
+    same = (copied.culprit.filename, copied.culprit.function) == (
+        op.location.filename,
+        op.location.function,
+    )
+    return replace(copied, guessed=True) if same else None
+
+
+def _ended(evidence: Evidence, ends: list[End]) -> Draft:
+    end, *others = ends
+    victim = evidence.raised_at()
+    return Draft(
+        title=f"The loss has no graph: it ended at {end.name}",
+        culprit=end.culprit,
+        victim=victim,
+        explanation=[
+            "Backward was called on a tensor that autograd does not track:",
+            victim,
+            "Its gradient path ends here:",
+            end.culprit,
+            _operator(end),
+            end.reason,
+            *(["It ends here as well:", *(other.culprit for other in others)] if others else []),
+        ],
+        fix=end.fix,
+        # A single end is the cause; of several, the log does not show which one was intended.
+        confidence="likely" if others or end.guessed or end.kind == "fresh" else "certain",
+        evidence=(end.op, evidence.analysis.error),
+    )
+
+
+def _operator(end: End) -> str:
+    if end.op.location == end.culprit:
+        return f"The operator: {describe_op(end.op)}"
+    return f"Inside it, this operator made no node: {describe_op(end.op)}"
+
+
+def _frozen(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft if requires_grad of the leaves was set to False."""
+    frozen = [e for e in evidence.analysis.log.of(RequiresGradChanged) if not e.requires_grad]
+    seen = evidence.analysis.location(frozen[-1].stack_id) if frozen else None
+    culprit = seen or find_requires_grad_off(evidence)
+    if culprit is None and not frozen:
+        return
+    named = (evidence.analysis.parameters.get(event.tensor_id, ("",))[0] for event in frozen)
+    names = [name for name in named if name]
+    yield Draft(
+        title=f"The loss has no graph: requires_grad of {len(frozen) or 'its'} leaves was set to "
+        "False",
+        culprit=culprit,
+        victim=evidence.raised_at(),
+        explanation=[
+            "Backward was called on a tensor that autograd does not track:",
+            evidence.raised_at(),
+            f"requires_grad was set to False for {join_names(names) or 'leaves'}:",
+            culprit or "    (on a line that was not recorded)",
+            "No other input of the loss requires a gradient.",
+        ],
+        fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",
+        confidence="likely",
+        evidence=(*frozen[-1:], evidence.analysis.error),
+    )

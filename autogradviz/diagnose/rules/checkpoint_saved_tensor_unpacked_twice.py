@@ -1,0 +1,92 @@
+"""A checkpointed saved tensor was unpacked twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.failed_unpack import failed_save
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.events import BackwardStarted, TensorUnpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SavedTensor, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="saved-tensors-read-twice",
+    title="ctx.saved_tensors was read twice under checkpoint",
+    means="""Every read of ctx.saved_tensors unpacks all saved tensors again. Without checkpoint
+    that is harmless, but checkpoint returns each recomputed tensor only once.""",
+    happens="""The backward of a custom Function reads ctx.saved_tensors in two places.""",
+    fix="""Read it once, into a variable.""",
+    example="""
+import torch
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        first = ctx.saved_tensors[0]
+        again = ctx.saved_tensors[0]  # <-- named
+        return gradient * 2
+
+
+x = torch.rand(3, requires_grad=True)
+with autogradviz.record() as trace:
+    checkpoint(Double.apply, x, use_reentrant=False).sum().backward()
+""",
+)
+
+
+@rule(
+    "saved-tensors-read-twice",
+    when=ErrorMessage(
+        "already unpacked once", without="Performing two backward calls that overlap"
+    ),
+    priority=61,
+    pages=(PAGE,),
+)
+def saved_tensors_read_twice(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the line that unpacked a checkpointed tensor a second time."""
+    saved, unpack, name, victim = failed_save(evidence)
+    early = _early_unpack(evidence, saved) if saved is not None else None
+    culprit = early or evidence.raised_at()
+    yield Draft(
+        title=f"{name} was unpacked twice under checkpoint",
+        culprit=culprit,
+        victim=victim,
+        explanation=[
+            "Every read of ctx.saved_tensors, or of a node's _saved_ attribute, unpacks the tensor "
+            "again. Without checkpoint that is harmless; checkpoint returns each tensor once.",
+            "The second read:" if early is None else "This read came before the node's own:",
+            culprit,
+            "The tensor was saved here:",
+            victim,
+        ],
+        fix="saved = ctx.saved_tensors  # once, at the start of backward\n# then use `saved`"
+        if early is None
+        else "# keep the tensor to inspect in forward: watched = result.detach()",
+        confidence="certain" if saved is not None else "likely",
+        evidence=(saved, unpack, evidence.analysis.error),
+        region_id=saved.region_id if saved is not None else None,
+    )
+
+
+def _early_unpack(evidence: Evidence, saved: SavedTensor) -> SourceLocation | None:
+    """Return the user line that unpacked the tensor first, so that the node's own unpack failed."""
+    log, location = evidence.analysis.log, evidence.analysis.location
+    backwards = {location(event.stack_id) for event in log.of(BackwardStarted)}
+    if evidence.raised_at() not in backwards:
+        return None  # a custom backward that reads twice
+    reads = [location(e.stack_id) for e in log.of(TensorUnpacked) if e.saved_id == saved.saved_id]
+    return next((read for read in reads if read is not None and read not in backwards), None)

@@ -1,0 +1,216 @@
+"""A hand-written checkpoint: a custom Function that recomputes its forward differently.
+
+The rule finds an op that both runs called with the same inputs and that returned another result:
+it drew random numbers, or ran under another autocast setting.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import describe_op, in_module, short_location
+from autogradviz.events import NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op, SourceLocation
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+    Pair: TypeAlias = tuple[Op, Op]
+
+_LEAST: Final = 2  # operators that both runs must have in common
+_BEGIN: Final = 8  # operators of a second run that are looked for in the first
+_DTYPE: Final = re.compile(r"\bdtype\b")
+
+
+PAGE: Final = Page(
+    slug="handmade-checkpoint-differs",
+    title="A hand-written checkpoint recomputes something different",
+    means="""A custom Function keeps its inputs and calls the function again in backward. An op
+    with the same inputs as in forward returned another result: the random state was not restored,
+    or autocast was set differently.""",
+    happens="""torch.utils.checkpoint restores random states and autocast with its dtype; a
+    hand-written checkpoint often does not.""",
+    fix="""Call torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False).""",
+    example="""
+import torch
+import autogradviz
+
+def block(x):
+    return torch.dropout(x.tanh(), 0.5, True)
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = block(x)  # <-- named
+        return torch.autograd.grad(y, x, gradient)[0]
+
+x = torch.rand(64, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    Checkpoint.apply(x).sum().backward()
+""",
+)
+
+
+@rule("handmade-checkpoint-differs", when=NoError(), priority=190, pages=(PAGE,))
+def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first custom Function whose recomputation returned other results."""
+    again: dict[int, list[Op]] = {}
+    nodes = evidence.analysis.graph.nodes
+    for op in evidence.analysis.ops:
+        node_id = op.backward_node_id
+        if op.phase == "backward" and node_id in nodes and op.region_id is None:
+            again.setdefault(node_id, []).append(op)
+    forwards: dict[str, list[Op]] = {}
+    for node_id, ops in sorted(again.items(), key=lambda pair: nodes[pair[0]].order):
+        node = nodes[node_id]
+        second = _recomputation(evidence, node, ops)
+        if second:
+            name = class_name(node)
+            if name not in forwards:
+                forwards[name] = _forwards(evidence, name)
+            pair = _first_different(evidence, _aligned(forwards[name], second))
+            if pair is not None:
+                yield _draft(evidence, node, *pair)
+
+
+def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
+    """Return the ops that a custom Function's backward ran, if it recomputes with gradients on.
+
+    Only a custom Function's backward is Python, and only a recomputation creates nodes.
+    """
+    made = [op for op in ops if op.sequence_nr is not None]
+    if not made or not re.search(r"Backward$", node.name):
+        return []
+    name = class_name(node)
+    return [op for op in ops if frame_in(evidence, op, name, "backward") is not None]
+
+
+def _forwards(evidence: Evidence, name: str) -> list[Op]:
+    """Return the ops that the forward of a class called, in all calls."""
+    return [
+        op
+        for op in evidence.analysis.ops
+        if op.phase != "backward" and frame_in(evidence, op, name, "forward") is not None
+    ]
+
+
+def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:
+    """Return the ops that both runs called, from the first with equal inputs.
+
+    Calls of the same class are distinguished by their inputs.
+    """
+    begun = next(
+        (
+            (i, j)
+            for j, other in enumerate(second[:_BEGIN])
+            for i, op in enumerate(first)
+            if op.name == other.name and op.inputs and _same_inputs(op, other)
+        ),
+        None,
+    )
+    if begun is None:
+        return []
+    first, second = first[begun[0] :][: 2 * len(second)], second[begun[1] :]
+    matcher = SequenceMatcher(None, [op.name for op in first], [op.name for op in second], False)
+    return [
+        (first[block.a + n], second[block.b + n])
+        for block in matcher.get_matching_blocks()
+        for n in range(block.size)
+    ]
+
+
+def _first_different(evidence: Evidence, pairs: list[Pair]) -> Pair | None:
+    """Return the first pair with different results, if all pairs before it agree."""
+    if len(pairs) < _LEAST:
+        return None
+    for pair in pairs:
+        if not _same_inputs(*pair):
+            return None
+        if _different_results(evidence, *pair):
+            return pair
+    return None
+
+
+def _same_inputs(first: Op, second: Op) -> bool:
+    """Return whether two calls read the same inputs; inputs they only write do not count."""
+    if len(first.inputs) != len(second.inputs):
+        return False
+    read = [n for n, tensor in enumerate(first.inputs) if tensor not in first.written]
+    if first.input_hashes and second.input_hashes:
+        pairs = [(first.input_hashes[n], second.input_hashes[n]) for n in read]
+        return all(a == b != NO_ID for a, b in pairs)
+    return all(first.inputs[n].tensor_id == second.inputs[n].tensor_id for n in read)
+
+
+def _different_results(evidence: Evidence, first: Op, second: Op) -> bool:
+    dtypes = [[t.dtype for t in op.outputs] for op in (first, second)]
+    if dtypes[0] != dtypes[1]:
+        return True
+    hashes = zip(first.output_hashes, second.output_hashes, strict=False)
+    drawn = first.seq in evidence.drawing_ops
+    return drawn and any(a != b and NO_ID not in {a, b} for a, b in hashes)
+
+
+def _draft(evidence: Evidence, node: Node, first: Op, second: Op) -> Draft:
+    name = class_name(node)
+    random = first.seq in evidence.drawing_ops
+    called = frame_in(evidence, second, name, "backward")
+    culprit = called if random else _autocast(called) or called
+    elsewhere = culprit != called
+    return Draft(
+        title=f"{name}.backward runs the forward again, and "
+        + ("draws other random numbers" if random else "computes in another dtype"),
+        culprit=culprit,
+        victim=first,
+        explanation=[
+            f"{name}{in_module(node.module)} keeps its inputs and runs its forward again in "
+            "backward, as a checkpoint does:",
+            called,
+            f"There {first.name} had the same inputs as in forward, and returned another result:",
+            f"  forward:  {describe_op(first)}",
+            f"  backward: {describe_op(second)}",
+            first,
+            "The random state of the forward was not restored."
+            if random
+            else "Autocast was set differently than in forward"
+            + (f", at {short_location(culprit)}:" if elsewhere else "."),
+            culprit if elsewhere else "",
+            "The gradients belong to values that the loss was not computed from.",
+        ],
+        fix="y = torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False)\n"
+        + (
+            "# or save torch.get_rng_state() in forward, and set it before the second run"
+            if random
+            else "# or enter torch.autocast(device, dtype=..., enabled=...) as it was in forward"
+        ),
+        confidence="likely",
+        evidence=(first, second, node),
+    )
+
+
+def _autocast(called: SourceLocation | None) -> SourceLocation | None:
+    """Return the line of a backward that enters autocast, preferably without a dtype."""
+    if called is None:
+        return None
+    found = [
+        (bool(_DTYPE.search(text)), line, function)
+        for line, function, text in source.mentions(called.filename, ("autocast",))
+        if function == called.function and "autocast(" in text
+    ]
+    return source.location(called.filename, *min(found)[1:]) if found else None

@@ -1,0 +1,57 @@
+"""The values of a saved sparse tensor were written.
+
+A sparse tensor shares the memory of its values, and has its own version counter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op, SavedTensor
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+
+@rule("silent-write", when=NoError(), priority=280)
+def sparse_parts_written(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first write to the values of a saved sparse tensor."""
+    made = {t.tensor_id: op for op in evidence.analysis.ops if op.name.startswith("_sparse_")
+            and "tensor" in op.name for t in op.outputs}  # fmt: skip
+    for node in evidence.analysis.graph.nodes.values() if made else ():
+        for saved in node.saved:
+            maker = made.get(saved.tensor.tensor_id)
+            if maker is None or saved.tensor.storage_id is not None:
+                continue
+            for unpack in saved.unpacks:
+                for part in maker.inputs:
+                    writes = evidence.writes_between(part.storage_id, saved.saved_seq, unpack.seq)
+                    if writes:
+                        yield _draft(node, saved, maker, writes[0], unpack.seq)
+
+
+def _draft(node: Node, saved: SavedTensor, maker: Op, write: Op, read_seq: int) -> Draft:
+    victim = saved.location or node.location
+    return Draft(
+        title=f"The values of {node.name}.{saved.slot} were written before backward",
+        culprit=write.location,
+        victim=victim,
+        explanation=[
+            f'{node.name}{in_module(node.module)} saved a sparse tensor as "{saved.slot}":',
+            victim,
+            "It was created here, and shares the memory of its values:",
+            maker,
+            f"Then {write.name} at {short_location(write.location)} wrote them:",
+            write,
+            "The sparse tensor has its own version counter, which did not change: the "
+            "gradient was computed from the new values, and nothing was raised.",
+        ],
+        fix="torch.sparse_coo_tensor(indices, values.clone(), size)\n"
+        "# or write the values after backward()",
+        confidence="likely",
+        evidence=(saved, write, read_seq, node),
+    )

@@ -1,0 +1,170 @@
+"""Saved-tensor hooks returned one saved tensor for another, because both had the same key."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import slot_name
+from autogradviz.events import HooksEntered, PackedWritten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SavedTensor, SourceLocation, Unpack
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_KEYS: Final = (("storage", "_cdata"), ("id",), ("data_ptr", "hash"))
+"""Functions that identify memory or an object, the coarsest first."""
+_LAST: Final = 1 << 30
+
+
+PAGE: Final = Page(
+    slug="hooks-mix-up",
+    title="Saved-tensor hooks returned the wrong tensor",
+    means="""A pair of hooks stored two saved tensors under one key, and returned the content of
+    one for the other. The gradient is wrong, and nothing is raised.""",
+    happens="""The key is an address or an id: a tensor and its transpose share memory, and
+    addresses are reused when a tensor is freed.""",
+    fix="""Include shape, strides and dtype in the key, and keep the tensor alive; or use a
+    counter as the key.""",
+    example="""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+import autogradviz
+
+kept = {}
+
+def pack(tensor):
+    key = tensor.untyped_storage().data_ptr()  # <-- named
+    kept.setdefault(key, tensor.detach().clone(memory_format=torch.contiguous_format))
+    return key, tensor.shape
+
+def unpack(packed):
+    key, shape = packed
+    return kept[key].reshape(shape)
+
+weight = torch.rand(3, 3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    with saved_tensors_hooks(pack, unpack):
+        h = weight.tanh()
+        loss = (h @ h.t()).sum()
+    loss.backward()
+""",
+)
+
+
+@rule("hooks-mix-up", when=NoError(), priority=260, pages=(PAGE,))
+def hooks_wrong_tensor(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first saved tensor that was unpacked with another one's content."""
+    saves = [s for s in evidence.analysis.saved.values() if s.packed_by == "user"]
+    written = {event.saved_id for event in evidence.analysis.log.of(PackedWritten)}
+    for saved in saves:
+        for unpack in saved.unpacks if saved.saved_id not in written else ():
+            other = _other(saves, saved, unpack)
+            if other is not None:
+                yield _draft(evidence, saved, other, unpack)
+
+
+def _other(saves: list[SavedTensor], saved: SavedTensor, unpack: Unpack) -> SavedTensor | None:
+    """Return the save whose content a hook returned instead."""
+    if None in {unpack.saved_hash, unpack.seen_hash} or unpack.saved_hash == unpack.seen_hash:
+        return None
+    return next(
+        (
+            other
+            for other in saves
+            if other is not saved
+            and other.saved_seq < unpack.seq
+            and any(each.saved_hash == unpack.seen_hash for each in other.unpacks)
+        ),
+        None,
+    )
+
+
+def _draft(evidence: Evidence, saved: SavedTensor, other: SavedTensor, unpack: Unpack) -> Draft:
+    nodes = evidence.analysis.graph.nodes
+    names = [
+        slot_name(each, nodes[each.node_id].name if each.node_id in nodes else None)
+        for each in (saved, other)
+    ]
+    pairs = [e for e in evidence.analysis.log.of(HooksEntered) if e.seq < saved.saved_seq]
+    hook = next((e.function for e in reversed(pairs) if e.packed_by == "user"), "")
+    culprit = _key(evidence, hook)
+    return Draft(
+        title=f"Hooks returned {names[1]} for {names[0]}",
+        culprit=culprit,
+        victim=saved.location,
+        explanation=[
+            f"{names[0]} was saved here, through saved-tensor hooks:",
+            saved,
+            f"and was unpacked with the content of {names[1]}, which was saved here:",
+            other,
+            f"{hook or 'The pack hook'} stores both under one key."
+            + (" Its key:" if culprit is not None else ""),
+            culprit,
+            "Two saved tensors must not share a key: views and transposes share their "
+            "memory, and addresses are reused when a tensor is freed. PyTorch raises nothing.",
+        ],
+        fix="key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())\n"
+        "# and keep the tensor alive, or use a counter: addresses are reused",
+        # A hook that rounds may return content that the graph also computed and saved.
+        confidence="likely" if saved.tensor.storage_id == other.tensor.storage_id else "hint",
+        evidence=(saved, other, unpack),
+        region_id=saved.region_id,
+    )
+
+
+def _key(evidence: Evidence, hook: str) -> SourceLocation | None:
+    """Return the line of a pack hook, or of its callees, that identifies a tensor's memory.
+
+    If there is none, the line that computes the hook's result.
+    """
+    for words in _KEYS:
+        for filename in evidence.user_files:
+            for function, owner in _hook_and_called(filename, hook):
+                for node in sorted(source.own_nodes(owner), key=lambda n: getattr(n, "lineno", 0)):
+                    if isinstance(node, ast.Call) and _names(node, words):
+                        return source.location(filename, node.lineno, function)
+    return next(
+        (
+            source.location(filename, _result_line(owner), name)
+            for filename in evidence.user_files
+            for name, owner in source.functions(filename)
+            if hook and name.endswith(hook)
+        ),
+        None,
+    )
+
+
+def _result_line(hook: ast.AST) -> int:
+    """Return the line at which a hook computes its result, else its return."""
+    nodes = source.own_nodes(hook)
+    returns = [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+    names = {part.id for node in returns for part in ast.walk(node) if isinstance(part, ast.Name)}
+    made = [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    ]
+    lines = made or [node.lineno for node in returns]
+    return min(lines, default=getattr(hook, "lineno", 0))
+
+
+def _hook_and_called(filename: str, hook: str) -> list[tuple[str, ast.AST]]:
+    named = {name for name, _ in source.functions(filename) if hook and name.endswith(hook)}
+    called = {c for name in named for c in source.called_names(filename, name, 0, _LAST)}
+    return [
+        (name, owner)
+        for name, owner in source.functions(filename)
+        if name in named or name.rpartition(".")[2] in called
+    ]
+
+
+def _names(node: ast.Call, words: tuple[str, ...]) -> bool:
+    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    return called in words or (words[0] == "storage" and "storage" in called)

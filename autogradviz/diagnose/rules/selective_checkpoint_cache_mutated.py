@@ -1,0 +1,104 @@
+"""A tensor that a selective policy kept was written before the recomputation took it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.text_formatting import in_module, short_location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Op
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_MESSAGE: Final = "cached during selective activation checkpoint has been mutated"
+
+
+PAGE: Final = Page(
+    slug="selective-cache-mutated",
+    title="A tensor that a checkpoint policy saved was written",
+    means="""The policy saved the result of an op instead of recomputing it. The result was
+    written before the recomputation, which would have continued from the new values, so PyTorch
+    stopped.""",
+    happens="""The region stores a tensor in an attribute or a list, and other code writes it
+    there.""",
+    fix="""Write to a clone, or let the policy recompute that op.""",
+    example="""
+import torch
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+import autogradviz
+
+
+def policy(ctx, op, *args, **kwargs):
+    kept = op == torch.ops.aten.addmm.default
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def contexts():
+    return create_selective_checkpoint_contexts(policy)
+
+
+net = torch.nn.Linear(3, 3)
+
+kept = []
+
+
+def block(x):
+    y = net(x)
+    if not kept:
+        kept.append(y)
+    return y.exp().sin()
+
+
+with autogradviz.record(net) as trace:
+    y = checkpoint(block, torch.rand(2, 3), use_reentrant=False, context_fn=contexts)
+    with torch.no_grad():
+        kept[0].mul_(2)  # <-- named
+    y.sum().backward()
+""",
+)
+
+
+@rule("selective-cache-mutated", when=ErrorMessage(_MESSAGE), priority=90, pages=(PAGE,))
+def selective_cache_mutated(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the write to a tensor that the policy saved."""
+    error = evidence.analysis.error
+    saved = [
+        (r, op) for r in evidence.analysis.regions for op in r.ops if op.policy.endswith("save")
+    ]
+    if error is None or not saved:
+        return
+    writes = ((r, op, _first_write(evidence, op, error.seq)) for r, op in saved)
+    region, op, write = next((found for found in writes if found[2]), (*saved[-1], None))
+    text = write.location.text if write is not None and write.location is not None else ""
+    yield Draft(
+        title=f"The result of {op.name}, which the policy saved, was written in place",
+        culprit=write,
+        victim=op,
+        explanation=[
+            f"The policy of the region {region.function}{in_module(region.module)} "
+            f"({short_location(region.location)}) saves the result of {op.name}:",
+            op,
+            f"Then {write.name if write is not None else 'an op that was not recorded'} wrote it:",
+            write,
+            "Recomputation would have continued from the written tensor, so PyTorch stopped.",
+        ],
+        fix="# make a new tensor instead of writing in place, or let the policy recompute it;\n"
+        f"# instead of: {text or 'the write in place'}",
+        evidence=(op, write, error),
+        region_id=region.region_id,
+    )
+
+
+def _first_write(evidence: Evidence, op: Op, until: int) -> Op | None:
+    """Return the first op that wrote a result of ``op`` before the event ``until``."""
+    storages = [t.storage_id for t in op.outputs if t.storage_id is not None]
+    writes = (w for storage_id in storages for w in evidence.writers.get(storage_id, ()))
+    return next((write for write in writes if op.seq < write.seq < until), None)

@@ -1,0 +1,146 @@
+"""A saved tensor was written without a change of its version counter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.unrecorded_write import (
+    ran_before_read,
+    thread_write,
+    write_before_read,
+)
+from autogradviz.diagnose.evidence.facts import uses_running_statistics
+from autogradviz.diagnose.evidence.silent_writes import (
+    bypass_reason,
+    computed_gradients,
+    covers,
+    is_needed,
+    silent_write_fix,
+)
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import (
+    in_module,
+    short_location,
+    slot_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation, Unpack
+    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.finding import Confidence
+
+PAGE: Final = Page(
+    slug="silent-write",
+    title="A saved tensor was written past the version check",
+    means="""A tensor that backward needs holds other values than when it was saved, and its
+    version counter did not change. PyTorch cannot detect this: the gradient is wrong, and nothing
+    is raised.""",
+    happens=""".data has its own version counter; fused optimizers, kernels that write through a
+    raw pointer, and NumPy on shared memory change none.""",
+    fix="""Write under torch.no_grad() instead of .data, so that PyTorch checks it; then move the
+    write after backward. Kernels call torch.autograd.graph.increment_version.""",
+    example="""
+import torch
+import autogradviz
+
+w = torch.rand(3, requires_grad=True)
+with autogradviz.record(fingerprints=True) as trace:
+    loss = (w * w).sum()
+    w.data.clamp_(max=0.1)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule("silent-write", when=NoError(), priority=270, pages=(PAGE,))
+def silent_write(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first write that bypassed the version counter."""
+    computed = computed_gradients(evidence)
+    for node in sorted(evidence.analysis.graph.nodes.values(), key=lambda n: n.order):
+        for saved in node.saved:
+            if (saved.slot or "").startswith("running_") and not (
+                node.op is not None and uses_running_statistics(node.op)
+            ):
+                continue  # BatchNorm's forward updates them, and its backward does not read them
+            for unpack in saved.unpacks:
+                write = _bypassing_write(evidence, saved, unpack)
+                changed = _changed(unpack)
+                if changed is None:
+                    changed = write is not None
+                if changed and saved.packed_by == "pytorch" and is_needed(node, saved, computed):
+                    yield _draft(evidence, node, saved, unpack, write)
+
+
+def _changed(unpack: Unpack) -> bool | None:
+    """Return whether the content differs from the save, None without fingerprints."""
+    if unpack.saved_hash is None or unpack.seen_hash is None:
+        return None
+    return unpack.saved_hash != unpack.seen_hash and unpack.version == unpack.seen_version
+
+
+def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> Op | None:
+    """Return the op that wrote a saved tensor without changing its version."""
+    if saved.packed_by != "pytorch" or unpack.version is None:
+        return None
+    if unpack.seen_version != unpack.version:
+        return None
+    storage_id = saved.tensor.storage_id
+    between = evidence.writes_between(storage_id, saved.saved_seq, unpack.seq)
+    if (saved.slot or "").startswith("running_"):
+        return next(iter(between), None)  # BatchNorm, whose schema does not declare the write
+    writes = [
+        op
+        for op in between
+        if op.written and not evidence.version_restored(op, storage_id, unpack.seq)
+    ]
+    sure = [op for op in writes if any(covers(tensor, saved.tensor) for tensor in op.written)]
+    return next(iter(sure or (writes if _changed(unpack) else ())), None)
+
+
+def _draft(
+    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op | None
+) -> Draft:
+    name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
+    named = slot_name(saved, node.name)
+    victim = saved.location or node.location
+    culprit = (
+        write.location if write is not None else write_before_read(evidence, saved.op, unpack.seq)
+    )
+    return Draft(
+        title=f"{name or named} was written before backward, past the version check",
+        culprit=culprit,
+        victim=victim,
+        explanation=[
+            f"{node.name}{in_module(node.module)} saved {name or 'a tensor'} as "
+            f'"{saved.slot}" at version {saved.version}:',
+            victim,
+            f"Then {write.name} at {short_location(culprit)} wrote the same memory:"
+            if write is not None
+            else "Its content differs from the save, and no recorded op wrote it: a "
+            "kernel with a raw pointer, NumPy on shared memory, another thread."
+            + (" The source contains such a write:" if culprit is not None else ""),
+            culprit,
+            bypass_reason(write),
+            f"so the counter was still {unpack.seen_version} when backward read the tensor: "
+            "the gradient was computed from the new values, and nothing was raised.",
+        ],
+        fix=silent_write_fix(evidence, write, culprit),
+        confidence=_confidence(evidence, saved, unpack, write, culprit),
+        evidence=(saved, write, unpack, node),
+    )
+
+
+def _confidence(
+    evidence: Evidence,
+    saved: SavedTensor,
+    unpack: Unpack,
+    write: Op | None,
+    culprit: SourceLocation | None,
+) -> Confidence:
+    if write is None:
+        sure = ran_before_read(evidence, saved.op, unpack.seq, culprit)
+        return "likely" if sure or culprit == thread_write(evidence) else "hint"
+    return "certain" if _changed(unpack) and culprit is not None else "likely"

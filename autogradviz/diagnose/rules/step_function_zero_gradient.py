@@ -1,0 +1,65 @@
+"""Gradients that are exactly zero behind a step function: a hint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.gradient_norms import weight_gradients
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.text_formatting import join_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_STEP_FUNCTIONS: Final = frozenset({"RoundBackward", "SignBackward", "FloorBackward",
+                                    "CeilBackward", "TruncBackward", "SgnBackward",
+                                    "BernoulliBackward"})  # fmt: skip
+
+PAGE: Final = Page(
+    slug="gradient-zero",
+    title="A step function has zero gradient everywhere",
+    means="""round, floor, sign and similar functions are constant between their steps: their
+    gradient is 0, so all earlier weights get zeros and do not learn. A hint.""",
+    happens="""Quantization without a straight-through estimator.""",
+    fix="""Use a straight-through estimator: x + (x.round() - x).detach().""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Linear(3, 3)
+with autogradviz.record(net) as trace:
+    steps = net(torch.rand(2, 3)).round()  # <-- named
+    steps.square().sum().backward()
+""",
+)
+
+
+@rule("gradient-zero", when=NoError(), priority=345, pages=(PAGE,), needs={"ops"})
+def gradient_zero(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if weights have gradients of zeros and a step function ran in backward."""
+    nodes = evidence.analysis.graph.nodes.values()
+    step = next(
+        (n for n in nodes if n.name.rstrip("0123456789") in _STEP_FUNCTIONS and n.runs), None
+    )
+    zeros = [gradient for gradient in weight_gradients(evidence) if gradient.size == 0]
+    if step is None or not zeros:
+        return
+    name = step.op.name if step.op is not None else step.name
+    yield Draft(
+        title=f"{len(zeros)} weights got a gradient of zeros: {name} has zero gradient everywhere",
+        culprit=step,
+        victim=zeros[0].first,
+        explanation=[
+            f"{join_names([gradient.name for gradient in zeros])}: every entry of the gradient is "
+            "0.",
+            f"The loss depends on them through {name}, which is constant between its steps, so "
+            "its gradient is 0:",
+            step,
+        ],
+        fix="x + (x.round() - x).detach()  # straight-through: the gradient of x",
+        confidence="hint",
+        evidence=(zeros[0].seq, step),
+    )

@@ -1,0 +1,117 @@
+"""Rewrite a statement that writes a tensor in place so that it creates a new tensor."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source import source_index as source
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import SourceLocation
+
+_NO_OTHER: Final = frozenset(
+    {"normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "log_normal", "geometric",
+     "fill_diagonal", "set", "resize", "resize_as", "requires_grad", "share_memory", "apply", "map"}
+)  # fmt: skip
+"""In-place methods, without their underscore, that have no out-of-place counterpart."""
+
+
+def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
+    """Return the statement at a line, rewritten so that it writes no existing memory.
+
+    Args:
+        location: the line that writes.
+        part: whether it writes part of a storage through a view. Replacing the view by a new
+            tensor would leave the base unchanged.
+
+    Returns:
+        One statement, or two lines if a clone comes first; None if there is no rewrite.
+    """
+    found = [node for node in _statements(location) if isinstance(node, _KINDS)]
+    statement = min(found, key=lambda node: (node.end_lineno or 0) - node.lineno, default=None)
+    if statement is None:
+        return None
+    target = _written_target(statement)
+    if isinstance(target, ast.Subscript):
+        base = target.value
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        name = _plain(base)
+        return f"{name} = {name}.clone()\n{ast.unparse(statement)}" if name else None
+    return None if part else _out_of_place(statement, target)
+
+
+_KINDS: Final = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
+
+
+def _statements(location: SourceLocation) -> list[ast.AST]:
+    return [
+        node
+        for _, node in source.nodes(location.filename)
+        if getattr(node, "lineno", 0) <= location.lineno <= (getattr(node, "end_lineno", 0) or 0)
+    ]
+
+
+def _written_target(statement: ast.stmt) -> ast.expr | None:
+    """Return the expression that a statement writes in place."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.target
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return statement.targets[0]
+    if isinstance(statement, ast.Expr):
+        value: ast.expr = statement.value
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            value = value.func.value
+        return value
+    return None
+
+
+def _plain(node: ast.expr) -> str | None:
+    """Return a name or attribute as text, None for other expressions."""
+    return ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _out_of_place(statement: ast.stmt, target: ast.expr | None) -> str | None:
+    if isinstance(statement, ast.AugAssign):
+        name = _plain(statement.target)
+        if name is None:
+            return None
+        left = ast.parse(name, mode="eval").body
+        return f"{name} = {ast.unparse(ast.BinOp(left, statement.op, statement.value))}"
+    writer = _Writer()
+    changed = writer.visit(ast.parse(ast.unparse(statement)).body[0])
+    if not writer.found or writer.failed:
+        return None
+    if not isinstance(statement, ast.Expr):
+        return ast.unparse(changed)
+    name = _plain(target) if target is not None else None
+    return f"{name} = {ast.unparse(changed)}" if name else None
+
+
+class _Writer(ast.NodeTransformer):
+    """Replaces in-place methods by their out-of-place counterparts."""
+
+    def __init__(self) -> None:
+        self.found = False
+        self.failed = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Rewrite one call after its arguments."""
+        self.generic_visit(node)
+        method = node.func
+        if not isinstance(method, ast.Attribute) or not method.attr.endswith("_"):
+            return node
+        if method.attr.endswith("__"):
+            return node
+        self.found = True
+        plain = method.attr.rstrip("_")
+        self.failed |= plain in _NO_OTHER
+        if plain == "copy" and node.args:
+            return ast.Call(ast.Attribute(node.args[0], "clone"), [], [])
+        if plain in {"zero", "fill"}:
+            like = ast.Attribute(
+                ast.Name("torch"), "zeros_like" if plain == "zero" else "full_like"
+            )
+            return ast.Call(like, [method.value, *node.args], [])
+        return ast.Call(ast.Attribute(method.value, plain), node.args, node.keywords)

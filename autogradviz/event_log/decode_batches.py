@@ -1,0 +1,82 @@
+"""Batches of a trace file, decoded to rows per event type on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from autogradviz.event_log.arrow_schema import complete, to_rows
+from autogradviz.events import field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from autogradviz.event_log.arrow_schema import Run
+    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.events import Event
+
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class Batch:
+    """One record batch message of a file that has been checked."""
+
+    def __init__(self, head: bytes, message: bytes | memoryview, runs: Sequence[Run]) -> None:
+        """Keep a message.
+
+        Args:
+            head: the schema message of the file.
+            message: the record batch message.
+            runs: the runs of events of one kind in it.
+        """
+        self._head = head
+        self._message = message
+        self._runs = runs
+        self.counts: Counter[type[Event]] = Counter()
+        for run in runs:
+            self.counts[run.kind] += run.length
+
+    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
+        """Yield the rows of some kinds; only the columns of these kinds are decompressed."""
+        for batch, runs in self._open(kinds):
+            for run in runs:
+                yield run.kind, to_rows(batch, run)
+
+    def tables(self, kind: type[Event]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of a kind, without creating Python objects."""
+        for batch, runs in self._open([kind]):
+            for run in runs:
+                yield complete(batch.slice(run.start, run.length))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events as columns; columns that an older file lacks are null."""
+        return map(complete, open_stream(self._head, self._message))
+
+    def messages(self, encoder: Encoder) -> Iterator[bytes | memoryview]:
+        """Yield the message, encoded again if it comes from an older file."""
+        if self._head == encoder.head:
+            yield self._message
+        else:
+            yield from map(encoder.encode, self.batches())
+
+    def _open(self, kinds: Collection[type[Event]]) -> Iterator[tuple[pa.RecordBatch, list[Run]]]:
+        """Yield the columns of some kinds, and the runs of their rows."""
+        own = [run for run in self._runs if run.kind in kinds]
+        if own:
+            columns = {name for kind in kinds for name in field_names(kind)}
+            for batch in open_stream(self._head, self._message, columns):
+                yield batch, own
+
+
+def open_stream(
+    head: bytes, message: bytes | memoryview, columns: Collection[str] | None = None
+) -> pa.RecordBatchStreamReader:
+    """Return a reader of one message after its schema message, of all or of some columns."""
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    if columns is not None:
+        names = pa.ipc.read_schema(pa.py_buffer(head)).names
+        options.included_fields = [i for i, name in enumerate(names) if name in columns]
+    return pa.ipc.open_stream(pa.py_buffer(b"".join((head, message, _END))), options=options)

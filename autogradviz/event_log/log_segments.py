@@ -1,0 +1,68 @@
+"""Immutable segments of a log, decoded to rows per event type on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from autogradviz.pause_gc import collector_paused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.events import Event
+
+
+class Segment(Protocol):
+    """A batch of a file, or compressed rows of a recording."""
+
+    @property
+    def counts(self) -> Mapping[type[Event], int]:
+        """Number of events of each kind."""
+
+    def rows(self, kinds: Collection[type[Event]]) -> Iterable[tuple[type[Event], list[Row]]]:
+        """Return the rows of some kinds."""
+
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """Return all events as columns."""
+
+    def messages(self, encoder: Encoder) -> Iterable[bytes | memoryview]:
+        """Return all events as messages of a file."""
+
+
+class Segments:
+    """All segments of a log, oldest first."""
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments: list[Segment] = []
+        self._counts: Counter[type[Event]] = Counter()
+        for segment in segments:
+            self.add(segment)
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment."""
+        self._segments.append(segment)
+        self._counts.update(segment.counts)
+
+    def count(self, kind: type[Event]) -> int:
+        """Return the number of events of a kind."""
+        return self._counts[kind]
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def rows(self, kinds: Collection[type[Event]]) -> dict[type[Event], list[Row]]:
+        """Return the rows of some kinds, oldest first."""
+        found: dict[type[Event], list[Row]] = {kind: [] for kind in kinds}
+        with collector_paused():
+            for segment in self._segments:
+                for kind, rows in segment.rows(kinds):
+                    found[kind] += rows
+        return found

@@ -1,0 +1,260 @@
+"""Trace files: zstd-compressed Arrow IPC streams, which pandas and Polars can read directly.
+
+Reading a file never executes anything from it. Batches read from a file are saved unchanged.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from autogradviz._version import __version__
+from autogradviz.errors import NotATraceError, OutputExistsError
+from autogradviz.event_log import convert_old_formats
+from autogradviz.event_log.arrow_arrays import import_pandas
+from autogradviz.event_log.arrow_schema import find_runs, schema
+from autogradviz.event_log.atomic_write import (
+    PathLike,
+    check_not_exists,
+    link_if_absent,
+    temp_sibling,
+)
+from autogradviz.event_log.decode_batches import Batch, open_stream
+from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
+from autogradviz.event_log.flatbuffer_limits import read_messages
+from autogradviz.event_log.log import Log
+from autogradviz.event_log.log_segments import Segments
+from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.event_log.uncompressed_rows import Rows
+
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
+"""The exceptions that reading a damaged file raises."""
+
+COMMON: Final = ("kind", *field_names(Event))
+"""Columns of every event, and so of every file."""
+
+_MARK: Final = b"\xff\xff\xff\xff"
+"""The first bytes of each message of an Arrow stream."""
+
+MANY: Final = 500_000
+"""Number of events from which importing pandas makes saving faster."""
+
+
+def save(log: Log, path: PathLike, *, overwrite: bool = False) -> None:
+    """Write a log to a file atomically.
+
+    Lone surrogates in text are escaped, because UTF-8 cannot encode them.
+
+    Args:
+        log: the events.
+        path: the file to write.
+        overwrite: replace any regular file, not only a trace.
+
+    Raises:
+        OutputExistsError: if another non-empty file exists.
+    """
+    target = Path(path)
+    if not (overwrite and target.is_file()):
+        _check_replaces_trace(target)
+    with temp_sibling(target) as partial:
+        _write(log, partial)
+        partial.replace(target)
+
+
+def save_new(log: Log, path: PathLike) -> None:
+    """Write a log to a new file.
+
+    Raises:
+        OutputExistsError: if anything but an empty file exists there.
+    """
+    target = Path(path)
+    check_not_exists(target)
+    with temp_sibling(target) as partial:
+        _write(log, partial)
+        link_if_absent(partial, target)
+
+
+def _write(log: Log, path: Path) -> None:
+    with path.open("xb") as file:
+        file.writelines(_stream(log))
+
+
+def _stream(log: Log) -> Iterator[bytes | memoryview]:
+    """Yield the messages of a file."""
+    encoder = Encoder()
+    yield encoder.head
+    if len(log) > MANY:
+        import_pandas()
+    for segment in log.segments:
+        yield from segment.messages(encoder)
+    yield from map(encoder.encode, to_batches(_recent(log)))
+    yield encoder.end()
+
+
+def batches(log: Log) -> Iterator[pa.RecordBatch]:
+    """Yield all events as batches of columns, in the order of their numbers."""
+    older = chain.from_iterable(segment.batches() for segment in log.segments)
+    return chain(older, to_batches(_recent(log)))
+
+
+def _recent(log: Log) -> dict[type[Event], Rows]:
+    return {kind: log.recent(kind) for kind in EVENT_TYPES}
+
+
+def _check_replaces_trace(target: Path) -> None:
+    """Check that the file is a trace, is empty or does not exist."""
+    try:
+        check_not_exists(target)
+    except OutputExistsError as error:
+        if target.is_dir() or not (target.is_file() and _is_trace(target)):
+            message = f"{target} exists and is not a trace; name another file."
+            raise OutputExistsError(message) from error
+
+
+def _is_trace(path: Path) -> bool:
+    with suppress(NotATraceError, OSError):
+        _read(path)
+        return True
+    return False
+
+
+def load(path: PathLike) -> Log:
+    """Read a log from a file.
+
+    Returns:
+        The log. For a torn or damaged file it has the readable part, and ``log.problem`` says
+        what is missing. The whole file is checked; each kind of event is decoded to rows on
+        first access.
+
+    Raises:
+        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        FileNotFoundError: if the file does not exist.
+    """
+    path = Path(path)
+    if path.is_dir():
+        message = f"{path} is a folder, not a trace."
+        raise NotATraceError(message)
+    stored, problem = _check(*_read(path))
+    log = Log(Segments(stored))
+    log.problem = problem or _find_missing(log)
+    return log
+
+
+def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
+    """Return the columns of one kind of event as an Arrow table, without creating Python objects.
+
+    Raises:
+        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+        FileNotFoundError: if the file does not exist.
+    """
+    stored, _ = _check(*_read(Path(path)))
+    wanted = pa.schema([schema().field(name) for name in field_names(kind)])
+    return pa.Table.from_batches(
+        [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
+    )
+
+
+def _check(content: bytes, version: int) -> tuple[list[Batch], str | None]:
+    """Check every batch of a file.
+
+    Returns:
+        The batches that are intact up to the first damaged one, and one line about the damage.
+    """
+    found: list[Batch] = []
+    try:
+        found.extend(_read_batches(content, version))
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split())[:200]
+        count = sum(batch.counts.total() for batch in found)
+        return found, f"the file is cut off or damaged after {count:,} events ({reason})"
+    return found, None
+
+
+def _read_batches(content: bytes, version: int) -> Iterator[Batch]:
+    messages = read_messages(content)
+    head = content[: next(messages).end]
+    encoder = Encoder() if version < FORMAT_VERSION else None
+    for message in messages:
+        piece = memoryview(content)[message.start : message.end]
+        for batch in open_stream(head, piece):
+            upgraded = batch if encoder is None else convert_old_formats.upgrade(batch)
+            runs = list(find_runs(upgraded))
+            if runs and upgraded is batch:
+                yield Batch(head, piece, runs)
+            elif runs and encoder is not None:
+                yield Batch(encoder.head, encoder.encode(upgraded), runs)
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    """Return the bytes of a trace file, and its format version."""
+    content = _content(path)
+    try:
+        stream = pa.ipc.open_stream(pa.py_buffer(content))
+        metadata = stream.schema.metadata or {}
+    except (pa.ArrowException, OSError, ValueError):
+        metadata = {}
+    if metadata.get(b"format") != FORMAT:
+        what = "is empty" if not content else "is not an autogradviz trace"
+        message = f"{path} {what}. Traces are written by trace.save()."
+        raise NotATraceError(message)
+    version = metadata.get(b"format_version", b"")
+    if not version.isdigit() or int(version) > FORMAT_VERSION:
+        writer = metadata.get(b"autogradviz_version", b"?").decode("utf-8", "replace")
+        message = (
+            f"{path} was written by autogradviz {writer}, in a newer format than this "
+            f"autogradviz ({__version__}) reads. Upgrade autogradviz."
+        )
+        raise NotATraceError(message)
+    try:
+        readable = _is_readable(stream.schema, int(version))
+    except ValueError:  # a name that is no text
+        readable = False
+    if not readable:
+        message = f"{path} is damaged: its columns are not those of a trace."
+        raise NotATraceError(message)
+    return content, int(version)
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a file, or only its first bytes if it cannot be a trace.
+
+    A pipe or a device, which may be endless, is not read at all.
+    """
+    if path.exists() and not path.is_file():
+        message = f"{path} is not a file."
+        raise NotATraceError(message)
+    with path.open("rb") as file:
+        beginning = file.read(len(_MARK))
+        if beginning != _MARK:
+            return beginning
+        file.seek(0)  # one read, so that the content is in memory once
+        return file.read()
+
+
+def _is_readable(found: pa.Schema, version: int) -> bool:
+    """Return whether all columns are known; an older file may lack columns that came later."""
+    ours = {column.name: column.type for column in schema()}
+    if version <= convert_old_formats.FORMAT_VERSION:
+        ours |= convert_old_formats.REMOVED
+    names = found.names
+    known = set(COMMON) <= set(names) <= ours.keys() and len(set(names)) == len(names)
+    return known and all(column.type.equals(ours[column.name]) for column in found)
+
+
+def _find_missing(log: Log) -> str | None:
+    """Return a line about the events that an intact file lacks, None if it is complete."""
+    ends = log.rows(RecordingEnded)
+    if not ends:
+        return f"the recording has no end: it stops after {len(log):,} events"
+    expected = ends[-1][field_names(RecordingEnded).index("event_count")] + 1
+    if expected != len(log):
+        return f"{len(log):,} of {expected:,} events could be read"
+    return None

@@ -1,0 +1,77 @@
+"""The tensor arguments that a checkpointed region keeps instead of its activations."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.defer_signals import interrupt_again
+from autogradviz.events import NO_ID
+from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.recorder.torch_internals.checkpoint_frame import saved_arguments
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+
+if TYPE_CHECKING:
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.session import Session, SessionRef
+
+
+class ArgumentTable:
+    """Records the arguments that checkpoint frames hold, and their release."""
+
+    def __init__(self, session: Session, saves: SaveTable) -> None:
+        self._session = session
+        self._saves = saves
+        self._frames: set[weakref.ref[Any]] = set()
+        self._ref = session.ref(self)
+
+    def add(self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None) -> None:
+        """Record the tensors that a frame keeps for its recomputation."""
+        with DisableTorchFunction():
+            saved_ids = self._save(frame, region, stack_id)
+        if saved_ids:
+            self._frames.add(weakref.ref(frame, _Release(self._ref, saved_ids)))
+
+    def _save(
+        self, frame: Any, region: tuple[int | None, int | None], stack_id: int | None
+    ) -> list[int]:
+        saved_ids = []
+        for index, tensor in saved_arguments(frame):
+            version = version_of(tensor)
+            saved_id = self._saves.new(
+                tensor,
+                packed_by="checkpoint",
+                slot=f"args[{index}]",
+                version=None if version == NO_ID else version,
+                region=region,
+                stack_id=stack_id,
+            )
+            saved_ids.append(saved_id)
+        return saved_ids
+
+    def on_frame_freed(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
+        """Record that a frame died with its arguments."""
+        self._session.guarded("release", self._release, frame, saved_ids)
+
+    def _release(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
+        self._frames.discard(frame)
+        thread = self._session.threads.local.state.number
+        for saved_id in saved_ids:
+            self._saves.released(saved_id, thread)
+
+
+class _Release:
+    """Called when a frame dies, which may be after the recording."""
+
+    def __init__(self, table: SessionRef[ArgumentTable], saved_ids: list[int]) -> None:
+        self._table = table
+        self._saved_ids = saved_ids
+
+    def __call__(self, frame: weakref.ref[Any]) -> None:
+        table = self._table.target
+        if table is None:
+            return
+        try:
+            table.on_frame_freed(frame, self._saved_ids)
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)

@@ -1,0 +1,140 @@
+"""Selective checkpoint: the policy's decision for each op, and the ops answered from its cache.
+
+``create_selective_checkpoint_contexts`` makes two dispatch modes with one storage. The first calls
+the policy for every op of the forward; the second answers the ops of the recomputation that were
+cached. An op that is answered does not run: the recorder's mode, which stands below, does not see
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.utils.checkpoint import CheckpointPolicy
+
+from autogradviz.events import OpCalled, OpServed, PolicyDecided, field_names
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.private_api import (
+    CachedTorchDispatchMode,
+    CachingTorchDispatchMode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.recorder.session import Session, SessionRef
+
+MAX_STORAGES: Final = 4_096
+"""Regions whose cached ops a long recording remembers."""
+
+_SAVED: Final = frozenset({CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE})
+_THREAD: Final = field_names(OpCalled).index("thread")
+_OP: Final = field_names(OpCalled).index("op")
+
+
+class TracingPolicy:
+    """A policy that returns the decisions of the original and records them."""
+
+    def __init__(
+        self, session: SessionRef[Session], policy: Any, cached: dict[Any, int | None]
+    ) -> None:
+        self._session = session
+        self._policy = policy
+        self._cached = cached  # by op and the number of its earlier calls
+        self._calls: Counter[Any] = Counter()
+
+    @skip_frame
+    def __call__(self, ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the original."""
+        decision = self._policy(ctx, op, *args, **kwargs)
+        session = self._session.target
+        if session is not None:
+            session.guarded("selective checkpoint", self._emit, session, op, decision)
+        return decision
+
+    def _emit(self, session: Session, op: Any, decision: Any) -> None:
+        if isinstance(decision, bool):  # as PyTorch interprets it
+            save, recompute = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE
+            decision = save if decision else recompute
+        state = session.threads.local.state
+        op_seq = _last_op(session, state.number, str(op))
+        cached = decision in _SAVED
+        if cached:
+            self._cached[op, self._calls[op]] = op_seq
+        self._calls[op] += 1
+        session.emit(
+            PolicyDecided, str(op), decision.name.lower(), cached, state.region[0], op_seq,
+            thread=state.number,
+        )  # fmt: skip
+
+
+def _last_op(session: Session, thread: int, op: str) -> int | None:
+    """Return the event of the op that this thread ran last, if it has the name given."""
+    for row in reversed(session.log.recent(OpCalled).newest(64)):
+        if row[_THREAD] == thread:
+            return row[0] if row[_OP] == op else None
+    return None
+
+
+def _emit_served(
+    session: Session, cached: dict[Any, int | None], op: Any, nth: int, before: int
+) -> None:
+    """Record that an op was answered from the cache, unless it ran.
+
+    Args:
+        session: of the recording.
+        cached: events of the cached ops, by op and number.
+        op: the operator.
+        nth: how often it was called before in this recomputation.
+        before: the number of events before the call.
+    """
+    state = session.threads.local.state
+    newest = session.log.recent(OpCalled).newest(session.event_count - before)
+    fresh = takewhile(lambda row: row[0] >= before, reversed(newest))
+    if (op, nth) not in cached or any(row[_THREAD] == state.number for row in fresh):
+        return
+    region_id, recompute_id = state.region
+    session.emit(
+        OpServed, str(op), region_id, recompute_id, cached[op, nth],
+        thread=state.number, stack_id=session.stack_id(),
+    )  # fmt: skip
+
+
+@contextmanager
+def observe_policies(session: Session) -> Iterator[None]:
+    """Record selective checkpointing while the context is open."""
+    init = CachingTorchDispatchMode.__init__
+    dispatch = CachedTorchDispatchMode.__torch_dispatch__
+    by_storage: dict[int, dict[Any, int | None]] = {}
+    ref = session.ref(session)
+
+    @skip_frame
+    def wrapped_init(mode: Any, policy_fn: Any, storage: Any, *rest: Any, **named: Any) -> None:
+        cached = by_storage[id(storage)] = {}
+        if len(by_storage) > MAX_STORAGES:
+            del by_storage[next(iter(by_storage))]
+        init(mode, TracingPolicy(ref, policy_fn, cached), storage, *rest, **named)
+
+    @skip_frame
+    def wrapped_dispatch(
+        mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        counter = getattr(mode, "func_counter", {})
+        nth, before = counter.get(func, 0), session.event_count
+        result = dispatch(mode, func, types, args, kwargs)
+        cached = by_storage.get(id(mode.storage))
+        if cached is not None and session.with_ops:
+            session.guarded(
+                "selective checkpoint", _emit_served, session, cached, func, nth, before
+            )
+        return result
+
+    with (
+        patched(CachingTorchDispatchMode, __init__=wrapped_init),
+        patched(CachedTorchDispatchMode, __torch_dispatch__=wrapped_dispatch),
+    ):
+        yield

@@ -1,0 +1,186 @@
+"""Backwards: every call into the autograd engine, nested ones too.
+
+When the engine is entered the graph is walked, read, and each node gets a hook, as in PyTorch's own
+``_register_logging_hooks_on_whole_graph``; when the engine returns all hooks are removed.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
+from autogradviz.pause_gc import collector_waiting
+from autogradviz.recorder.engine.engine_call import EngineCall, engine_options, node_of
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    is_compiled_autograd_enabled,
+    skip_frame,
+)
+from autogradviz.recorder.torch_internals.patch_functions import patched_in_all_modules
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.recorder.engine.graph_walk import NodeTable
+    from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
+    from autogradviz.recorder.engine.node_metadata import NodeTag
+    from autogradviz.recorder.engine.node_runs import NodeRuns
+    from autogradviz.recorder.engine.training_steps import StepTable
+    from autogradviz.recorder.engine.user_hooks import HookTable
+    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+_COMPILED = "compiled autograd also compiles hooks: only the graph of such a backward is recorded"
+
+
+class BackwardTable:
+    """Records engine calls, and hooks the nodes that each may run."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        leaves: LeafTable,
+        gradients: GradientTable,
+        nodes: NodeTable,
+        runs: NodeRuns,
+        hooks: HookTable,
+        steps: StepTable,
+    ) -> None:
+        self._session = session
+        self._tensors = tensors
+        self._leaves = leaves
+        self._gradients = gradients
+        self._nodes = nodes
+        self._runs = runs
+        self._hooks = hooks
+        self._steps = steps
+        self._count = 0
+        self._reported_compiled = False
+        self.failed_node: tuple[int, int] | None = None
+        """(node, backward) that was running when the engine last raised."""
+
+    def begin(self, outputs: Sequence[Any], arguments: tuple[Any, ...], named: Any) -> EngineCall:
+        """Walk and hook the graph; the engine is about to run."""
+        session = self._session
+        state = session.threads.local.state
+        options = engine_options(arguments, named)
+        call = EngineCall(self._count, state, keep_graph=options["retain_graph"])
+        self._count += 1
+        open_calls = self._runs.open
+        try:
+            with DisableTorchFunction():
+                roots = [node for node in map(node_of, outputs) if node is not None]
+                inputs = [node for node in map(node_of, options["inputs"]) if node is not None]
+                intern = self._tensors.intern
+                root_ids = tuple([intern(t) for t in outputs if isinstance(t, torch.Tensor)])
+                input_ids = tuple(
+                    [intern(t) for t in options["inputs"] if isinstance(t, torch.Tensor)]
+                )
+            if not open_calls:
+                self._steps.backward_began()
+            open_calls[call.backward_id] = call
+            nodes = self._nodes
+            # The objects created here stay: a collection would only cost time.
+            with DisableTorchFunction(), collector_waiting():
+                if len(open_calls) == 1:
+                    self._leaves.find_assignments()
+                self._hook(call, nodes.walk(roots))
+            session.emit(
+                BackwardStarted,
+                call.backward_id,
+                state.running[-1][0] if state.running else None,
+                tuple([nodes.tag(node).node_id for node in roots]),
+                root_ids,
+                tuple([nodes.tag(node).node_id for node in inputs]),
+                options["retain_graph"],
+                options["create_graph"],
+                options["accumulate_grad"],
+                input_ids,
+                stack_id=session.stack_id(),
+            )
+            self._hooks.begin()
+            if session.with_marks:
+                session.stacks.mark(2, state)
+        except BaseException:
+            open_calls.pop(call.backward_id, None)
+            call.remove_hooks()
+            raise
+        return call
+
+    def _hook(self, call: EngineCall, nodes: Sequence[tuple[Any, NodeTag]]) -> None:
+        backward_id, hooked, hooks = call.backward_id, call.hooked, call.hooks
+        open_calls = self._runs.open
+        for node, tag in nodes:
+            before = tag.hooked_by
+            if before in open_calls:
+                continue  # an outer backward has hooked it
+            tag.hooked_by = backward_id
+            hooks.append(node.register_prehook(tag))
+            hooked.append(tag)
+            if before is None and tag.leaf is not None:
+                self._hooks.watch_leaf(node.variable, tag.leaf)
+
+    def end(self, call: EngineCall, *, failed: bool) -> None:
+        """Unhook the graph; the engine has returned or raised."""
+        session, runs = self._session, self._runs
+        call.remove_hooks()
+        self._hooks.end()
+        runs.close(call)
+        if not failed:
+            for state in call.threads.values():
+                runs.finish(state, call)
+        elif self.failed_node is None:
+            self.failed_node = call.interrupted_node()
+        call.restore_thread()
+        session.emit(BackwardEnded, call.backward_id, failed)
+        if session.with_fingerprints and not runs.open and not failed:
+            session.guarded("leaves", self._gradients.read_norms)
+        if not runs.open:
+            self._steps.backward_ended()
+
+    def walk_only(self, outputs: Sequence[Any]) -> None:
+        """Walk the graph of a backward that is compiled, and hook nothing."""
+        self._steps.backward_began()
+        with DisableTorchFunction(), collector_waiting():
+            self._nodes.walk([node for node in map(node_of, outputs) if node is not None])
+        if not self._reported_compiled:
+            self._reported_compiled = True
+            self._session.emit(RecorderLimited, "backward", _COMPILED)
+
+
+@contextmanager
+def observe_backward(
+    session: Session, table: BackwardTable, gradients: GradientTable, steps: StepTable
+) -> Iterator[None]:
+    """Record every backward while the context is open."""
+    original = current("autograd.graph._engine_run_backward")
+
+    @skip_frame
+    def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiled_autograd_enabled():
+            session.guarded("backward", table.walk_only, t_outputs)
+            try:
+                return original(t_outputs, *args, **kwargs)
+            finally:
+                session.guarded("backward", steps.backward_ended)
+        call = session.guarded("backward", table.begin, t_outputs, args, kwargs)
+        if call is not None:
+            session.guarded("leaves", gradients.copy_losses, call.backward_id, t_outputs)
+        try:
+            result = original(t_outputs, *args, **kwargs)
+        except BaseException:
+            if call is not None:
+                session.guarded("backward", table.end, call, failed=True)
+            raise
+        if call is not None:
+            session.guarded("backward", table.end, call, failed=False)
+        return result
+
+    # torch.autograd holds the same function under the same name, and so may other modules.
+    with patched_in_all_modules("_engine_run_backward", original, run_backward):
+        yield

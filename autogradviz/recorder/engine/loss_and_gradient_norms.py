@@ -1,0 +1,169 @@
+"""Norms of losses, and of the gradients that leaves are left with.
+
+Norms are read once, when the recording ends, in one pass over the gradients that still exist, so
+that a NaN gradient is known without fingerprints. On the CPU, where a pass over a large model takes
+time, only the smaller gradients are read; NaN reaches those too. With fingerprints all are read,
+after each backward. Losses are copied when their backward starts and read with the gradients, so
+that nothing waits for the device in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain, takewhile
+from math import isfinite
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.events import NO_ID, NormRead
+from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.recorder.ops.fingerprints import below_autograd, readable
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.events import Place
+    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+    Reading = tuple[int, int, Place, torch.Tensor]  # backward, tensor, place, what is read
+
+MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
+_WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
+"""The dtype in which norms are computed, if that is not float32."""
+_ITEMSIZES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
+"""Bytes of an entry, for the dtypes that most gradients have."""
+MAX_LOSSES: Final = 100
+"""Losses that are read at the end of a long recording."""
+
+
+class GradientTable:
+    """Reads the norms of losses and of the gradients of leaves."""
+
+    def __init__(self, session: Session, tensors: TensorTable, leaves: LeafTable) -> None:
+        self._session = session
+        self._intern = tensors.intern
+        self._leaves = leaves
+        self._emit_norm = session.emitter(NormRead)
+        self._losses: list[Reading] = []
+        self.reached: dict[int, int] = {}
+        """By leaf, the last backward that accumulated into it."""
+        self._last_reached = NO_ID  # the last leaf of those whose norms were read
+
+    def copy_losses(self, backward_id: int, outputs: Sequence[Any]) -> None:
+        """Copy the scalars at which a backward starts."""
+        for root in outputs:
+            if not isinstance(root, torch.Tensor):
+                continue
+            with DisableTorchFunction(), below_autograd():
+                if readable(root) and root.numel() == 1:
+                    self._losses.append((backward_id, self._intern(root), "root", root.clone()))
+
+    def losses_after(self, backward_id: int) -> list[Reading]:
+        """Return the copies of the losses of backwards with larger ids."""
+        newer = takewhile(lambda loss: loss[0] > backward_id, reversed(self._losses))
+        return list(newer)[::-1]
+
+    def read_norms(self) -> None:
+        """Record the norms of losses, and of the gradients of the leaves that were reached."""
+        with DisableTorchFunction(), below_autograd():
+            thread = self._session.threads.local.state.number
+            emit, groups = self._emit_norm, defaultdict[Any, list["Reading"]](list)
+            for one in chain(self._losses, self._gradients()):
+                tensor = one[3]
+                groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
+            for (device, dtype), group in groups.items():
+                found = [one[3] for one in group]
+                if dtype.is_complex:
+                    found = [torch.view_as_real(tensor) for tensor in found]
+                norms = foreach_norm(found, 2, _WIDER.get(dtype, torch.float32))
+                # A stack waits for the device once; on the host it costs more than it saves.
+                read = (
+                    [norm.item() for norm in norms]
+                    if device is None
+                    else torch.stack(norms).tolist()
+                )
+                for (backward_id, tensor_id, place, _), tensor, norm in zip(
+                    group, found, read, strict=True
+                ):
+                    checked = norm if isfinite(norm) else _checked(norm, tensor)
+                    emit(thread, None, backward_id, tensor_id, place, checked)
+        self._losses.clear()
+        self._last_reached = next(reversed(self.reached), self._last_reached)
+        self.reached.clear()
+
+    def newest_leaf(self) -> torch.Tensor | None:
+        """Return the leaf that a backward reached last, if it lives."""
+        return self._leaves.get(next(reversed(self.reached), self._last_reached))
+
+    def newest_gradient(self) -> tuple[int, int] | None:
+        """Return the address and version of that leaf's gradient, None if it has none."""
+        with DisableTorchFunction():
+            leaf = self.newest_leaf()
+            gradient = None if leaf is None else leaf.grad
+            return None if gradient is None else (id(gradient), version_of(gradient))
+
+    def prune(self) -> None:
+        """Forget dead leaves, and all but the newest losses."""
+        for tensor_id in list(self.reached):
+            if self._leaves.get(tensor_id) is None:
+                self.reached.pop(tensor_id, None)
+        del self._losses[:-MAX_LOSSES]
+
+    @property
+    def loss_ids(self) -> set[int]:
+        """The tensor ids of the losses whose norms are not read yet."""
+        return {tensor_id for _, tensor_id, *_ in self._losses}
+
+    def _gradients(self) -> list[Reading]:
+        found: list[tuple[int, Reading]] = []  # by bytes
+        for tensor_id, backward_id in list(self.reached.items()):
+            leaf = self._leaves.get(tensor_id)
+            gradient = None if leaf is None else leaf.grad
+            if gradient is None:
+                continue
+            nbytes = _ordinary_nbytes(gradient)
+            if nbytes or readable(gradient):
+                one: Reading = (backward_id, tensor_id, "gradient", gradient)
+                found.append((nbytes or gradient.nbytes, one))
+        found.sort(key=itemgetter(0))
+        everything = self._session.with_fingerprints
+        if everything or sum([nbytes for nbytes, _ in found]) <= MAX_BYTES:
+            return [one for _, one in found]
+        taken, read = [], 0
+        for nbytes, one in found:
+            read += nbytes if one[3].is_cpu else 0
+            if read <= MAX_BYTES:
+                taken.append(one)
+        return taken
+
+
+def _ordinary_nbytes(gradient: torch.Tensor) -> int:
+    """Return the bytes of a contiguous real gradient on the host, 0 for any other one.
+
+    For these half of the checks of ``readable`` are enough. Tensors that functorch wraps, and those
+    that are not strided, have no storage.
+    """
+    itemsize = _ITEMSIZES.get(gradient.dtype)
+    if itemsize is None or type(gradient) is not torch.Tensor or not gradient.is_cpu:
+        return 0
+    try:
+        storage = gradient.untyped_storage()
+    except RuntimeError:
+        return 0
+    if gradient.is_nested or gradient.is_neg() or gradient._is_zerotensor():  # noqa: SLF001
+        return 0
+    nbytes = gradient.numel() * itemsize
+    allocated = storage.nbytes() - gradient.storage_offset() * itemsize >= nbytes
+    return nbytes if allocated and gradient.is_contiguous() else 0
+
+
+def _checked(norm: float, tensor: torch.Tensor) -> float | None:
+    """Return a norm that was not finite, computed in float64; None if an entry is not finite."""
+    if bool(torch.isfinite(tensor).all()):
+        norm = float(torch.linalg.vector_norm(tensor, 2, dtype=torch.float64))
+    return norm if isfinite(norm) else None

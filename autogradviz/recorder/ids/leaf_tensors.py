@@ -1,0 +1,102 @@
+"""Leaf tensors, and changes of their ``requires_grad``.
+
+A call of ``requires_grad_`` is recorded where it happens. An assignment to ``requires_grad`` is
+C++; it is noticed when the next backward starts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.events import RequiresGradChanged
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_tensor_methods import patched_tensor_method
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
+
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+
+class LeafTable:
+    """The known leaves, weakly referenced."""
+
+    def __init__(self, session: Session, tensors: TensorTable) -> None:
+        self._session = session
+        self._tensors = tensors
+        self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._requires_grad: dict[int, bool] = {}
+
+    def add(self, tensor_id: int, leaf: torch.Tensor) -> None:
+        """Add a leaf, unless it is known."""
+        if tensor_id not in self._leaves:
+            self._leaves[tensor_id] = weakref.ref(leaf)
+            self._requires_grad[tensor_id] = leaf.requires_grad
+
+    def get(self, tensor_id: int) -> torch.Tensor | None:
+        """Return a leaf by its id, None if it is unknown or dead."""
+        reference = self._leaves.get(tensor_id)
+        return None if reference is None else reference()
+
+    def release(self, leaf: torch.Tensor) -> None:
+        """Drop the weak reference to a leaf."""
+        for tensor_id in [key for key, ref in list(self._leaves.items()) if ref() is leaf]:
+            del self._leaves[tensor_id], self._requires_grad[tensor_id]
+
+    def requires_grad_called(self, leaf: torch.Tensor) -> None:
+        """Record a change that ``requires_grad_`` made."""
+        with DisableTorchFunction():
+            if not leaf.is_leaf:
+                return
+            tensor_id = self._tensors.intern(leaf)
+            known = self._requires_grad.get(tensor_id)
+            self.add(tensor_id, leaf)
+            if known != leaf.requires_grad:
+                self._requires_grad[tensor_id] = leaf.requires_grad
+                stack_id = self._session.stack_id()
+                self._session.emit(
+                    RequiresGradChanged, tensor_id, leaf.requires_grad, stack_id=stack_id
+                )
+
+    def find_assignments(self) -> None:
+        """Record assignments to ``requires_grad`` of known leaves."""
+        for tensor_id, reference in list(self._leaves.items()):  # other threads add
+            leaf = reference()
+            if leaf is None:
+                continue
+            requires_grad = leaf.requires_grad
+            if requires_grad != self._requires_grad[tensor_id]:
+                self._requires_grad[tensor_id] = requires_grad
+                self._session.emit(RequiresGradChanged, tensor_id, requires_grad)
+
+    def prune(self) -> None:
+        """Remove dead leaves."""
+        for tensor_id in [key for key, leaf in list(self._leaves.items()) if leaf() is None]:
+            del self._leaves[tensor_id], self._requires_grad[tensor_id]
+
+    @property
+    def live_ids(self) -> AbstractSet[int]:
+        """The tensor ids of the known leaves."""
+        return self._leaves.keys()
+
+
+@contextmanager
+def observe_requires_grad(session: Session, leaves: LeafTable) -> Iterator[None]:
+    """Record calls of ``requires_grad_`` while the context is open."""
+    original = torch.Tensor.requires_grad_
+
+    @skip_frame
+    def requires_grad_(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        session.guarded("leaves", leaves.requires_grad_called, self)
+        return result
+
+    with patched_tensor_method("requires_grad_", requires_grad_):
+        yield

@@ -1,0 +1,175 @@
+"""Version counters of storages, and the events for changes that no operator made.
+
+Operators emit the writes that they make. Here are the others: ``increment_version``, a counter
+found higher than any recorded write left it, and a counter that is restored.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from autogradviz.events import NO_ID, VersionBumped, VersionRestored
+from autogradviz.recorder.ids.int_map import IntMap, grow
+from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.private_api import (
+    C,
+    DisableTorchFunction,
+    current,
+    preserve_version_counter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+Written: TypeAlias = tuple[int, torch.Tensor, int]
+"""A tensor that an op writes: its id, itself, and its version before."""
+
+
+class VersionTable:
+    """The highest version seen of every storage, and the event at which each was reached."""
+
+    def __init__(self, session: Session, tensors: TensorTable) -> None:
+        self._session = session
+        self._tensors = tensors
+        self.known: array[int] | IntMap = array("q", [NO_ID])
+        """The highest version by storage id; never empty, since NO_ID is an index too."""
+        self._reached: dict[int, list[tuple[int, int]]] = {}
+        """By storage whose counter has changed: [(event, version)]."""
+
+    def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
+        """Emit ``VersionBumped`` without an op if the counter exceeds the last known value."""
+        if storage_id == NO_ID:
+            return
+        try:
+            known = self.known[storage_id]
+        except IndexError:
+            known = self._version(storage_id)
+        if version <= known:  # as NO_ID is
+            return
+        if known == NO_ID:
+            self.known[storage_id] = version
+        else:
+            self.bumped(tensor_id, version)
+            self._session.emit(VersionBumped, tensor_id, storage_id, known, version, "", None)
+
+    def _version(self, storage_id: int) -> int:
+        grow(self.known, storage_id)
+        return self.known[storage_id]
+
+    def bumped(self, tensor_id: int, version: int) -> None:
+        """Remember that a tensor's counter has reached a version."""
+        storage_id = self._tensors.storage_id(tensor_id)
+        if storage_id is None:
+            return
+        known = self._version(storage_id)
+        if version > known:
+            self._changed(storage_id, known, version)
+
+    def _changed(self, storage_id: int, known: int, version: int) -> None:
+        self.known[storage_id] = version
+        reached = self._reached.setdefault(storage_id, [] if known == NO_ID else [(0, known)])
+        reached.append((self._session.event_count, version))
+
+    def restored(self, tensor_id: int, version: int) -> None:
+        """Emit ``VersionRestored`` if a tensor's counter was set back."""
+        storage_id = self._tensors.storage_id(tensor_id)
+        if storage_id is None:
+            return
+        known = self._version(storage_id)
+        if version < known:
+            self._changed(storage_id, known, version)
+            self._session.emit(VersionRestored, tensor_id, storage_id, known, version)
+
+    def at(self, tensor_id: int, seq: int) -> int | None:
+        """Return a tensor's version at the time of an event, None if it is unknown."""
+        storage_id = self._tensors.storage_id(tensor_id)
+        if storage_id is None:
+            return None
+        found = None
+        for reached_seq, version in self._reached.get(storage_id, ()):
+            if found is not None and reached_seq > seq:
+                break
+            found = version
+        if found is not None:
+            return found
+        known = self._version(storage_id)
+        return None if known == NO_ID else known
+
+    def prune(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep the versions of the storages given, and their history from an event on."""
+        self.known = IntMap((each, self._version(each)) for each in storages)
+        self.prune_history(storages, first_seq)
+
+    def prune_history(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Keep the history of the storages given from an event on."""
+        for key in [key for key in self._reached if key not in storages]:
+            del self._reached[key]
+        for reached in self._reached.values():
+            place = bisect_left(reached, (first_seq, 0))
+            del reached[: max(place - 1, 0)]
+
+
+@contextmanager
+def observe_restored_versions(
+    session: Session, tensors: TensorTable, versions: VersionTable
+) -> Iterator[None]:
+    """Record ``_unsafe_preserve_version_counter`` while the context is open."""
+    original = preserve_version_counter.__exit__
+
+    def record(restored: Sequence[torch.Tensor]) -> None:
+        with DisableTorchFunction():
+            for tensor in restored:
+                version = version_of(tensor)
+                if version != NO_ID:
+                    versions.restored(tensors.intern(tensor), version)
+
+    @skip_frame
+    def leave(self: Any, *error: Any) -> None:
+        original(self, *error)
+        session.guarded("version", record, self.tensors)
+
+    with patched(preserve_version_counter, __exit__=leave):
+        yield
+
+
+@contextmanager
+def observe_increments(
+    session: Session, tensors: TensorTable, versions: VersionTable
+) -> Iterator[None]:
+    """Record ``torch.autograd.graph.increment_version`` while the context is open."""
+    original = current("_C._increment_version")
+
+    def record(incremented: list[torch.Tensor]) -> None:
+        stack_id = session.stack_id()
+        for tensor in incremented:
+            after = version_of(tensor)
+            if after == NO_ID:
+                continue
+            tensor_id = tensors.intern(tensor)
+            versions.bumped(tensor_id, after)
+            storage_id = tensors.storage_id(tensor_id)
+            session.emit(
+                VersionBumped, tensor_id, storage_id, after - 1, after, "increment_version", None,
+                stack_id=stack_id,
+            )  # fmt: skip
+
+    @skip_frame
+    def increment(given: Any) -> None:
+        listed = list(given)
+        original(listed)
+        with DisableTorchFunction():
+            session.guarded("increment_version", record, listed)
+
+    with patched(C, _increment_version=increment):
+        yield

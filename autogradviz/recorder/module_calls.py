@@ -1,0 +1,243 @@
+"""Module calls, and the names of modules and parameters.
+
+Names come from the model that was passed, or from the outermost module that is called: its
+``named_modules`` are walked once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    replace_remembered_call,
+    skip_dynamo_recursive,
+    skip_frame,
+)
+from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.private_api import (
+    DisableTorchFunction,
+    get_sequence_nr,
+    get_tracing_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+    from autogradviz.recorder.session import Session
+    from autogradviz.recorder.thread_state import ThreadState
+
+_Parameter: Final = torch.nn.Parameter
+
+
+_Waiting: TypeAlias = tuple[str, torch.nn.Module, tuple[int, ...]]
+"""A module that is to be added: its name, itself, and the ids of the modules that contain it."""
+
+
+class ModuleTable:
+    """Assigns ids and names to modules without keeping them alive, and records their calls."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        leaves: LeafTable,
+        recent_outputs: RecentOutputs,
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._intern = tensors.intern
+        self._add_leaf = leaves.add
+        self._recent_outputs = recent_outputs
+        self._known: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self._names: dict[int, str] = {}
+        self._taken: dict[str, int] = {}
+        self._count = 0
+        self._calls = 0
+        self._emit_seen = session.emitter(ModuleSeen)
+        self._emit_parameter = session.emitter(ParameterSeen)
+        self._emit_entered = session.emitter(ModuleEntered)
+        self._emit_exited = session.emitter(ModuleExited)
+
+    def add_root(self, module: torch.nn.Module, name: str) -> None:
+        """Add a module and everything in it; ``name`` is the prefix of the names inside."""
+        found: list[tuple[str, torch.nn.Module, int]] = []
+        # Not ``named_modules``: its nested generators cost as much as all the rest.
+        waiting: list[_Waiting] = [(name, module, ())]
+        while waiting:
+            path, child, above = waiting.pop()
+            known = self.find(child)
+            if known is None:
+                known = self._add(child, path, above[-1] if above else None)
+            elif known in above:  # it contains itself
+                continue
+            found.append((path, child, known))
+            if child._modules:  # noqa: SLF001 - as named_modules reads it
+                below: list[_Waiting] = [
+                    (f"{path}.{label}" if path else label, each, (*above, known))
+                    for label, each in child._modules.items()  # noqa: SLF001
+                    if each is not None
+                ]
+                waiting += reversed(below)
+        with DisableTorchFunction():
+            for buffer in (False, True):
+                for path, child, known in found:
+                    tensors = child._buffers if buffer else child._parameters  # noqa: SLF001
+                    if tensors:
+                        self._add_tensors(tensors, path, known, buffer=buffer)
+
+    def _add_tensors(
+        self, tensors: Mapping[str, Any], module_name: str, module_id: int, *, buffer: bool
+    ) -> None:
+        intern, add_leaf, emit = self._intern, self._add_leaf, self._emit_parameter
+        thread = self._local.state.number
+        for name, tensor in tensors.items():
+            if tensor is None or (type(tensor) is not _Parameter and is_lazy(tensor)):
+                continue
+            tensor_id = intern(tensor)
+            requires_grad = tensor.requires_grad
+            if not buffer:
+                add_leaf(tensor_id, tensor)
+            path = f"{module_name}.{name}" if module_name else name
+            emit(thread, None, tensor_id, module_id, path, buffer, requires_grad)
+
+    def find(self, module: torch.nn.Module) -> int | None:
+        """Return a module's id, None if it is unknown."""
+        known = self._known.get(id(module))
+        return known[1] if known is not None and known[0]() is module else None
+
+    def _add(self, module: torch.nn.Module, name: str, parent: int | None) -> int:
+        module_id = self._count
+        self._count += 1
+        dead = self._known.get(id(module))  # its address was reused
+        if dead is not None:
+            self._release_name(dead[1])
+        self._known[id(module)] = (weakref.ref(module), module_id)
+        self._names[module_id] = name
+        thread = self._local.state.number
+        self._emit_seen(thread, None, module_id, parent, name, type(module).__name__)
+        return module_id
+
+    def prune(self) -> None:
+        """Remove dead modules."""
+        dead = [(key, number) for key, (module, number) in self._known.items() if module() is None]
+        for key, number in dead:
+            del self._known[key]
+            self._release_name(number)
+
+    def _release_name(self, module_id: int) -> None:
+        """Remove a dead module's name, unless a call of the module is still open."""
+        if not any(module_id in state.modules for state in self._session.threads):
+            self._names.pop(module_id, None)
+
+    @property
+    def live_ids(self) -> AbstractSet[int]:
+        """The ids of the modules that may be seen again."""
+        return self._names.keys()
+
+    def intern(self, module: torch.nn.Module, state: ThreadState) -> int | None:
+        """Return a module's id; add it and its children at its first call.
+
+        A module that is first called while it is traced gets no id: adding it would be traced.
+        """
+        known = self.find(module)
+        if known is not None or get_tracing_state() is not None:
+            return known
+        if state.modules:  # a child that was created or attached after its root was walked
+            parent = state.modules[-1]
+            label = type(module).__name__
+            return self._add(module, self._unique(f"{self._names[parent]}.{label}"), parent)
+        self.add_root(module, self._unique(type(module).__name__))
+        return self.find(module)
+
+    def _unique(self, name: str) -> str:
+        """Return a name that no other root has: "Linear", "Linear#2", ...."""
+        name = name.lstrip(".")
+        count = self._taken[name] = self._taken.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+    @skip_dynamo_recursive
+    def on_enter(self, module: torch.nn.Module) -> tuple[int, int] | None:
+        """Record that a module's forward starts.
+
+        Returns:
+            The number of open calls and of marked frames before it, for ``on_exit``.
+        """
+        try:
+            number = get_sequence_nr()
+            state = self._local.state
+            module_id = self.intern(module, state)
+            if module_id is None:
+                return None
+            call_id = self._calls
+            self._calls += 1
+            calls = state.calls
+            opened = (len(calls), len(state.marks))
+            self._emit_entered(
+                state.number, None, call_id, calls[-1] if calls else None, module_id, number
+            )
+            if self._session.with_marks:
+                self._session.stacks.mark(1, state)
+            calls.append(call_id)
+            state.modules.append(module_id)
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
+            self._session.fail("modules", error)
+            return None
+        return opened
+
+    @skip_dynamo_recursive
+    def on_exit(self, opened: tuple[int, int], output: Any) -> None:
+        """Record that a module's forward ended (``output`` is None if it raised)."""
+        try:
+            state = self._local.state
+            calls = state.calls
+            depth, marks = opened
+            del state.marks[marks:]
+            while len(calls) > depth:
+                call_id = calls.pop()
+                state.modules.pop()
+                self._emit_exited(state.number, None, call_id, get_sequence_nr(), output is None)
+            if not calls:
+                self._recent_outputs.remember(output)
+        except Exception as error:  # noqa: BLE001
+            self._session.fail("modules", error)
+
+
+@contextmanager
+def observe_modules(modules: ModuleTable) -> Iterator[None]:
+    """Record every module call while the context is open."""
+    on_enter: Callable[[torch.nn.Module], tuple[int, int] | None] = modules.on_enter
+    on_exit = modules.on_exit
+    original = torch.nn.Module.__call__
+
+    @skip_frame
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        opened = on_enter(self)
+        output = None
+        try:
+            output = original(self, *args, **kwargs)
+        finally:
+            if opened is not None:
+                on_exit(opened, output)
+        return output
+
+    with patched(torch.nn.Module, __call__=call):
+        replace_remembered_call(original, call)
+        try:
+            yield
+        finally:
+            replace_remembered_call(call, original)
+            on_enter = _ignore  # other code may hold the wrapper
+
+
+def _ignore(_module: torch.nn.Module) -> None:
+    """Record nothing: the recording has ended."""

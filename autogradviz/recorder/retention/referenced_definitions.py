@@ -1,0 +1,66 @@
+"""The definitions that the events of a log refer to."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.event_fields import traits
+from autogradviz.events import EVENT_TYPES, field_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from autogradviz.event_fields import Reference, Target
+    from autogradviz.event_log import Log, Row
+    from autogradviz.events import Event
+
+DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)
+"""Kinds of definitions. Each comes before those that it refers to, as ``StackSeen`` to frames."""
+
+PASSING: Final = tuple(
+    kind for kind in EVENT_TYPES if not traits(kind).defines and not traits(kind).lasting
+)
+"""Events that are dropped with their step."""
+
+
+def defined(kind: type[Event]) -> Target | None:
+    """Return the target that a kind of definition defines, None if it defines no id."""
+    found = [used.target for used in traits(kind).references if used.name in traits(kind).defines]
+    return found[0] if found else None
+
+
+def uses(kind: type[Event]) -> tuple[Reference, ...]:
+    """Return the fields that refer to definitions other than the event's own."""
+    return tuple(used for used in traits(kind).references if used.name not in traits(kind).defines)
+
+
+def used_ids(log: Log, target: Target) -> set[int]:
+    """Return the ids of a target that events of a log refer to."""
+    found: set[int | None] = set()
+    for kind in EVENT_TYPES:
+        for used in uses(kind):
+            if used.target == target:
+                column = log.recent(kind).column(used.place)
+                found.update(chain.from_iterable(column) if used.many else column)
+    return {number for number in found if number is not None}
+
+
+def is_used(log: Log, kind: type[Event], ids: Collection[int]) -> Callable[[Row], bool]:
+    """Return whether a definition is still needed, as a function of its row.
+
+    Args:
+        log: the recording.
+        kind: a kind of definition.
+        ids: the ids in use of what it defines. Where it defines no id, the newest definition of
+            each value is needed.
+    """
+    names = field_names(kind)
+    places = [names.index(name) for name in traits(kind).defines]
+    if defined(kind) is not None:
+        (place,) = places
+        return lambda row: row[place] in ids
+    newest: dict[tuple[Any, ...], int] = {}
+    for row in log.recent(kind).rows():
+        newest[tuple(row[place] for place in places)] = row[0]
+    return lambda row: newest[tuple(row[place] for place in places)] == row[0]

@@ -1,0 +1,164 @@
+"""All saves for backward: their ids, and the saves behind packed objects."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, TensorSaved
+from autogradviz.recorder.ids.tensor_ids import version_of
+from autogradviz.recorder.saved_tensors.packed_tensors import HookedSave
+from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
+
+if TYPE_CHECKING:
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.ops.fingerprints import Fingerprints
+    from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.session import Session
+
+
+class SaveTable:
+    """Assigns ids to saves, and finds the save of a packed object."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        creators: CreatorTable,
+        fingerprints: Fingerprints,
+    ) -> None:
+        self._session = session
+        self._local = session.threads.local
+        self._intern = tensors.intern
+        self._creators = creators
+        self._hash_of = fingerprints.hash_of
+        self.emit_saved = session.emitter(TensorSaved)
+        self.emit_released = session.emitter(TensorReleased)
+        self.count = 0
+        """The number of saves so far, which is the id of the next one."""
+        self._packed: dict[int, list[HookedSave]] = {}  # by address of the packed object
+        self._address_of: dict[int, int] = {}  # saved id → that address
+
+    def new(
+        self,
+        tensor: torch.Tensor | int | None,
+        *,
+        packed_by: PackedBy,
+        node_id: int | None = None,
+        sequence_nr: int | None = None,
+        slot: str | None = None,
+        version: int | None = None,
+        region: tuple[int | None, int | None] = (None, None),
+        position: int | None = None,
+        stack_id: int | None = None,
+    ) -> int:
+        """Record one save of a tensor, given by itself or by its id; return the id of the save."""
+        if isinstance(tensor, torch.Tensor):
+            tensor = self._intern(tensor)
+        saved_id = self.count
+        self.count += 1
+        self.emit_saved(
+            self._local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
+            NO_ID if tensor is None else tensor, version, packed_by, *region, position,
+        )  # fmt: skip
+        return saved_id
+
+    def packing(
+        self,
+        tensor: torch.Tensor,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+        position: int | None,
+    ) -> HookedSave:
+        """Record a save that is about to be packed."""
+        sequence_nr = get_sequence_nr() - 1
+        stack_id = self._creators.custom.get(sequence_nr)
+        if stack_id is None:
+            stack_id = self._session.stack_id()
+        found = version_of(tensor)
+        version = None if found == NO_ID else found
+        saved_id = self.new(
+            tensor,
+            packed_by=packed_by,
+            sequence_nr=sequence_nr,
+            version=version,
+            region=region,
+            position=position,
+            stack_id=stack_id,
+        )
+        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
+        # PyTorch does not check their versions, so the version is read again at unpack.
+        keeps_tensor = packed_by in {"user", "allow_mutation", "offload"}
+        original = weakref.ref(tensor) if keeps_tensor else None
+        return HookedSave(
+            saved_id, version, original, self._hash_of(tensor), sequence_nr,
+            is_recomputed=packed_by == "recompute",
+        )  # fmt: skip
+
+    def packed(self, save: HookedSave, result: Any) -> None:
+        """Remember the object that the pack hook returned for a save."""
+        for other in self._packed.get(id(result), ()):
+            if other.holder is not None and other.holder() is not result:
+                # Its graph died unnoticed, and the address was reused.
+                if not other.is_recomputed:
+                    self.emit_released(self._local.state.number, None, other.saved_id)
+                self._discard(other.saved_id)
+        with suppress(TypeError):  # numbers, tuples
+            save.holder = weakref.ref(result)
+        self._packed.setdefault(id(result), []).append(save)
+        self._address_of[save.saved_id] = id(result)
+
+    def find(self, result: Any, node_id: int | None) -> HookedSave | None:
+        """Return the save that a hook packed as ``result``: of this node, the least unpacked."""
+        candidates = self._packed.get(id(result), ())
+        best = None
+        for save in candidates:
+            if node_id is not None and save.node_id not in {None, node_id}:
+                continue
+            if best is None or save.unpacked < best.unpacked:
+                best = save
+        return best
+
+    def slot_found(
+        self, result: Any, node_id: int, slot: str, sequence_nr: int | None
+    ) -> HookedSave | None:
+        """Assign a node and slot to a save that went through hooks, and return it.
+
+        If a hook returned the same object for several nodes, their sequence numbers decide.
+        """
+        free = [save for save in self._packed.get(id(result), ()) if save.node_id is None]
+        if not free:
+            return None
+        save = next((save for save in free if save.sequence_nr == sequence_nr), free[0])
+        save.node_id = node_id
+        self._session.emit(SlotSeen, save.saved_id, node_id, slot)
+        return save
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Drop the weak references to a tensor."""
+        for save in chain.from_iterable(self._packed.values()):
+            save.release(tensor)
+
+    def released(self, saved_id: int, thread: int) -> None:
+        """Record that a slot released its tensor."""
+        self.emit_released(thread, None, saved_id)
+        self._discard(saved_id)
+
+    def _discard(self, saved_id: int) -> None:
+        """Forget a save that went through hooks."""
+        address = self._address_of.pop(saved_id, None)
+        if address is not None:
+            left = [save for save in self._packed[address] if save.saved_id != saved_id]
+            if left:
+                self._packed[address] = left
+            else:
+                del self._packed[address]
+
+    def prune(self, first_saved_id: int) -> None:
+        """Forget the saves through hooks with smaller ids."""
+        for saved_id in [each for each in self._address_of if each < first_saved_id]:
+            self._discard(saved_id)

@@ -1,0 +1,191 @@
+"""One recording from begin to finish: what ``record`` and ``autogradviz run`` share."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from autogradviz import event_log
+from autogradviz.defer_signals import uninterrupted
+from autogradviz.errors import AutogradvizError, RecordingStateError
+from autogradviz.live_log import LogSource
+from autogradviz.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from autogradviz.recorder import Recorder
+    from autogradviz.recorder.recorder_failures import Failures
+
+
+class OuterRecording(Protocol):
+    """Records a whole program, and is suspended while the program records something itself."""
+
+    def suspend(self) -> None:
+        """Close the recording: another one is about to begin."""
+
+    def resume(self, trace: Trace | None, error: BaseException | None) -> None:
+        """Continue after the other recording has ended.
+
+        Args:
+            trace: the trace of the other recording; None if it could not begin.
+            error: the exception that left the other recording.
+        """
+
+
+_outer: OuterRecording | None = None
+
+
+def set_outer_recording(outer: OuterRecording | None) -> None:
+    """Set the recording that later recordings suspend; None for none."""
+    global _outer  # noqa: PLW0603 - one recording a process
+    _outer = outer
+
+
+class Recording:
+    """One recording; ``record`` documents the options.
+
+    Attributes:
+        trace: readable once the recording is finished.
+        wrote_last_steps: whether the last steps were written to ``path``, with ``keep_steps``.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        *,
+        fingerprints: bool = False,
+        ops: bool = True,
+        stacks: bool = True,
+        keep_steps: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._model = model
+        self._fingerprints = fingerprints
+        self._ops = ops
+        self._stacks = stacks
+        self._keep_steps = keep_steps
+        self._path = None if path is None else Path(path).absolute()
+        self._source = LogSource()
+        self._recorder: Recorder | None = None
+        self._outer: OuterRecording | None = None
+        self._process_id = 0
+        self._used = False
+        self.trace = Trace(self._source)
+        self.wrote_last_steps = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the recording has begun and is not finished."""
+        return self._recorder is not None
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether it can be finished now: no other dispatch mode was entered after it began."""
+        return self._recorder is not None and self._recorder.can_stop()
+
+    def begin(self, outermost: int, on_step: Callable[[int], None] | None = None) -> Trace:
+        """Begin to record.
+
+        Args:
+            outermost: ``id`` of the outermost frame of recorded stacks.
+            on_step: called after each training step with the number of events so far.
+        """
+        from autogradviz.recorder import Recorder
+
+        if self._used:
+            message = "this recording was used before; call autogradviz.record() again"
+            raise RecordingStateError(message)
+        recorder = Recorder(
+            ops=self._ops,
+            stacks=self._stacks,
+            fingerprints=self._fingerprints,
+            keep_steps=self._keep_steps,
+            path=self._path,
+        )
+        outer = _outer
+        if outer is not None:
+            outer.suspend()
+        try:
+            with uninterrupted():
+                recorder.start(self._model, outermost)
+                self._used = True
+                self._recorder, self._outer = recorder, outer
+        except BaseException:
+            if outer is not None:
+                outer.resume(None, None)
+            raise
+        if on_step is not None:
+            recorder.add_step_listener(on_step)
+        self._process_id = os.getpid()
+        self._source.copy = recorder.snapshot_log
+        self._model = None
+        return self.trace
+
+    def finish(self, error: BaseException | None) -> Failures | None:
+        """Stop recording, and add the first finding to ``error`` as a note.
+
+        Returns:
+            What the recorder could not record; None in a forked child, where nothing is recorded.
+        """
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            message = "this recording is closed"
+            raise RecordingStateError(message)
+        if os.getpid() != self._process_id:
+            self._source.detach_after_fork()
+            return None
+        with uninterrupted():
+            log = recorder.stop(error)
+            self._source.finish(lambda: log)
+        retention = recorder.retention
+        # The file of a streamed recording holds more events than memory if some were dropped.
+        stream = retention.stream if retention is not None and retention.dropped else None
+        in_memory = self.trace if stream is None else Trace(log)
+        if error is not None:
+            _add_note(error, in_memory)
+        self._write_last_steps(recorder, in_memory, error)
+        if stream is not None:
+            self._source.finish(partial(event_log.load, stream.path))
+        if self._outer is not None:
+            self._outer.resume(self.trace, error)
+        return recorder.failures
+
+    def _write_last_steps(
+        self, recorder: Recorder, trace: Trace, error: BaseException | None
+    ) -> None:
+        """Write the last steps if the block raised or a loss is not finite, and none are written.
+
+        If writing fails, the error is reported with the recorder's own failures.
+        """
+        from autogradviz.recorder.retention.loss_watch import has_bad_loss, warn_of_loss
+
+        watch = None if recorder.retention is None else recorder.retention.watch
+        if watch is None or self._path is None:
+            return
+        self.wrote_last_steps = watch.written
+        if watch.written or (error is None and not has_bad_loss(trace.log)):
+            return
+        try:
+            event_log.save_new(trace.log, self._path)
+        except (OSError, AutogradvizError) as failure:
+            recorder.failures.add("file", f"{type(failure).__name__}: {failure}")
+            return
+        self.wrote_last_steps = True
+        if error is None:
+            warn_of_loss("a loss", self._path)
+
+
+def _add_note(error: BaseException, trace: Trace) -> None:
+    """Add the first finding to an exception as a note, which every traceback shows."""
+    from autogradviz.render.terminal_text import add_note, finding_note
+
+    try:
+        for finding in trace.diagnose()[:1]:
+            add_note(error, finding_note(finding))
+    except Exception as failure:  # noqa: BLE001 - the exception of the user must leave the block
+        add_note(error, f"autogradviz could not explain this: {failure!r}")

@@ -1,0 +1,119 @@
+"""Building of a scene from the analysis and the findings."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autogradviz.fast_dataclass import maker
+from autogradviz.pause_gc import collector_paused
+from autogradviz.scene import panels
+from autogradviz.scene.fold_graph import FoldedGraph, fold_graph
+from autogradviz.scene.group_boxes import build_groups
+from autogradviz.scene.group_nodes import group_nodes
+from autogradviz.scene.layout.flatten import (
+    find_alone,
+    find_node_places,
+    flatten_groups,
+    lay_out_groups,
+)
+from autogradviz.scene.lifelines import build_storages
+from autogradviz.scene.module_costs import build_modules
+from autogradviz.scene.node_boxes import NodeBuilder
+from autogradviz.scene.schema import Scene, SceneEdge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.diagnose.finding import Finding
+
+_make_edge = maker(SceneEdge)
+
+
+@collector_paused()
+def build_scene(
+    analysis: Analysis,
+    findings: Sequence[Finding],
+    *,
+    title: str | None = None,
+    depth: int | None = None,
+    graph_only: bool = False,
+) -> Scene:
+    """Return the view model of a recording.
+
+    Args:
+        analysis: the analysis of the recording.
+        findings: findings about it, most certain first.
+        title: title of the picture; by default the model's class name.
+        depth: number of levels that are initially visible: 1 shows the outermost modules closed,
+            2 opens them. By default, groups are opened while the picture stays readable.
+        graph_only: leave out regions, timeline, memory, storages and source lines, which a picture
+            of the graph does not need and which take as long to build as the graph.
+    """
+    keep = {f.nodes[0] for f in findings if f.nodes and f.confidence != "hint"}
+    hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
+    folded = fold_graph(analysis.graph, keep | hooked)
+    victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
+    groups = flatten_groups(group_nodes(folded, analysis.regions, victims))
+    layouts = lay_out_groups(groups, folded)
+    alone = find_alone(layouts)
+    builder = NodeBuilder(analysis, folded, findings, victims)
+    builder.build(find_node_places(groups, alone, len(folded.nodes)))
+    nodes, saved = builder.nodes, builder.saved_tensor_badges
+    on_path = _path_to(victims, folded)
+    edges = tuple(
+        _make_edge(source=source, target=target, views=views, on_path=(source, target) in on_path)
+        for source, target, views in folded.edges
+    )
+    scene = Scene(
+        summary=panels.summarize(analysis, title),
+        groups=build_groups(groups, layouts, alone, nodes, saved, analysis, depth=depth),
+        nodes=tuple(nodes),
+        edges=edges,
+        chips=tuple(saved),
+        pennants=tuple(builder.parameter_badges),
+        findings=panels.build_findings(findings, folded, analysis.regions),
+    )
+    if graph_only:
+        return scene
+    storages, events = build_storages(analysis, folded)
+    return replace(
+        scene,
+        regions=panels.build_regions(analysis.regions),
+        diffs=panels.build_diffs(analysis.regions),
+        spans=panels.build_spans(analysis, folded),
+        memory=panels.build_memory(analysis),
+        lines=panels.build_lines(analysis),
+        storages=storages,
+        moments=events,
+        modules=build_modules(analysis),
+        changes=panels.build_changes(analysis),
+        saved_diffs=panels.build_saved_diffs(analysis),
+    )
+
+
+def _path_to(victims: set[int], folded: FoldedGraph) -> set[tuple[int, int]]:
+    """Return the edges of the shortest path from a root to the first victim."""
+    if not victims:
+        return set()
+    users: dict[int, list[int]] = {}
+    for source, target, _ in folded.edges:
+        users.setdefault(target, []).append(source)
+    start = max(victims)
+    next_node = {start: start}  # on the path to the victim
+    queue = deque([start])
+    while queue:
+        node = queue.popleft()
+        if not users.get(node):
+            path = set()
+            while next_node[node] != node:
+                path.add((node, next_node[node]))
+                node = next_node[node]
+            return path
+        for user in users[node]:
+            if user not in next_node:
+                next_node[user] = node
+                queue.append(user)
+    return set()

@@ -1,0 +1,290 @@
+"""Grouping of nodes: modules, checkpoint regions, runs of identical blocks, pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from autogradviz.scene.connected_components import number_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from autogradviz.analysis.types import Region
+    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.schema import GroupKind
+
+MIN_RUN: Final = 2
+MIN_BLOCK_NODES: Final = 2
+PAGE: Final = 1_000
+"""Maximum number of boxes in one group. The boxes of a larger group are split into pages."""
+
+Part: TypeAlias = "str | int"
+"""One part of a group path: part of a module's name, or a region's id.
+
+The path into one of several separate graphs starts with the negative number of the graph.
+"""
+
+
+@dataclass(slots=True)
+class GroupTree:
+    """One group with its nodes and its subgroups."""
+
+    kind: GroupKind
+    path: str  # the module's qualified name
+    region: Region | None = None  # the checkpoint region that the entire group is
+    nodes: list[int] = field(default_factory=list)  # in creation order
+    groups: list[GroupTree] = field(default_factory=list)
+    by_part: dict[Part, GroupTree] = field(default_factory=dict)
+    label: str = ""  # of a page, "1–1,000 of 5,009"; of a graph, "graph 2"
+
+    def all_nodes(self) -> list[int]:
+        """Return the nodes in this group and its subgroups."""
+        nodes = list(self.nodes)
+        for group in self.groups:
+            nodes += group.all_nodes()
+        return nodes
+
+    def oldest(self) -> int:
+        """Return the first node, in creation order."""
+        return min(self.all_nodes())
+
+
+def group_nodes(folded: FoldedGraph, regions: Sequence[Region], never_join: set[int]) -> GroupTree:
+    """Return the root group with all groups below it.
+
+    Args:
+        folded: the drawn graph.
+        regions: the checkpoint regions of the trace.
+        never_join: nodes whose blocks do not join runs.
+    """
+    paths: list[list[Part]] = [
+        [*([-number] if number else []), *(node.module.split(".") if node.module else [])]
+        for node, number in zip(folded.nodes, number_graphs(folded), strict=True)
+    ]
+    region_of_module = _insert_regions(folded, regions, paths)
+    root = GroupTree("root", "")
+    seen: set[tuple[Part, ...]] = set()
+    last: list[Part] = []
+    for index, path in enumerate(paths):
+        if path != last and tuple(path) in seen:
+            _start_new_call_group(root, path, last)
+        _get_or_create(root, path, regions, region_of_module).nodes.append(index)
+        seen.add(tuple(path))
+        last = path
+    while not root.nodes and len(root.groups) == 1 and root.groups[0].region is None:
+        root = root.groups[0]
+        root.kind = "root"
+    _inline_trivial_groups(root)
+    _join_runs(root, _BlockKeys(folded), never_join)
+    _paginate(root)
+    return root
+
+
+def _insert_regions(
+    folded: FoldedGraph, regions: Sequence[Region], paths: list[list[Part]]
+) -> dict[tuple[Part, ...], Region]:
+    """Return the modules that are entire regions. Insert the other regions into the paths."""
+    parents = {region.region_id: region.parent_region_id for region in regions}
+    members: dict[int, list[int]] = {region.region_id: [] for region in regions}
+    for index, node in enumerate(folded.nodes):
+        region_id = node.region_id
+        while region_id is not None and region_id in members:
+            members[region_id].append(index)
+            region_id = parents[region_id]
+    modules = [tuple(path) for path in paths]
+    sizes: dict[tuple[Part, ...], int] = {}
+    for module in modules:
+        for depth in range(len(module) + 1):
+            sizes[module[:depth]] = sizes.get(module[:depth], 0) + 1
+    region_of_module: dict[tuple[Part, ...], Region] = {}
+    for region in regions:
+        nodes = members[region.region_id]
+        if not nodes:
+            continue
+        common = _common_prefix([modules[i] for i in nodes])
+        named = common and isinstance(common[-1], str)
+        if named and sizes[common] == len(nodes):
+            region_of_module.setdefault(common, region)
+            continue
+        for i in nodes:
+            regions_before = sum(isinstance(part, int) and part >= 0 for part in paths[i])
+            paths[i].insert(len(common) + regions_before, region.region_id)
+    return region_of_module
+
+
+def _common_prefix(paths: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
+    first = min(paths, key=lambda path: tuple(map(str, path)))
+    last = max(paths, key=lambda path: tuple(map(str, path)))
+    depth = 0
+    while depth < min(len(first), len(last)) and first[depth] == last[depth]:
+        depth += 1
+    return first[:depth]
+
+
+def _get_or_create(
+    root: GroupTree,
+    path: Iterable[Part],
+    regions: Sequence[Region],
+    region_of_module: dict[tuple[Part, ...], Region],
+) -> GroupTree:
+    """Return the group at the end of a path. Create missing groups on the way."""
+    tree = root
+    module: tuple[Part, ...] = ()
+    for part in path:
+        module += (part,) if isinstance(part, str) or part < 0 else ()
+        child = tree.by_part.get(part)
+        if child is None:
+            if isinstance(part, int) and part < 0:
+                child = GroupTree("graph", "", label=f"graph {-part}")
+            elif isinstance(part, int):
+                region = next(r for r in regions if r.region_id == part)
+                child = GroupTree("region", tree.path, region)
+            else:
+                name = f"{tree.path}.{part}" if tree.path else part
+                child = GroupTree("module", name, region_of_module.get(module))
+            tree.by_part[part] = child
+            tree.groups.append(child)
+        tree = child
+    return tree
+
+
+def _start_new_call_group(root: GroupTree, path: Sequence[Part], last: Sequence[Part]) -> None:
+    """Detach the group of a module's previous call, so that the next call gets its own group.
+
+    Nodes are added in creation order, so the nodes of one call are consecutive. One group for
+    several calls would form a cycle with the nodes created between the calls.
+    """
+    tree = root
+    for depth, part in enumerate(path):
+        if depth >= len(last) or last[depth] != part:
+            tree.by_part.pop(part, None)
+            return
+        tree = tree.by_part[part]
+
+
+def _inline_trivial_groups(tree: GroupTree) -> None:
+    """Inline groups that add no information or would create a cycle between groups.
+
+    A module of one node becomes that node. A container (``nn.ModuleList``) is never called itself:
+    if other nodes were created between those of its modules, the modules replace the container.
+    """
+    kept: list[GroupTree] = []
+    for group in tree.groups:
+        _inline_trivial_groups(group)
+        if group.region is not None:
+            kept.append(group)
+        elif not group.groups and len(group.nodes) == 1:
+            tree.nodes += group.nodes
+        elif not group.nodes and not _is_contiguous(group):
+            kept += group.groups
+        else:
+            kept.append(group)
+    tree.nodes.sort()
+    tree.groups = sorted(kept, key=GroupTree.oldest)
+
+
+def _is_contiguous(group: GroupTree) -> bool:
+    """Return whether the nodes of a group are consecutive in creation order."""
+    nodes = group.all_nodes()
+    return max(nodes) - min(nodes) + 1 == len(nodes)
+
+
+def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
+    """Replace consecutive numbered groups of identical structure by one group that holds them."""
+    for group in tree.groups:
+        _join_runs(group, keys, never_join)
+    numbered = [g.kind == "graph" or _is_numbered(g) for g in tree.groups]
+    if sum(numbered) < MIN_RUN:
+        return
+    joined: list[GroupTree] = []
+    run: list[GroupTree] = []
+    last: object = None
+    for group, is_numbered in zip(tree.groups, numbered, strict=True):
+        key = keys.of(group) if is_numbered else None
+        single = key is None or not never_join.isdisjoint(group.all_nodes())
+        if single or key != last or not _are_adjacent(run[-1], group, tree.nodes):
+            joined += _as_group(run)
+            run = []
+        if single:
+            joined.append(group)
+        else:
+            run.append(group)
+        last = None if single else key
+    tree.groups = joined + _as_group(run)
+
+
+def _is_numbered(group: GroupTree) -> bool:
+    return group.kind == "module" and group.path.split(".")[-1].isdigit()
+
+
+def _are_adjacent(before: GroupTree, after: GroupTree, nodes: list[int]) -> bool:
+    """Return whether none of the parent's nodes (sorted) was created between two groups."""
+    low, high = max(before.all_nodes()), after.oldest()
+    return bisect_right(nodes, low) >= bisect_left(nodes, high)
+
+
+def _as_group(run: list[GroupTree]) -> list[GroupTree]:
+    if len(run) < MIN_RUN:
+        return list(run)
+    return [GroupTree("repeat", run[0].path, groups=list(run))]
+
+
+def _paginate(tree: GroupTree) -> None:
+    """Split the contents of large groups into pages, in creation order."""
+    for group in tree.groups:
+        _paginate(group)
+    count = len(tree.nodes) + len(tree.groups)
+    if count <= PAGE:
+        return
+    contents: list[tuple[int, GroupTree | None]] = [(node, None) for node in tree.nodes]
+    contents += [(group.oldest(), group) for group in tree.groups]
+    contents.sort(key=lambda item: item[0])
+    tree.nodes, tree.groups = [], []
+    for start in range(0, count, PAGE):
+        page = contents[start : start + PAGE]
+        tree.groups.append(
+            GroupTree(
+                "page",
+                tree.path,
+                nodes=[node for node, group in page if group is None],
+                groups=[group for _, group in page if group is not None],
+                label=f"{start + 1:,}–{start + len(page):,} of {count:,}",
+            )
+        )
+
+
+class _BlockKeys:
+    """Keys that are equal for identical blocks: ops, shapes, states, slots, leaves, edges."""
+
+    def __init__(self, folded: FoldedGraph) -> None:
+        self._folded = folded
+        self._targets: list[list[tuple[int, int]]] = [[] for _ in folded.nodes]
+        for source, target, views in folded.edges:
+            self._targets[source].append((target, views))
+
+    def of(self, tree: GroupTree) -> object:
+        """Return the key of a block, None if it has too few nodes."""
+        nodes = sorted(tree.all_nodes())
+        if len(nodes) < MIN_BLOCK_NODES:
+            return None
+        position = {node: i for i, node in enumerate(nodes)}
+        return tree.region is None, tuple(
+            (
+                self._node_key(node),
+                tuple((position[t], views) for t, views in self._targets[node] if t in position),
+            )
+            for node in nodes
+        )
+
+    def _node_key(self, index: int) -> object:
+        node = self._folded.nodes[index]
+        shapes = () if node.op is None else tuple(tensor.shape for tensor in node.op.outputs)
+        saved = tuple((s.slot, s.tensor.shape, s.packed_by) for s in node.saved)
+        leaves = tuple(
+            leaf.parameter.tensor.shape
+            for leaf in self._folded.leaves[index]
+            if leaf.parameter is not None
+        )
+        return node.name, node.state, shapes, saved, leaves

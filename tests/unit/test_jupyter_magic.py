@@ -1,0 +1,143 @@
+"""``%%autogradviz``: a recorded cell is a cell like any other, and its trace is shown."""
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import autogradviz
+from autogradviz.jupyter_magic import parse_line
+
+SET_UP = """
+import torch
+net = torch.nn.ModuleDict({"a b": torch.nn.Linear(3, 2)})
+x = torch.ones(1, 3)
+"""
+
+
+@pytest.fixture
+def shell():
+    shell = InteractiveShell.instance()
+    shell.colors = "nocolor"
+    shell.run_cell("%load_ext autogradviz")
+    shell.run_cell(SET_UP)
+    yield shell
+    shell.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def run(shell, cell):
+    """Run a cell; return what it gave, what was displayed, and what was printed."""
+    with capture_output() as captured:
+        result = shell.run_cell(cell)
+    return result, captured.outputs, captured.stdout
+
+
+def test_a_cell_is_recorded_kept_and_shown(shell):
+    result, outputs, _ = run(shell, "%%autogradviz\nloss = net['a b'](x).sum()\nloss.backward()")
+    assert result.success
+    trace = shell.user_ns["trace"]
+    assert isinstance(trace, autogradviz.Trace)
+    assert [
+        node.name for node in trace.analysis.graph.nodes.values() if node.parameter is None
+    ] == [
+        "SumBackward0",
+        "AddmmBackward0",
+        "TBackward0",
+    ]
+    shown, still = outputs
+    assert set(shown.data) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
+    assert set(still.data) == {"image/svg+xml", "text/html"}
+    assert shown.data["text/plain"] == repr(trace)
+
+
+def test_the_cell_runs_among_the_users_names(shell):
+    run(shell, "%%autogradviz\ny = 2\nx = x + y")
+    assert shell.user_ns["y"] == 2
+    assert shell.user_ns["x"].tolist() == [[3.0, 3.0, 3.0]]
+
+
+def test_a_model_gives_names_and_the_trace_may_have_another(shell):
+    result, _, _ = run(
+        shell, "%%autogradviz net['a b'] --name mine\nnet['a b'](x).sum().backward()"
+    )
+    assert result.success
+    assert "trace" not in shell.user_ns
+    parameters = shell.user_ns["mine"].analysis.parameters.values()
+    assert sorted(parameters) == [("bias",), ("weight",)]
+
+
+def test_the_last_value_is_shown_unless_a_semicolon_says_no(shell):
+    assert "Out[" in run(shell, "%%autogradviz\n40 + 2")[2]
+    assert "Out[" not in run(shell, "%%autogradviz\n40 + 2;")[2]
+
+
+def test_a_traceback_begins_in_the_cell_and_has_its_line_numbers(shell):
+    _, _, printed = run(shell, "%%autogradviz\n\n1 / 0")
+    assert "----> 3 1 / 0" in printed
+    assert printed.rstrip().endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_cell_that_fails_fails_with_the_note_and_shows_its_trace(shell):
+    cell = "%%autogradviz\ny = net['a b'](x).exp()\nz = y.sum()\ny.add_(1)\nz.backward()"
+    result, outputs, printed = run(shell, cell)
+    error = result.error_in_exec
+    assert isinstance(error, RuntimeError)
+    assert not result.success
+    assert len(error.__notes__) == 1
+    assert "autogradviz: ExpBackward0.result was written before backward needed it" in printed
+    assert "modified by an inplace operation" in printed
+    assert "magic.py" not in printed
+    assert len(outputs) == 2  # the widget, and the picture behind it
+    (finding,) = shell.user_ns["trace"].diagnose()
+    assert (finding.culprit.lineno, finding.culprit.text) == (4, "y.add_(1)")
+
+
+def test_other_magics_and_shell_syntax_work_in_a_recorded_cell(shell):
+    result, _, printed = run(shell, "%%autogradviz\n%precision 3\nname = !echo hello\nname[0]")
+    assert result.success
+    assert "hello" in printed
+
+
+def test_a_wrong_model_says_so_and_records_nothing(shell):
+    result, outputs, _ = run(shell, "%%autogradviz 3\ny = 1")
+    assert isinstance(result.error_in_exec, TypeError)
+    assert outputs == []
+    assert "y" not in shell.user_ns
+    assert "trace" not in shell.user_ns
+
+
+@pytest.mark.parametrize(
+    ("line", "parsed"),
+    [
+        ("", ("", "trace")),
+        ("  net ", ("net", "trace")),
+        ("--name t", ("", "t")),
+        ("nets['a b'] --name=t", ("nets['a b']", "t")),
+        ("--name t nets[0]", ("nets[0]", "t")),
+        ("f('--named')", ("f('--named')", "trace")),
+    ],
+)
+def test_the_line_names_model_and_trace(line, parsed):
+    assert parse_line(line) == parsed
+
+
+@pytest.mark.parametrize("line", ["--name", "net --name 2x", "--name=a.b"])
+def test_a_name_that_is_no_variable_is_refused(line):
+    with pytest.raises(UsageError, match="--name takes the name of a variable"):
+        parse_line(line)
+
+
+def test_findings_name_cells_as_their_reader_sees_them(shell, tmp_path):
+    shell.run_cell("def f(x):\n    b = x.exp()\n    b.add_(1)\n    return b.sum()", True)
+    number = shell.execution_count
+    run(shell, "%%autogradviz\nf(x.requires_grad_()).backward()")
+    trace = shell.user_ns["trace"]
+    (finding,) = trace.diagnose()
+    place = f"In [{number - 1}], line 3"
+    assert str(finding.culprit) == place
+    assert f"Then add_ at {place} wrote" in finding.explanation
+    assert "ipython-input" not in repr(trace) + str(trace._scene)
+    assert f"In [{number - 1}]:3" in repr(trace)
+    trace.save(tmp_path / "cell.agv")
+    assert autogradviz.load(tmp_path / "cell.agv").diagnose() == [finding]

@@ -1,0 +1,61 @@
+"""Reachability: whether gradients can flow from the loss to uses of parameters."""
+
+from __future__ import annotations
+
+import make_log as m
+
+from autogradviz.analysis import Analysis
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow
+from autogradviz.diagnose.evidence.storage_use_spans import find_reach
+
+
+def fates(*facts, origins=(1, 2), until=10**6):
+    """Return for each storage its first use, the last on its way, its end, the first inside."""
+    found = find_reach(Flow(Evidence(Analysis(m.make_log(*facts)))), origins, until)
+    names = {}
+    for storage, fate in found.items():
+        end = None if fate.end is None else fate.end.op
+        ops = (fate.first, fate.last, end, fate.inside)
+        names[storage] = tuple(op and op.name for op in ops)
+    return names
+
+
+def used(name, taken, given, *, nr=0, **more):
+    return m.op(name, given, inputs=taken, nr=nr, **more)
+
+
+def test_two_ways_that_meet_go_on_together():
+    facts = [used("exp", (1,), (3,)), used("sin", (2,), (4,)), used("add", (3, 4), (5,))]
+    assert fates(facts) == {1: ("exp", "add", None, None), 2: ("sin", "add", None, None)}
+
+
+def test_a_way_ends_at_detach_and_another_one_goes_on():
+    facts = [
+        used("exp", (1,), (3,)),
+        used("detach", (3,), (4,), nr=None),
+        used("mul", (4, 2), (5,)),
+        used("neg", (3,), (6,)),
+    ]
+    assert fates(facts) == {1: ("exp", "neg", "detach", None), 2: ("mul", "mul", None, None)}
+
+
+def test_what_only_writes_a_parameter_is_no_use_of_it():
+    facts = [used("uniform_", (1,), (1,), nr=None, writes=(1,)), used("exp", (2,), (3,))]
+    assert fates(facts) == {2: ("exp", "exp", None, None)}
+
+
+def test_what_comes_after_the_backward_began_is_too_late():
+    facts = [used("exp", (1,), (3,)), used("sin", (3,), (4,))]
+    assert fates(facts, until=1) == {1: ("exp", "exp", None, None)}
+
+
+def test_the_first_use_inside_a_reentrant_region_is_known():
+    facts = [
+        used("exp", (1,), (3,)),
+        m.entered(7, reentrant=True),
+        used("sin", (3,), (4,), nr=None, region=7),
+        used("cos", (4,), (5,), nr=None, region=7),
+        m.exited(7),
+    ]
+    assert fates(facts) == {1: ("exp", "cos", None, "sin")}
