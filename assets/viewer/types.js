@@ -342,8 +342,8 @@
  * @property {SceneGroup[]} groups
  * @property {SceneNode[]} nodes
  * @property {SceneEdge[]} edges
- * @property {SavedTensorBadge[]} chips
- * @property {ParameterBadge[]} pennants
+ * @property {SavedTensorBadge[]} saved_badges
+ * @property {ParameterBadge[]} parameter_badges
  * @property {SceneFinding[]} findings
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
@@ -351,7 +351,7 @@
  * @property {SceneMemory[]} memory
  * @property {SceneLine[]} lines
  * @property {SceneStorage[]} storages
- * @property {SceneStorageEvent[]} moments
+ * @property {SceneStorageEvent[]} storage_events
  * @property {SceneModule[]} modules
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs

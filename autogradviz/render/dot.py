@@ -67,9 +67,9 @@ class _DotWriter:
         self._scene = scene
         self._opened = {0, *open_groups}
         self._badges: dict[int, list[str]] = {}  # parameters and saved tensors by node
-        for parameter in scene.pennants:
+        for parameter in scene.parameter_badges:
             self._badges.setdefault(parameter.node, []).append(f"{parameter.name or 'input'} ▸")
-        for saved in scene.chips:
+        for saved in scene.saved_badges:
             label = saved_tensor_label(saved.slot, saved.version, saved.seen_version, saved.nbytes)
             self._badges.setdefault(saved.node, []).append("".join(label))
 

@@ -72,8 +72,8 @@ def build_scene(
         groups=build_groups(groups, layouts, alone, nodes, saved, analysis, depth=depth),
         nodes=tuple(nodes),
         edges=edges,
-        chips=tuple(saved),
-        pennants=tuple(builder.parameter_badges),
+        saved_badges=tuple(saved),
+        parameter_badges=tuple(builder.parameter_badges),
         findings=panels.build_findings(findings, folded, analysis.regions),
     )
     if graph_only:
@@ -87,7 +87,7 @@ def build_scene(
         memory=panels.build_memory(analysis),
         lines=panels.build_lines(analysis),
         storages=storages,
-        moments=events,
+        storage_events=events,
         modules=build_modules(analysis),
         changes=panels.build_changes(analysis),
         saved_diffs=panels.build_saved_diffs(analysis),

@@ -76,7 +76,7 @@ def _group_selection(group: SceneGroup) -> dict[str, Any]:
 
 
 def _parameter_names(scene: Scene) -> Iterator[tuple[str, SceneNode]]:
-    for badge in scene.pennants:
+    for badge in scene.parameter_badges:
         yield badge.name, scene.nodes[badge.node]
 
 

@@ -370,8 +370,8 @@ class Scene:
     groups: tuple[SceneGroup, ...]
     nodes: tuple[SceneNode, ...]
     edges: tuple[SceneEdge, ...]
-    chips: tuple[SavedTensorBadge, ...]
-    pennants: tuple[ParameterBadge, ...]
+    saved_badges: tuple[SavedTensorBadge, ...]
+    parameter_badges: tuple[ParameterBadge, ...]
     findings: tuple[SceneFinding, ...]
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
@@ -379,7 +379,7 @@ class Scene:
     memory: tuple[SceneMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
-    moments: tuple[SceneStorageEvent, ...] = ()
+    storage_events: tuple[SceneStorageEvent, ...] = ()
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()

@@ -65,7 +65,9 @@ def test_bytes_are_told_by_the_strength_of_one_hue(ask):
         const coloring = makeColoring(sceneIndex, "bytes");
         return sceneIndex.scene.nodes.map((node) => coloring.node(node.index));""",
     )
-    sizes = [sum(c.nbytes for c in scene.chips if c.node == node.index) for node in scene.nodes]
+    sizes = [
+        sum(c.nbytes for c in scene.saved_badges if c.node == node.index) for node in scene.nodes
+    ]
     assert {tint["hue"] for tint in tints} == {"saved"}
     by_size = sorted(zip(sizes, [tint["share"] for tint in tints], strict=True))
     assert [share for _, share in by_size] == sorted(share for _, share in by_size)
@@ -75,13 +77,13 @@ def test_bytes_are_told_by_the_strength_of_one_hue(ask):
 
 def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
     scene = recordings.plain()
-    first, second = scene.pennants[0], scene.pennants[1]
+    first, second = scene.parameter_badges[0], scene.parameter_badges[1]
     changed = dataclasses.replace(
         scene,
-        pennants=(
+        parameter_badges=(
             dataclasses.replace(first, grad="nan"),
             dataclasses.replace(second, grad="ok", norm=2.0),
-            *(dataclasses.replace(p, grad="ok", norm=1.0) for p in scene.pennants[2:]),
+            *(dataclasses.replace(p, grad="ok", norm=1.0) for p in scene.parameter_badges[2:]),
         ),
     )
     tints = ask(
@@ -89,7 +91,7 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
         """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
         const coloring = makeColoring(sceneIndex, "gradient");
         return argument.map((node) => coloring.node(node));""",
-        [first.node, scene.pennants[-1].node, node_named(scene, "SumBackward0")],
+        [first.node, scene.parameter_badges[-1].node, node_named(scene, "SumBackward0")],
     )
     assert [tint["hue"] for tint in tints] == ["mutation", "leaf", "leaf"]
     assert tints[1]["share"] > tints[2]["share"] == 0

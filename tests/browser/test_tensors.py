@@ -141,6 +141,6 @@ def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
 
 def test_a_recording_without_saves_says_so(open_page):
 
-    scene = dataclasses.replace(recordings.plain(), storages=(), moments=())
+    scene = dataclasses.replace(recordings.plain(), storages=(), storage_events=())
     stage = show_tensors(open_page(), scene)
     assert "No tensor was saved" in stage.page.text_content(".agv-pane-tensors")

@@ -298,8 +298,17 @@ def hostile(value):
 
 def hostile_scene():
     scene = recordings.failing()
-    tables = ("groups", "nodes", "chips", "pennants", "findings", "regions", "diffs", "spans")
-    tables += ("storages", "moments", "modules", "changes")
+    tables = (
+        "groups",
+        "nodes",
+        "saved_badges",
+        "parameter_badges",
+        "findings",
+        "regions",
+        "diffs",
+        "spans",
+    )
+    tables += ("storages", "storage_events", "modules", "changes")
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
     summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,))

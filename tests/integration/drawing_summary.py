@@ -26,12 +26,12 @@ def boxes(trace):
     return [(node.name, node.state, node.runs) for node in trace._scene.nodes]
 
 
-def chips(trace):
-    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace._scene.chips]
+def saved_badges(trace):
+    return [(c.slot, c.version, c.state, c.packed_by, c.nbytes) for c in trace._scene.saved_badges]
 
 
-def moments(trace):
-    return [(m.kind, m.op, m.ok, m.lineno) for m in trace._scene.moments]
+def storage_events(trace):
+    return [(m.kind, m.op, m.ok, m.lineno) for m in trace._scene.storage_events]
 
 
 def bumps(trace):

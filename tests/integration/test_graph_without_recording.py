@@ -19,7 +19,7 @@ def test_a_graph_is_drawn_with_the_models_names():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     view = autogradviz.graph(net(torch.rand(2, 3)).sum(), net)
     assert names(view) == ["AddmmBackward0", "SumBackward0", "TanhBackward0"]
-    assert {p.name for p in view._scene.pennants} == {"0.weight", "0.bias"}
+    assert {p.name for p in view._scene.parameter_badges} == {"0.weight", "0.bias"}
     svg = view.svg()
     assert svg.startswith("<svg")
     assert "TanhBackward0" in svg

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from drawing_summary import bars, boxes, bumps, chips, leaf, marked_line, notes
+from drawing_summary import bars, boxes, bumps, leaf, marked_line, notes, saved_badges
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
@@ -144,7 +144,7 @@ def test_a_custom_function_keeps_saves_and_stashed_tensors():
     (kept,) = trace.log.of(ContextTensorKept)
     assert (kept.slot, kept.own_output) == ("ctx.mask", False)
     assert trace._scene.nodes[0].name == "StyledBackward"
-    assert chips(trace)[0] == ("saved_tensors[0]", 0, "released", "pytorch", 12)
+    assert saved_badges(trace)[0] == ("saved_tensors[0]", 0, "released", "pytorch", 12)
     inner = [s for s in trace._scene.spans if s.kind == "backward"]
     assert [span.depth for span in inner] == [0, 1]  # a backward inside a backward
     assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
@@ -166,7 +166,7 @@ def test_split_and_dirty_functions_are_drawn():
     names = [node.name for node in trace._scene.nodes]
     assert names == ["MulBackward0", "DirtyBackward", "SplitBackward", "SumBackward0"]
     assert bumps(trace)[0] == ("aten.mul_.Tensor", 0, 1)
-    assert ("saved_tensors[0]", 0, "released", "pytorch", 12) in chips(trace)
+    assert ("saved_tensors[0]", 0, "released", "pytorch", 12) in saved_badges(trace)
 
 
 # --- switches, threads and kinds of tensors -----------------------------------------------------
@@ -259,11 +259,11 @@ def test_tensors_of_all_kinds_are_recorded_and_drawn(work, fingerprints):
     with autogradviz.record(fingerprints=fingerprints) as trace:
         work().sum().backward()
     assert trace.log.of(RecorderFailed) == ()
-    name, chip = KINDS[work]
+    name, badge = KINDS[work]
     (index,) = [node.index for node in trace._scene.nodes if node.name == name]
     assert trace._scene.nodes[index].state == "ran"
-    drawn = [(c.slot, c.dtype, c.nbytes) for c in trace._scene.chips if c.node == index]
-    assert chip in drawn
+    drawn = [(c.slot, c.dtype, c.nbytes) for c in trace._scene.saved_badges if c.node == index]
+    assert badge in drawn
     assert len(trace.log.of(TensorSaved)) >= len(drawn)
 
 
@@ -405,5 +405,7 @@ def test_what_a_function_marks_and_stashes_is_recorded_and_drawn():
             f"mark_non_differentiable: 1 tensor · {here('count')}",
         )
     ]
-    assert [c for c in chips(trace) if c[3] == "ctx"] == [("ctx.mask", None, "held", "ctx", 32)]
+    assert [c for c in saved_badges(trace) if c[3] == "ctx"] == [
+        ("ctx.mask", None, "held", "ctx", 32)
+    ]
     assert "ctx.mask" in trace.graph().svg()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from drawing_summary import boxes, bumps, chips, leaf, marked_line, moments, same
+from drawing_summary import boxes, bumps, leaf, marked_line, same, saved_badges, storage_events
 from torch import nn
 from torch.autograd.graph import (
     allow_mutation_on_saved_tensors,
@@ -46,9 +46,9 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         loss.backward()  # <reads>
     (clone,) = trace.log.of(MutationCloned)
     assert trace.analysis.tensors[clone.clone_id].nbytes == 12
-    assert [m.nbytes for m in trace._scene.moments if m.kind == "cloned"] == [12]
+    assert [m.nbytes for m in trace._scene.storage_events if m.kind == "cloned"] == [12]
     assert bumps(trace) == [("aten.add_.Tensor", 0, 1)]
-    assert moments(trace) == [
+    assert storage_events(trace) == [
         ("saved", "exp", True, line_of("saves")),
         ("saved", "sin", True, line_of("saves too")),
         ("cloned", "clone", True, line_of("writes")),
@@ -60,7 +60,7 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
     ]
     (storage,) = trace._scene.storages
     assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # whom the clone served
-    assert chips(trace) == [  # backward got what was saved: nothing is broken
+    assert saved_badges(trace) == [  # backward got what was saved: nothing is broken
         ("result", 0, "released", "allow_mutation", 12),
         ("self", 0, "released", "allow_mutation", 12),
     ]
@@ -72,7 +72,7 @@ def test_a_write_that_no_save_needs_makes_no_clone():
         (b * 1).add_(1)
         b.sum().backward()
     assert trace.log.of(MutationCloned) == ()
-    assert [moment[0] for moment in moments(trace)] == ["saved", "unpacked", "released"]
+    assert [event[0] for event in storage_events(trace)] == ["saved", "unpacked", "released"]
 
 
 def test_backward_outside_the_mutation_context_is_told_and_drawn():
@@ -95,7 +95,7 @@ def test_what_is_moved_to_the_cpu_is_drawn_with_its_bytes():
             b = leaf(250).exp()
         b.sum().backward()
     assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload"]
-    assert chips(trace) == [("result", 0, "released", "offload", 1000)]
+    assert saved_badges(trace) == [("result", 0, "released", "offload", 1000)]
     assert trace.log.of(TensorMoved) == ()  # it was there already
 
 
@@ -144,7 +144,7 @@ def test_hooks_on_one_saved_tensor_are_told_from_others():
         c.sum().backward()
     told = {s.slot: s.packed_by for s in trace.log.of(TensorSaved)}
     assert told == {"self": "user", "result": "pytorch"}
-    assert [(slot, who) for slot, _, _, who, _ in chips(trace)] == [
+    assert [(slot, who) for slot, _, _, who, _ in saved_badges(trace)] == [
         ("result", "pytorch"),
         ("self", "user"),
     ]
@@ -158,7 +158,7 @@ def test_of_nested_pairs_the_innermost_keeps_the_tensor():
             c = b.sin()
         c.sum().backward()
     assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload", "user"]
-    assert [chip[3] for chip in chips(trace)] == ["offload", "user"]
+    assert [badge[3] for badge in saved_badges(trace)] == ["offload", "user"]
 
 
 def squeeze(tensor):
@@ -192,7 +192,7 @@ def test_a_pack_hook_that_raises_is_told():
     (error,) = trace.log.of(ErrorRaised)
     assert (error.type_name, error.message, error.node_id) == ("ValueError", "refuse", None)
     assert trace._scene.summary.error_message == "refuse"
-    assert moments(trace) == [("saved", "exp", True, line_of("packs"))]
+    assert storage_events(trace) == [("saved", "exp", True, line_of("packs"))]
 
 
 def test_an_unpack_hook_that_raises_is_drawn_at_its_node():
@@ -202,7 +202,7 @@ def test_an_unpack_hook_that_raises_is_drawn_at_its_node():
         b.sum().backward()  # <unpacks>
     assert [u.failed for u in trace.log.of(TensorUnpacked)] == [True]
     assert boxes(trace)[0] == ("ExpBackward0", "failed", 0)
-    assert moments(trace)[-1] == ("unpacked", "ExpBackward0", False, line_of("unpacks"))
+    assert storage_events(trace)[-1] == ("unpacked", "ExpBackward0", False, line_of("unpacks"))
 
 
 # --- versions -----------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_a_base_and_its_views_count_writes_together():
         ("aten.exp.out", 2, 3),
     ]
     assert len({b.storage_id for b in trace.log.of(VersionBumped)}) == 1
-    assert ("self", 3, "released", "pytorch", 16) in chips(trace)
+    assert ("self", 3, "released", "pytorch", 16) in saved_badges(trace)
 
 
 def test_data_counts_for_itself_and_detach_with_its_tensor():
@@ -233,7 +233,7 @@ def test_data_counts_for_itself_and_detach_with_its_tensor():
     assert bumps(trace) == [("aten.mul_.Tensor", 0, 1)] * 2
     (counted,) = {b.storage_id for b in trace.log.of(VersionBumped)}
     assert counted == trace._scene.storages[0].storage_id
-    written = [m for m in moments(trace) if m[0] == "written"]
+    written = [m for m in storage_events(trace) if m[0] == "written"]
     assert [m[3] for m in written] == [line_of("data"), line_of("detach")]
     assert b._version == 1
 
@@ -250,7 +250,7 @@ def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
     assert len(bumps(trace)) == 2 * counted
     assert [s.label for s in trace._scene.spans if s.kind == "optimizer"] == ["optimizer"]
     op = "_foreach_add_" if counted else "_fused_sgd_"
-    assert [m[1] for m in moments(trace) if m[0] == "written"] == [op] * 2
+    assert [m[1] for m in storage_events(trace) if m[0] == "written"] == [op] * 2
 
 
 def test_a_closure_that_a_step_calls_is_a_forward():
@@ -324,6 +324,6 @@ def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
     assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
     assert {trace.analysis.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
     assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
-    assert {(c.slot, c.dtype, c.state) for c in trace._scene.chips if c.slot == "mat1"} == {
+    assert {(c.slot, c.dtype, c.state) for c in trace._scene.saved_badges if c.slot == "mat1"} == {
         ("mat1", "bfloat16", "recomputed")
     }

@@ -71,5 +71,5 @@ def test_small_gradient_norms_reach_the_viewer():
     a = leaf()
     with autogradviz.record() as trace:
         (a * 1e-6).sum().backward()
-    (norm,) = to_payload(trace._scene)["pennants"]["norm"]
+    (norm,) = to_payload(trace._scene)["parameter_badges"]["norm"]
     assert 1e-6 < norm < 2e-6

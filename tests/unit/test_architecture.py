@@ -12,19 +12,19 @@ import pytest
 
 import autogradviz
 
-HOUSE = Path(autogradviz.__file__).parent
-FLOORS = {
-    "event_schema": -1,
+PACKAGE = Path(autogradviz.__file__).parent
+LAYERS = {
+    "event_fields": -1,
     "events": 0,
     "errors": 0,
     "_version": 0,
     "deprecation": -1,
-    "signals": 0,
-    "gc_control": 0,
+    "defer_signals": 0,
+    "pause_gc": 0,
     "fast_dataclass": 0,
     "event_log": 1,
     "explain": 5,
-    "errors_help": 4,
+    "explain_own_errors": 4,
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
@@ -33,12 +33,12 @@ FLOORS = {
     "export": 6,
     "graph_view": 6,
     "trace": 7,
-    "log_source": 2,
+    "live_log": 2,
     "compare": 8,
-    "recording": 8,
+    "recording_lifecycle": 8,
     "record": 9,
     "cli": 12,
-    "magic": 10,
+    "jupyter_magic": 10,
     "demo": 10,
     "__init__": 11,
     "__main__": 13,
@@ -53,20 +53,20 @@ FOLDERS = {  # the folders of a large package, and the folders that each may imp
 }
 RECORDER = (  # its folders and modules: each may import from those above it here
     "torch_internals",
-    "callables",
+    "callable_names",
     "event_writer",
-    "failures",
-    "threads",
-    "stacks",
+    "recorder_failures",
+    "thread_state",
+    "python_stacks",
     "session",
     "grad_modes",
     "ids",
     "ops",
-    "modules",
+    "module_calls",
     "saved_tensors",
     "engine",
     "checkpoint",
-    "observer",
+    "observer_interface",
     "retention",
     "python_observer",
     "recorder",
@@ -75,12 +75,12 @@ RECORDER = (  # its folders and modules: each may import from those above it her
 FOLDERS["recorder"] = {unit: set(RECORDER[:place]) for place, unit in enumerate(RECORDER)}
 FOLDERS["recorder"]["checkpoint"].remove("engine")
 NEEDS_TORCH = {"recorder", "demo"}
-MODULES = sorted(HOUSE.rglob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def room(path):
-    """Return the part of the house that a file belongs to: "log", "events", "cli" …"""
-    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+def part_of(path):
+    """Return the top-level module or package of a file: "event_log", "events", "cli" …"""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path, *, top_level_only=False):
@@ -107,7 +107,7 @@ def _top_level(tree):
             waiting += ast.iter_child_nodes(node)
 
 
-def rooms_used(path):
+def parts_used(path):
     for module, name in imports(path):
         first, *rest = module.split(".")
         if first == "autogradviz":
@@ -116,16 +116,16 @@ def rooms_used(path):
                 yield used
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
-def test_a_file_imports_only_from_lower_floors_or_its_own_room(path):
-    own = room(path)
-    above = {used for used in rooms_used(path) if used != own and FLOORS[used] >= FLOORS[own]}
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_from_lower_layers_or_its_own_part(path):
+    own = part_of(path)
+    above = {used for used in parts_used(path) if used != own and LAYERS[used] >= LAYERS[own]}
     assert above == set()
 
 
 def unit(path, inside):
     """Return the folder of a package that a file is in, or its own name if it is in none."""
-    return path.relative_to(HOUSE / inside).parts[0].removesuffix(".py")
+    return path.relative_to(PACKAGE / inside).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def unit(path, inside):
 def test_a_folder_uses_only_the_folders_below_it(inside, folder):
     used = {
         module.split(".")[2]
-        for path in (HOUSE / inside).rglob("*.py")
+        for path in (PACKAGE / inside).rglob("*.py")
         if unit(path, inside) == folder
         for module, _ in imports(path)
         if module.startswith(f"autogradviz.{inside}.")
@@ -145,18 +145,18 @@ def test_a_folder_uses_only_the_folders_below_it(inside, folder):
 
 @pytest.mark.parametrize("inside", FOLDERS)
 def test_every_folder_of_a_large_room_has_its_place(inside):
-    folders = {path.parent.name for path in (HOUSE / inside).glob("*/*.py")}
-    assert folders == {folder for folder in FOLDERS[inside] if (HOUSE / inside / folder).is_dir()}
+    folders = {path.parent.name for path in (PACKAGE / inside).glob("*/*.py")}
+    assert folders == {folder for folder in FOLDERS[inside] if (PACKAGE / inside / folder).is_dir()}
 
 
 def test_every_module_of_the_recorder_has_its_place():
-    units = {unit(path, "recorder") for path in (HOUSE / "recorder").rglob("*.py")}
+    units = {unit(path, "recorder") for path in (PACKAGE / "recorder").rglob("*.py")}
     assert units == set(RECORDER)
 
 
 def module_name(path):
     """Return the dotted name of a file: "autogradviz.scene.build_scene"; of a package its own."""
-    parts = path.relative_to(HOUSE.parent).with_suffix("").parts
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -177,8 +177,8 @@ def test_no_modules_import_each_other_in_a_circle():
 def test_no_part_of_the_recorder_reaches_through_it():
     """Tables get what they use in their constructors; nothing is read off a recorder."""
     found = [
-        f"{path.relative_to(HOUSE)}:{node.lineno}"
-        for path in (HOUSE / "recorder").rglob("*.py")
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in (PACKAGE / "recorder").rglob("*.py")
         if path.name != "recorder.py"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if (isinstance(node, ast.Name) and node.id == "recorder")
@@ -211,16 +211,16 @@ def is_private(name):
     return name.startswith("_") and not name.endswith("__")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_private_names_of_torch_are_looked_up_in_one_folder(path):
-    allowed = path.parent == HOUSE / "recorder" / "torch_internals"
+    allowed = path.parent == PACKAGE / "recorder" / "torch_internals"
     assert allowed or sorted(private_torch_names(path)) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOUSE)))
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_torch_is_imported_on_top_only_where_it_is_needed(path):
     needed = {module.split(".")[0] for module, _ in imports(path, top_level_only=True)}
-    assert "torch" not in needed or room(path) in NEEDS_TORCH
+    assert "torch" not in needed or part_of(path) in NEEDS_TORCH
 
 
 def test_a_trace_is_read_and_understood_with_torch_absent():

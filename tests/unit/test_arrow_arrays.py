@@ -47,8 +47,8 @@ def compresses_and_saves(many, path):
     program = f"""
 import sys
 from autogradviz import events
-from autogradviz.event_log import Log, file, save
-file.MANY = {many}
+from autogradviz.event_log import Log, save, trace_file
+trace_file.MANY = {many}
 log = Log()
 log.extend_rows(events.ModuleSeen, [(i, i, 0, None, i, None, "h", "Net") for i in range(9)])
 log.compress(4)

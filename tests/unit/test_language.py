@@ -75,7 +75,7 @@ HOUSE_WORDS = {re.compile(pattern, re.IGNORECASE): word for pattern, word in HOU
 
 # A method of files, and a field of the file format.
 # A method of files, an event field, payload fields, an HTML element.
-ALLOWED_NAMES = {"tell", "seam", "pennant", "pennants", "aside"}
+ALLOWED_NAMES = {"tell", "seam", "aside"}
 
 SEPARATOR = " ¶ "
 LONG_LINE = 2_000  # a picture in a notebook

@@ -101,7 +101,7 @@ def random_scene(seed):
 
 
 def solid(scene, placement):
-    """Return what no line may cross: boxes with their chips and pennants."""
+    """Return what no line may cross: boxes with their badges."""
     rects = []
     for box in placement.boxes:
         left = right = 0.0

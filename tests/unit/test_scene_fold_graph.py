@@ -1,4 +1,4 @@
-"""What is drawn as a box, and what is folded into pennants and counts."""
+"""What is drawn as a box, and what is folded into parameter badges and counts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ def edges(scene):
     return [(names[e.source], names[e.target], e.views) for e in scene.edges]
 
 
-def pennants(scene):
-    return [(scene.nodes[p.node].op, p.name, p.label, p.grad, p.shared) for p in scene.pennants]
+def parameter_badges(scene):
+    return [
+        (scene.nodes[p.node].op, p.name, p.label, p.grad, p.shared) for p in scene.parameter_badges
+    ]
 
 
 def test_a_chain_of_views_is_a_count_on_its_edge():
@@ -52,7 +54,7 @@ def test_a_parameter_is_a_pennant_on_its_users_through_views():
         Box(3, "mm", to=[2, 1]),
         Box(4, "add", to=[3], leaves=["x"]),
     )
-    assert pennants(scene) == [
+    assert parameter_badges(scene) == [
         ("mm", "fc.weight", "fc.weight", "ok", 2),
         ("mm", "fc.weight", "fc.weight", "ok", 2),
         ("add", "", "input", "ok", 1),
@@ -61,7 +63,7 @@ def test_a_parameter_is_a_pennant_on_its_users_through_views():
 
 def test_parameters_alike_share_a_pennant_and_inputs_stand_apart():
     scene = scene_of(Box(1, "addmm", leaves=["fc.weight", "fc.bias", "x"]), Box(2, "sum", to=[1]))
-    drawn = [(p.label, p.width > 0) for p in scene.pennants]
+    drawn = [(p.label, p.width > 0) for p in scene.parameter_badges]
     assert drawn == [("fc.weight, bias", True), ("fc.bias", False), ("input", True)]
 
 
@@ -69,7 +71,10 @@ def test_a_leaf_that_backward_did_not_reach_has_no_gradient():
     scene = scene_of(
         Box(1, "mm", leaves=["a.weight"], ran=False), Box(2, "mm", to=[1], leaves=["b.weight"])
     )
-    assert [(p.name, p.grad) for p in scene.pennants] == [("a.weight", "none"), ("b.weight", "ok")]
+    assert [(p.name, p.grad) for p in scene.parameter_badges] == [
+        ("a.weight", "none"),
+        ("b.weight", "ok"),
+    ]
 
 
 def test_a_residual_add_is_compact_and_an_add_of_a_bias_is_not():

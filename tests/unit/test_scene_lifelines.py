@@ -36,9 +36,11 @@ def test_a_storage_tells_what_happened_to_it_oldest_first():
     broken = scene.storages[0]
     assert (broken.name, broken.slots) == ("exp out", ("ExpBackward0.result",))
     assert (broken.state, broken.version, broken.seen_version) == ("broken", 0, 1)
-    lives = [(each.kind, each.version, each.ok) for each in scene.moments if each.storage == 0]
+    lives = [
+        (each.kind, each.version, each.ok) for each in scene.storage_events if each.storage == 0
+    ]
     assert lives == [("saved", 0, True), ("written", 1, True), ("unpacked", 1, False)]
-    written = next(each for each in scene.moments if each.kind == "written")
+    written = next(each for each in scene.storage_events if each.kind == "written")
     assert (written.op, written.filename, written.lineno) == ("add_", "net.py", 5)
 
 
@@ -62,9 +64,9 @@ def test_what_was_let_go_has_no_keepers():
     (storage,) = scene.storages
     assert (storage.state, storage.keepers) == ("released", ())
     start, end = storage.holds
-    assert start < end == next(x for x in scene.moments if x.kind == "released").time_ns
-    (chip,) = scene.chips
-    assert (chip.saved_ns, chip.released_ns) == (start, end)
+    assert start < end == next(x for x in scene.storage_events if x.kind == "released").time_ns
+    (badge,) = scene.saved_badges
+    assert (badge.saved_ns, badge.released_ns) == (start, end)
 
 
 def curve_of(scene, time_ns):

@@ -42,24 +42,24 @@ FAILING = [
 ]
 
 
-def chips(scene):
-    return [(c.slot, c.version, c.seen_version, c.state, c.width > 0) for c in scene.chips]
+def saved_badges(scene):
+    return [(c.slot, c.version, c.seen_version, c.state, c.width > 0) for c in scene.saved_badges]
 
 
 def test_a_broken_chip_shows_both_versions():
     scene = scene_of(*FAILING, findings=[MUTATED])
-    assert chips(scene) == [("result", 0, 1, "broken", True)]
+    assert saved_badges(scene) == [("result", 0, 1, "broken", True)]
 
 
 def test_a_chip_of_a_checkpoint_is_recomputed():
     scene = scene_of(Box(1, "exp", saves=["result"], by="checkpoint"))
-    assert chips(scene) == [("result", 0, 0, "recomputed", True)]
+    assert saved_badges(scene) == [("result", 0, 0, "recomputed", True)]
 
 
 def test_more_than_three_chips_are_counted():
     scene = scene_of(Box(1, "exp", saves=["a", "b", "c", "d", "e"]))
-    assert [slot for slot, *_, drawn in chips(scene) if drawn] == ["a", "b", "c"]
-    assert scene.nodes[0].right_width == 9 + sum(c.width for c in scene.chips) + 2 * 5 + 22
+    assert [slot for slot, *_, drawn in saved_badges(scene) if drawn] == ["a", "b", "c"]
+    assert scene.nodes[0].right_width == 9 + sum(c.width for c in scene.saved_badges) + 2 * 5 + 22
 
 
 def test_victim_culprit_and_path_are_marked():
@@ -128,7 +128,7 @@ def test_the_payload_holds_every_value_of_the_scene():
     assert [strings[i] for i in payload["groups"]["cells_kind"][0]] == ["node"] * 4
     assert payload["groups"]["cells_ref"] == [[0, 1, 2, 3]]
     assert payload["summary"]["title"] == "Net"
-    assert sorted(payload["string_columns"]["chips"]) == [
+    assert sorted(payload["string_columns"]["saved_badges"]) == [
         "dtype",
         "packed_by",
         "shape",
@@ -159,8 +159,8 @@ def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
         m.fact(e.NormRead, backward_id=1, tensor_id=1, place="gradient", norm=norm),
         m.backward_ended(),
     ]
-    (pennant,) = build_scene(Analysis(m.make_log(*facts)), ()).pennants
-    assert (pennant.grad, pennant.norm) == (grad, norm)
+    (badge,) = build_scene(Analysis(m.make_log(*facts)), ()).parameter_badges
+    assert (badge.grad, badge.norm) == (grad, norm)
 
 
 def test_a_scene_of_a_torn_file_says_that_it_is_torn():

@@ -50,7 +50,7 @@ function groupBy(count, rows, ownerOf, valueOf = (row) => row) {
  * @returns {SceneIndex}
  */
 export function indexScene(scene) {
-  const { nodes, groups, edges, storages, moments } = scene;
+  const { nodes, groups, edges, storages, storage_events } = scene;
   const found = scene.findings.flatMap((finding, at) =>
     [...new Set(finding.nodes)].map((node) => ({ node, at })),
   );
@@ -62,8 +62,8 @@ export function indexScene(scene) {
   }
   const sceneIndex = {
     scene,
-    savedTensors: groupBy(nodes.length, scene.chips, (badge) => badge.node),
-    parameters: groupBy(nodes.length, scene.pennants, (badge) => badge.node),
+    savedTensors: groupBy(nodes.length, scene.saved_badges, (badge) => badge.node),
+    parameters: groupBy(nodes.length, scene.parameter_badges, (badge) => badge.node),
     findings: groupBy(
       nodes.length,
       found,
@@ -82,7 +82,7 @@ export function indexScene(scene) {
       (group) => group.parent,
       (group) => group.index,
     ),
-    storageEvents: groupBy(storages.length, moments, (event) => event.storage),
+    storageEvents: groupBy(storages.length, storage_events, (event) => event.storage),
     storageOf: new Map(storages.map((each) => [each.storage_id, each.index])),
     source,
     lifetimes: new Map(),

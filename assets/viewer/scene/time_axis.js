@@ -81,6 +81,6 @@ function eventTimes({ scene, end }) {
     for (const time of runs_ns) times.add(time);
   }
   for (const { start_ns, end_ns } of scene.spans) times.add(start_ns).add(end_ns);
-  for (const { time_ns } of scene.moments) times.add(time_ns);
+  for (const { time_ns } of scene.storage_events) times.add(time_ns);
   return [...times].filter((time) => time >= 0 && time <= end).sort((a, b) => a - b);
 }

@@ -20,7 +20,7 @@ import { formatBytes, formatPlace, plural } from "../scene/format.js";
  * @returns {Entry[]} those for several items first
  */
 export function searchEntries(sceneIndex) {
-  const { groups, nodes, storages, pennants } = sceneIndex.scene;
+  const { groups, nodes, storages, parameter_badges } = sceneIndex.scene;
   const modules = groups
     .slice(1)
     .map((group) =>
@@ -30,7 +30,7 @@ export function searchEntries(sceneIndex) {
         group.type_name,
       ]),
     );
-  const parameters = pennants.map((badge) =>
+  const parameters = parameter_badges.map((badge) =>
     makeEntry("parameter", { kind: "node", index: badge.node }, badge.name || badge.label, [
       badge.shape,
     ]),

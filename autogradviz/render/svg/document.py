@@ -92,10 +92,10 @@ def _check_size(scene: Scene, opened: set[int]) -> None:
 def _draw_graph(scene: Scene, placement: Placement, theme: Theme) -> str:
     """Return frames, then lines, then boxes, then the labels of lines."""
     saved: dict[int, list[SavedTensorBadge]] = {}
-    for badge in scene.chips:
+    for badge in scene.saved_badges:
         saved.setdefault(badge.node, []).append(badge)
     parameters: dict[int, list[ParameterBadge]] = {}
-    for parameter in scene.pennants:
+    for parameter in scene.parameter_badges:
         parameters.setdefault(parameter.node, []).append(parameter)
     frames, boxes = [], []
     for box in placement.boxes:

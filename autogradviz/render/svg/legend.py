@@ -44,8 +44,8 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
     visible = {box.ref for box in placement.boxes if box.kind == "node"}
     groups = [scene.groups[box.ref] for box in placement.boxes if box.kind != "node"]
     nodes = [scene.nodes[index] for index in visible]
-    saved = {badge.state for badge in scene.chips if badge.node in visible}
-    grads = {badge.grad for badge in scene.pennants if badge.node in visible}
+    saved = {badge.state for badge in scene.saved_badges if badge.node in visible}
+    grads = {badge.grad for badge in scene.parameter_badges if badge.node in visible}
     red, purple = theme.mutation, theme.recompute
     not_finite = "nan" in grads or any(n.not_finite for n in nodes)
     entries: list[tuple[bool, str, Icon]] = [

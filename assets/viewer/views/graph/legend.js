@@ -64,7 +64,7 @@ function glyphSample(name, hue) {
  * @returns {(scene: Scene) => boolean}
  */
 function hasGradient(state) {
-  return ({ pennants }) => pennants.some((pennant) => pennant.grad === state);
+  return ({ parameter_badges }) => parameter_badges.some((badge) => badge.grad === state);
 }
 
 /** @type {[paint: Sample, label: string, occurs: (scene: Scene) => boolean][]} */
@@ -75,11 +75,11 @@ const ENTRIES = [
     "backward not reached",
     ({ nodes }) => nodes.some((node) => node.state === "not_run"),
   ],
-  [badgeSample("saved"), "saved tensor, version", ({ chips }) => chips.length > 0],
+  [badgeSample("saved"), "saved tensor, version", ({ saved_badges }) => saved_badges.length > 0],
   [
     badgeSample("recompute"),
     "freed, recomputed",
-    ({ chips }) => chips.some((chip) => chip.state === "recomputed"),
+    ({ saved_badges }) => saved_badges.some((badge) => badge.state === "recomputed"),
   ],
   [
     (ctx, palette) => {
@@ -96,7 +96,7 @@ const ENTRIES = [
       ctx.stroke();
     },
     "parameter",
-    ({ pennants }) => pennants.length > 0,
+    ({ parameter_badges }) => parameter_badges.length > 0,
   ],
   [glyphSample("check", "leaf"), "has a gradient", hasGradient("ok")],
   [glyphSample("none", "leaf"), "gradient is None", hasGradient("none")],
