@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias
 
-from autogradviz.event_fields import (
+from autogradviz.event_references_and_privacy import (
     BackwardId,
     CallId,
     EventSeq,

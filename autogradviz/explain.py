@@ -8,7 +8,7 @@ from functools import lru_cache
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import all_pages
 from autogradviz.errors import UnknownSlugError
-from autogradviz.explain_own_errors import ERROR_PAGES
+from autogradviz.own_error_pages import ERROR_PAGES
 
 __all__ = ["Page", "explain", "overview", "pages"]
 

@@ -63,7 +63,7 @@ class GraphView:
 
             text = render_svg(self._scene, theme=theme)
         elif engine == "dot":
-            from autogradviz.render.dot import render_dot_svg
+            from autogradviz.render.graphviz import render_dot_svg
 
             text = render_dot_svg(self._scene)
         else:
@@ -84,7 +84,7 @@ class GraphView:
             >>> trace.graph(depth=0).dot().splitlines()[0]
             'digraph autograd {'
         """
-        from autogradviz.render.dot import to_dot
+        from autogradviz.render.graphviz import to_dot
 
         return to_dot(self._scene)
 

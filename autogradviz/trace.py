@@ -345,7 +345,7 @@ class Trace:
         Example:
             >>> trace.plot_memory().write_html("memory.html")
         """
-        from autogradviz.render.plots import plot_memory
+        from autogradviz.render.plotly_figures import plot_memory
 
         return plot_memory(self.analysis)
 
@@ -355,7 +355,7 @@ class Trace:
         Example:
             >>> trace.plot_timeline().write_html("timeline.html")
         """
-        from autogradviz.render.plots import plot_timeline
+        from autogradviz.render.plotly_figures import plot_timeline
 
         return plot_timeline(self.analysis)
 
@@ -368,7 +368,7 @@ class Trace:
             >>> list(trace.plot_gradients().data[0].y)
             ['up.0.weight', 'up.0.bias', 'down.weight', 'down.bias']
         """
-        from autogradviz.render.plots import plot_gradients
+        from autogradviz.render.plotly_figures import plot_gradients
 
         return plot_gradients(self.analysis)
 
@@ -379,7 +379,7 @@ class Trace:
             >>> [layer.name for layer in trace.plot_saved_by_module().data]
             [...]
         """
-        from autogradviz.render.plots import plot_saved_by_module
+        from autogradviz.render.plotly_figures import plot_saved_by_module
 
         return plot_saved_by_module(self.analysis)
 

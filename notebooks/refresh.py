@@ -22,7 +22,7 @@ import plotly.io
 from nbclient import NotebookClient
 from playwright.sync_api import sync_playwright
 
-from autogradviz.render.plots import CONFIG
+from autogradviz.render.plotly_figures import CONFIG
 
 if TYPE_CHECKING:
     from playwright.sync_api import ViewportSize

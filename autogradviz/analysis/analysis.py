@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.checkpoint_regions import build_regions
 from autogradviz.analysis.graph import GraphInputs, build_graph
-from autogradviz.analysis.id_tables import (
+from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
+from autogradviz.analysis.memory_curve import build_memory
+from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_intervals
+from autogradviz.analysis.named_tuple_rows import last_ns
+from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
+from autogradviz.analysis.ops import build_ops, find_creators
+from autogradviz.analysis.saved_tensors import build_saved
+from autogradviz.analysis.selective_checkpoint import add_policy_decisions
+from autogradviz.analysis.stacks import Stacks
+from autogradviz.analysis.storage_history import build_histories, find_stored_ids
+from autogradviz.analysis.tensor_and_module_tables import (
     ParameterOwners,
     Tensors,
     read_call_modules,
@@ -16,17 +26,7 @@ from autogradviz.analysis.id_tables import (
     read_parameter_names,
     read_tensors,
 )
-from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
-from autogradviz.analysis.memory_curve import build_memory
-from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_intervals
-from autogradviz.analysis.named_tuple_rows import last_ns
-from autogradviz.analysis.node_runs import NodeRun, find_outermost_backwards, read_runs
-from autogradviz.analysis.ops import build_ops, find_creators
-from autogradviz.analysis.saved_tensors import build_saved
-from autogradviz.analysis.selective_checkpoint import add_policy_decisions
-from autogradviz.analysis.stacks import Stacks
-from autogradviz.analysis.storage_history import build_histories, find_stored_ids
-from autogradviz.analysis.timeline import build_timeline
+from autogradviz.analysis.timeline_spans import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.user_hooks import build_hooks
 from autogradviz.events import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.node_creation_order import creation_order
-from autogradviz.analysis.node_runs import NodeRun, find_failed_nodes
+from autogradviz.analysis.node_runs_and_failures import NodeRun, find_failed_nodes
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
 from autogradviz.events import (
     NO_ID,
@@ -23,10 +23,10 @@ from autogradviz.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.id_tables import ParameterOwners, Tensors
     from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.module_call_intervals import CallIntervals
     from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
 

@@ -10,7 +10,7 @@ from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, Tenso
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.id_tables import Tensors
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
 
 _make_hold = maker(Hold)

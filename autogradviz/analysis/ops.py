@@ -13,9 +13,9 @@ from autogradviz.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis.id_tables import Tensors
     from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
 

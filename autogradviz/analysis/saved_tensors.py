@@ -21,9 +21,9 @@ from autogradviz.events import (
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.id_tables import Tensors
     from autogradviz.analysis.match_ops_nodes import OpNodeMatches
     from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
 
 _make_saved = maker(SavedTensor)

@@ -22,8 +22,8 @@ from autogradviz.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis.id_tables import Tensors
     from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import Op, Tensor
     from autogradviz.event_log import Log
 

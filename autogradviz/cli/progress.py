@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-from autogradviz.scene.text_formatting import plural
+from autogradviz.scene.label_text import plural
 
 REFRESH_S: Final = 0.25
 """Shortest time between two updates of the line on a terminal, in seconds."""

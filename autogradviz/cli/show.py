@@ -15,8 +15,8 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace
 from autogradviz.events import StepEnded
 from autogradviz.render.terminal_text import format_duration, strip_controls
-from autogradviz.scene.panels import summarize
-from autogradviz.scene.text_formatting import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
+from autogradviz.scene.non_graph_views import summarize
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

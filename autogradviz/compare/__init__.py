@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.compare.counts import count_differences, step_differences
+from autogradviz.compare.first_different_op import first_other_op, first_other_values
 from autogradviz.compare.gradients import gradient_differences, hash_differences
-from autogradviz.compare.ops import first_other_op, first_other_values
 from autogradviz.compare.result import Comparison, Difference
 
 if TYPE_CHECKING:

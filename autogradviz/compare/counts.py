@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare.result import Difference
 from autogradviz.events import StepEnded
-from autogradviz.scene.text_formatting import merge_numbered_names, plural
+from autogradviz.scene.label_text import merge_numbered_names, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

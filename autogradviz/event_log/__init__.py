@@ -1,16 +1,16 @@
 """The log of a recording: append, read, compress, filter, redact, save and load events."""
 
-from autogradviz.event_log.atomic_write import (
+from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.filter_modules import within
+from autogradviz.event_log.log import Log
+from autogradviz.event_log.redact import redact
+from autogradviz.event_log.safe_overwrite import (
     PathLike,
     check_not_exists,
     check_overwrites_own_file,
     temp_sibling,
     write_over_own,
 )
-from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
-from autogradviz.event_log.filter_modules import within
-from autogradviz.event_log.log import Log
-from autogradviz.event_log.redact import redact
 from autogradviz.event_log.streaming_writer import Stream
 from autogradviz.event_log.trace_file import batches, columns_of, load, save, save_new
 from autogradviz.event_log.uncompressed_rows import Row

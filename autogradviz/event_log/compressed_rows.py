@@ -1,7 +1,7 @@
 """Compressed rows of a long recording, marshalled kind by kind, at a twentieth of their size.
 
 They exist only in the process that records: saving converts them to the Arrow columns of a file
-(``arrow_batches.py``). Marshalling takes a fifth of the time of Arrow.
+(``decode_batches.py``). Marshalling takes a fifth of the time of Arrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.arrow_schema import Run, schema, to_batch, to_columns
+from autogradviz.event_log.rows_to_arrow import Run, schema, to_batch, to_columns
 from autogradviz.events import EVENT_TYPES, field_names
 from autogradviz.pause_gc import collector_waiting
 

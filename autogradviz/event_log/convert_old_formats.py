@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from autogradviz.event_log.arrow_arrays import make_array
-from autogradviz.event_log.arrow_schema import DamagedError, schema
-from autogradviz.event_log.state_reading import ABSENT, ALIVE, DEAD, StateValue, change_fields
+from autogradviz.event_log.rows_to_arrow import DamagedError, schema
+from autogradviz.event_log.state_value_diff import ABSENT, ALIVE, DEAD, StateValue, change_fields
 from autogradviz.events import StateChange, field_names, path_text
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.arrow_schema import complete, to_rows
+from autogradviz.event_log.rows_to_arrow import complete, to_rows
 from autogradviz.events import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from autogradviz.event_log.arrow_schema import Run
     from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.rows_to_arrow import Run
     from autogradviz.event_log.uncompressed_rows import Row
     from autogradviz.events import Event
 

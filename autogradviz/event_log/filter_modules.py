@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from autogradviz.event_fields import traits
 from autogradviz.event_log.log import Log
+from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -24,8 +24,8 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from autogradviz.event_fields import Target
     from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_references_and_privacy import Target
     from autogradviz.events import Event
 
 

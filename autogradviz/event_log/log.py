@@ -1,11 +1,11 @@
 """The log: rows of events by kind, appended while recording, read back as events.
 
 A row is appended as a plain tuple in the order of ``field_names(kind)``, at about a tenth of the
-cost of a frozen dataclass, to one flat list for each kind (``rows.py``). Flat lists are converted
-to columns directly; tuples and events are created when a kind is read.
+cost of a frozen dataclass, to one flat list for each kind (``uncompressed_rows.py``). Flat lists
+are converted to columns directly; tuples and events are created when a kind is read.
 
 The oldest rows of a long recording are compressed to a twentieth of their size
-(``compressed.py``), and decompressed when their kind is read.
+(``compressed_rows.py``), and decompressed when their kind is read.
 """
 
 from __future__ import annotations

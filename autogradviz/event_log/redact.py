@@ -6,13 +6,13 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.event_fields import traits
 from autogradviz.event_log.log import Log
+from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES
 
 if TYPE_CHECKING:
-    from autogradviz.event_fields import Privacy
     from autogradviz.event_log.uncompressed_rows import Row
+    from autogradviz.event_references_and_privacy import Privacy
 
 _PATH: Final = re.compile(
     r"(?:(?<![\w.])~|\b[A-Za-z]:|(?<![\w./\\]))(?:[/\\](?=\S)[^/\\\n:'\"<>|]+)+"

@@ -12,14 +12,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from autogradviz.event_log.arrow_schema import to_batch
-from autogradviz.event_log.atomic_write import check_not_exists, temp_sibling
 from autogradviz.event_log.encode_stream import Encoder
+from autogradviz.event_log.rows_to_arrow import to_batch
+from autogradviz.event_log.safe_overwrite import check_not_exists, temp_sibling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.event_log.atomic_write import PathLike
+    from autogradviz.event_log.safe_overwrite import PathLike
     from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import Event
 

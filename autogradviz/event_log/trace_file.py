@@ -16,18 +16,18 @@ from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import convert_old_formats
 from autogradviz.event_log.arrow_arrays import import_pandas
-from autogradviz.event_log.arrow_schema import find_runs, schema
-from autogradviz.event_log.atomic_write import (
-    PathLike,
-    check_not_exists,
-    link_if_absent,
-    temp_sibling,
-)
 from autogradviz.event_log.decode_batches import Batch, open_stream
 from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, Encoder, to_batches
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
+from autogradviz.event_log.rows_to_arrow import find_runs, schema
+from autogradviz.event_log.safe_overwrite import (
+    PathLike,
+    check_not_exists,
+    link_if_absent,
+    temp_sibling,
+)
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 if TYPE_CHECKING:

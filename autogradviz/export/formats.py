@@ -51,14 +51,14 @@ FORMATS: Final = {
             suffixes=(".parquet",),
             signature=b"autogradviz-trace",
             signature_at_end=True,
-            writer="autogradviz.export.tables:write_parquet",
+            writer="autogradviz.export.parquet_sqlite:write_parquet",
         ),
         Format(
             name="sqlite",
             description="all events, one table for each type",
             suffixes=(".sqlite", ".sqlite3", ".db"),
             signature=b"AGvz",
-            writer="autogradviz.export.tables:write_sqlite",
+            writer="autogradviz.export.parquet_sqlite:write_sqlite",
         ),
         Format(
             name="perfetto",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
 from autogradviz.export.utf8_text import escape_surrogates
-from autogradviz.render.dot import to_dot
+from autogradviz.render.graphviz import to_dot
 from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.session import Session

@@ -7,28 +7,28 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ErrorRaised
+from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
 from autogradviz.recorder.checkpoint.non_reentrant_regions import (
     CheckpointPairs,
     RegionTable,
     observe_checkpoint_frames,
 )
 from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, observe_reentrant
-from autogradviz.recorder.checkpoint.saved_tensor_arguments import ArgumentTable
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.engine.backward_calls import BackwardTable, observe_backward
-from autogradviz.recorder.engine.custom_functions import (
+from autogradviz.recorder.engine.custom_function_saves import (
     CustomFunctionTable,
     observe_custom_functions,
 )
 from autogradviz.recorder.engine.graph_walk import NodeTable
-from autogradviz.recorder.engine.hook_registration import observe_hooks
 from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
 from autogradviz.recorder.engine.node_runs import NodeRuns
 from autogradviz.recorder.engine.training_steps import StepTable, observe_optimizers
 from autogradviz.recorder.engine.user_hooks import HookTable
-from autogradviz.recorder.grad_modes import observe_modes
-from autogradviz.recorder.ids.leaf_tensors import LeafTable, observe_requires_grad
+from autogradviz.recorder.engine.wrap_register_hook import observe_hooks
+from autogradviz.recorder.grad_and_autocast_modes import observe_modes
+from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable, observe_requires_grad
 from autogradviz.recorder.ids.tensor_ids import TensorTable
 from autogradviz.recorder.ids.version_counters import (
     VersionTable,
@@ -41,10 +41,11 @@ from autogradviz.recorder.ops.fingerprints import Fingerprints
 from autogradviz.recorder.ops.node_creators import CreatorTable
 from autogradviz.recorder.ops.recent_outputs import RecentOutputs
 from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
-from autogradviz.recorder.saved_tensors.hooks_disabled import observe_disabled_hooks
-from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
+from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_disabled_hooks
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
+from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,
@@ -52,7 +53,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
 )
 from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
-from autogradviz.recorder.torch_internals.swap_tensors import released_before_swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_fields import Target
+    from autogradviz.event_references_and_privacy import Target
     from autogradviz.recorder.saved_tensors.wrap_entered_hooks import PairHandler
     from autogradviz.recorder.session import Session
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, CellSeen, FrameSeen, SourceLineRead, StackSeen
-from autogradviz.recorder.torch_internals.hide_wrapper_frames import source_file
+from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

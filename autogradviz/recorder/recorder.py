@@ -23,7 +23,10 @@ from autogradviz.events import RecorderLimited, RecordingEnded, RecordingStarted
 from autogradviz.recorder.python_observer import PythonObserver
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
-from autogradviz.recorder.torch_internals.lazy_backend import NO_OPS_WITH_LAZY, has_lazy_backend
+from autogradviz.recorder.torch_internals.detect_lazy_backend import (
+    NO_OPS_WITH_LAZY,
+    has_lazy_backend,
+)
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr, require_private_api
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
     from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.recorder_failures import Failures
-    from autogradviz.recorder.retention.compress_events import RetentionPolicy
+    from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 _lock = threading.Lock()
 _active: Recorder | None = None

@@ -13,7 +13,7 @@ import traitlets
 
 from autogradviz.render.assets import read_script, read_style
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
-from autogradviz.scene.lookup import find_group, find_item
+from autogradviz.scene.find_node_or_group import find_group, find_item
 from autogradviz.scene.payload import to_payload
 
 if TYPE_CHECKING:

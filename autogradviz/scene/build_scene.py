@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_paused
-from autogradviz.scene import panels
-from autogradviz.scene.fold_graph import FoldedGraph, fold_graph
+from autogradviz.scene import non_graph_views
+from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_boxes import build_groups
-from autogradviz.scene.group_nodes import group_nodes
-from autogradviz.scene.layout.flatten import (
+from autogradviz.scene.group_modules_and_repeats import group_nodes
+from autogradviz.scene.layout.flatten_group_tree import (
     find_alone,
     find_node_places,
     flatten_groups,
@@ -68,29 +68,29 @@ def build_scene(
         for source, target, views in folded.edges
     )
     scene = Scene(
-        summary=panels.summarize(analysis, title),
+        summary=non_graph_views.summarize(analysis, title),
         groups=build_groups(groups, layouts, alone, nodes, saved, analysis, depth=depth),
         nodes=tuple(nodes),
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
-        findings=panels.build_findings(findings, folded, analysis.regions),
+        findings=non_graph_views.build_findings(findings, folded, analysis.regions),
     )
     if graph_only:
         return scene
     storages, events = build_storages(analysis, folded)
     return replace(
         scene,
-        regions=panels.build_regions(analysis.regions),
-        diffs=panels.build_diffs(analysis.regions),
-        spans=panels.build_spans(analysis, folded),
-        memory=panels.build_memory(analysis),
-        lines=panels.build_lines(analysis),
+        regions=non_graph_views.build_regions(analysis.regions),
+        diffs=non_graph_views.build_diffs(analysis.regions),
+        spans=non_graph_views.build_spans(analysis, folded),
+        memory=non_graph_views.build_memory(analysis),
+        lines=non_graph_views.build_lines(analysis),
         storages=storages,
         storage_events=events,
         modules=build_modules(analysis),
-        changes=panels.build_changes(analysis),
-        saved_diffs=panels.build_saved_diffs(analysis),
+        changes=non_graph_views.build_changes(analysis),
+        saved_diffs=non_graph_views.build_saved_diffs(analysis),
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 MIN_NODES: Final = 3
 """Smaller components get no group."""

@@ -6,16 +6,16 @@ import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.scene.label_text import last_part, plural
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
-from autogradviz.scene.text_formatting import last_part, plural
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
-    from autogradviz.scene.group_nodes import GroupTree
+    from autogradviz.scene.group_modules_and_repeats import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
-    from autogradviz.scene.layout.flatten import FlatGroup
+    from autogradviz.scene.layout.flatten_group_tree import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState, SavedTensorBadge
 
 MAX_VISIBLE: Final = 40

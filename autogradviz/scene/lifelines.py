@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
-    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import StorageEventKind, StorageState
 
 _make_event = maker(SceneStorageEvent)

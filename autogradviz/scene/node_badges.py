@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import NotFiniteSeen, VersionBumped
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.text_formatting import hook_description
+from autogradviz.scene.label_text import hook_description
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Region
     from autogradviz.diagnose.finding import Finding
-    from autogradviz.scene.fold_graph import FoldedGraph
-    from autogradviz.scene.layout.flatten import NodePlace
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.layout.flatten_group_tree import NodePlace
     from autogradviz.scene.node_badges import NodeBadges
     from autogradviz.scene.schema import ParameterBadge, SavedTensorBadge
 

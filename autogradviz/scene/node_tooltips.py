@@ -16,7 +16,7 @@ from autogradviz.events import (
     TensorMoved,
     TensorSaved,
 )
-from autogradviz.scene.text_formatting import plural
+from autogradviz.scene.label_text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

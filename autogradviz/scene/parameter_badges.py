@@ -12,7 +12,7 @@ from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, tex
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, Parameter
-    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import GradState
 
 _make_badge = maker(ParameterBadge)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_shape
 from autogradviz.fast_dataclass import maker
+from autogradviz.scene.label_text import saved_tensor_label
 from autogradviz.scene.schema import SavedTensorBadge
-from autogradviz.scene.text_formatting import saved_tensor_label
 from autogradviz.scene.text_metrics import BADGE_FONT_SIZE, MAX_NAME, elide, text_width
 
 if TYPE_CHECKING:

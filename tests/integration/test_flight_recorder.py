@@ -16,8 +16,8 @@ from small_net import Net, train
 
 import autogradviz
 from autogradviz.errors import AutogradvizWarning, OutputExistsError, RecordingStateError
-from autogradviz.event_fields import traits
 from autogradviz.event_log import streaming_writer
+from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,

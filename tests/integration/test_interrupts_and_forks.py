@@ -22,7 +22,7 @@ from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.ops.dispatch_mode import OpMode
 from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
-from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 
 

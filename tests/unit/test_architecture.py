@@ -14,7 +14,7 @@ import autogradviz
 
 PACKAGE = Path(autogradviz.__file__).parent
 LAYERS = {
-    "event_fields": -1,
+    "event_references_and_privacy": -1,
     "events": 0,
     "errors": 0,
     "_version": 0,
@@ -24,7 +24,7 @@ LAYERS = {
     "fast_dataclass": 0,
     "event_log": 1,
     "explain": 5,
-    "explain_own_errors": 4,
+    "own_error_pages": 4,
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
@@ -59,7 +59,7 @@ RECORDER = (  # its folders and modules: each may import from those above it her
     "thread_state",
     "python_stacks",
     "session",
-    "grad_modes",
+    "grad_and_autocast_modes",
     "ids",
     "ops",
     "module_calls",

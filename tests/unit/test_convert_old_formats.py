@@ -12,7 +12,7 @@ import autogradviz
 from autogradviz.errors import NotATraceError
 from autogradviz.event_log import FORMAT_VERSION, load, save
 from autogradviz.event_log.convert_old_formats import read_path, read_text
-from autogradviz.event_log.state_reading import StateValue, find_change_kind
+from autogradviz.event_log.state_value_diff import StateValue, find_change_kind
 from autogradviz.events import (
     ContextTensorKept,
     EffectRepeated,

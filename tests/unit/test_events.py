@@ -8,7 +8,7 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from autogradviz.event_fields import traits
+from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 

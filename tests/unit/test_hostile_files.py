@@ -208,7 +208,9 @@ def test_nothing_in_a_file_is_ever_run():
     for word in ("pickle", "eval(", "exec(", "__import__", "importlib"):
         assert not any(word in source for source in sources.values())
     # Only rows that this process recorded are marshalled; they come from no file.
-    assert {name for name, source in sources.items() if "marshal" in source} == {"compressed_rows.py"}
+    assert {name for name, source in sources.items() if "marshal" in source} == {
+        "compressed_rows.py"
+    }
     assert {name for name, source in sources.items() if "import CompressedRows" in source} == {
         "log.py"
     }

@@ -8,7 +8,7 @@ import pytest
 from autogradviz import events as e
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
-from autogradviz.render.plots import (
+from autogradviz.render.plotly_figures import (
     COLORS,
     CONFIG,
     TEXT,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
-from autogradviz.render.dot import to_dot
+from autogradviz.render.graphviz import to_dot
 from autogradviz.render.svg.document import render_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.payload import to_payload

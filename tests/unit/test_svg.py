@@ -12,8 +12,8 @@ from test_scene_node_boxes import FAILING, MUTATED
 
 from autogradviz.analysis import Analysis
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
-from autogradviz.render import dot
-from autogradviz.render.dot import render_dot_svg, to_dot
+from autogradviz.render import graphviz
+from autogradviz.render.graphviz import render_dot_svg, to_dot
 from autogradviz.render.svg import document
 from autogradviz.render.svg.document import render_svg
 from autogradviz.render.svg.primitives import polyline
@@ -164,6 +164,6 @@ def test_without_graphviz_the_error_names_the_packages(monkeypatch):
 
 
 def test_dot_refuses_large_graphs_with_the_reason(monkeypatch):
-    monkeypatch.setattr(dot, "MAX_DOT_NODES", 3)
+    monkeypatch.setattr(graphviz, "MAX_DOT_NODES", 3)
     with pytest.raises(GraphTooLargeError, match="minutes and gigabytes"):
         to_dot(residual())

@@ -1,8 +1,8 @@
-/** layout/longest_path.js: the main column of a group. */
+/** layout/main_column.js: the main column of a group. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { longestPath } from "../../assets/viewer/layout/longest_path.js";
+import { longestPath } from "../../assets/viewer/layout/main_column.js";
 import { group, makeScene } from "./scenes.mjs";
 
 /** Return the longest path of a group with these rows and links, in order. */

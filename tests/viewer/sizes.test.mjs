@@ -1,8 +1,8 @@
-/** layout/sizes.js: sizes of groups and positions inside them, from the group's top left corner. */
+/** layout/measure_groups.js: sizes of groups and positions inside them, from the group's top left corner. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { measure } from "../../assets/viewer/layout/sizes.js";
+import { measure } from "../../assets/viewer/layout/measure_groups.js";
 import { group, makeScene } from "./scenes.mjs";
 
 /** Return the geometry of the root, with some groups open. */

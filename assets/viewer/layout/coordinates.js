@@ -5,7 +5,7 @@
  * `autogradviz/scene/layout/coordinates.py` does the same arithmetic in the same order.
  */
 
-import { MIN_VIEWS, measure } from "./sizes.js";
+import { MIN_VIEWS, measure } from "./measure_groups.js";
 import { isStub } from "./group_geometry.js";
 
 const LABEL_RISE = 7;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The geometry of an open group; see `autogradviz/scene/layout/sizes.py`. */
+/** The geometry of an open group; see `autogradviz/scene/layout/measure_groups.py`. */
 
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
 /** @typedef {import("../types.js").Link} Link */

@@ -11,7 +11,7 @@ from autogradviz.events import ModeChanged
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CAST: Final = "_to_copy"

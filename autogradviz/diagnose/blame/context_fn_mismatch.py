@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Region, SourceLocation
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
     from autogradviz.diagnose.evidence.facts import Evidence
 
 _CONTEXTS: Final = re.compile(

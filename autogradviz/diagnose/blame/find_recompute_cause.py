@@ -6,7 +6,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+from autogradviz.diagnose.blame.clock_iterator_or_file_read import (
+    find_unrecorded_cause,
+    find_unrestored_rng,
+)
+from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
+from autogradviz.diagnose.blame.find_state_writer import (
+    find_culprit,
+    find_thread_dispatch,
+    other_thread,
+)
 from autogradviz.diagnose.blame.python_numpy_random import find_random_call
 from autogradviz.diagnose.blame.recompute_cause import Cause
 from autogradviz.diagnose.blame.region_input_overwritten import find_overwritten_input
@@ -19,12 +28,7 @@ from autogradviz.diagnose.blame.state_paths import (
     without_parts,
     words,
 )
-from autogradviz.diagnose.blame.state_write import find_culprit, find_thread_dispatch, other_thread
-from autogradviz.diagnose.blame.tensor_created_before_recompute import find_recreated_tensor
-from autogradviz.diagnose.blame.unrecorded_nondeterminism import (
-    find_unrecorded_cause,
-    find_unrestored_rng,
-)
+from autogradviz.diagnose.blame.tensor_created_after_forward import find_recreated_tensor
 from autogradviz.diagnose.evidence.recompute_value_diff import first_value_mismatch
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import short_location

@@ -10,7 +10,7 @@ from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
     from autogradviz.events import StateChanged
 
 

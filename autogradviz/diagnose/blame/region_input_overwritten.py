@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.diagnose.blame.raw_memory_or_thread_write import memory_write, thread_write
 from autogradviz.diagnose.blame.recompute_cause import Cause
-from autogradviz.diagnose.blame.unrecorded_write import memory_write, thread_write
 from autogradviz.diagnose.evidence.recompute_value_diff import first_value_mismatch
 from autogradviz.diagnose.text_formatting import short_location
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
 
 
 def find_overwritten_input(window: RecomputeWindow) -> Cause | None:

@@ -11,7 +11,7 @@ from autogradviz.events import RequiresGradChanged
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
 
 
 def requires_grad_writes(filename: str, *, on: bool) -> list[tuple[int, str]]:

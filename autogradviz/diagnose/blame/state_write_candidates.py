@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.state_paths import attribute_name, base, base_name, item_key
-from autogradviz.diagnose.source.indirect_writes import indirect_writes
 from autogradviz.diagnose.source.name_aliases import parameters, passed_as
 from autogradviz.diagnose.source.name_writes import Write, writes
+from autogradviz.diagnose.source.writes_without_name import indirect_writes
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Region

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.executed_code import IN_WINDOW, ExecutionWindow
+from autogradviz.diagnose.blame.code_run_between import IN_WINDOW, ExecutionWindow
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.blame.requires_grad_set import requires_grad_writes
 from autogradviz.diagnose.source import source_index as source

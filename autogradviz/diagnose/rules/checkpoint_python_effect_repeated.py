@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.blame.branch_on_counter import find_counter_branch
-from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
+from autogradviz.diagnose.blame.find_state_writer import find_writer
 from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
-from autogradviz.diagnose.blame.state_write import find_writer
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import describe_region
 from autogradviz.events import EffectRepeated

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.custom_functions import (
+from autogradviz.diagnose.evidence.custom_function_ops import (
     applied_at,
     class_name,
     forward_of,

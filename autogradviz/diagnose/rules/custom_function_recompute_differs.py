@@ -10,7 +10,7 @@ import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
+from autogradviz.diagnose.evidence.custom_function_ops import class_name, frame_in
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.evidence.facts import is_view
+from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
-from autogradviz.diagnose.evidence.storage_use_spans import Reach, find_reach
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, Fact, NoError, Place, rule
 from autogradviz.diagnose.source import source_index as source

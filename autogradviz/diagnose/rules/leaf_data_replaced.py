@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.blame.executed_code import REACHABLE
+from autogradviz.diagnose.blame.code_run_between import REACHABLE
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
-from autogradviz.diagnose.blame.unrecorded_write import window_until_read
+from autogradviz.diagnose.blame.raw_memory_or_thread_write import window_until_read
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source

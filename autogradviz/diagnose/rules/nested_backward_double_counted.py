@@ -6,7 +6,7 @@ from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.custom_functions import applied_at
+from autogradviz.diagnose.evidence.custom_function_ops import applied_at
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.text_formatting import short_location

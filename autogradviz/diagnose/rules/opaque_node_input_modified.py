@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.diagnose.blame.unrecorded_write import write_before_read
-from autogradviz.diagnose.evidence.custom_functions import (
+from autogradviz.diagnose.blame.raw_memory_or_thread_write import write_before_read
+from autogradviz.diagnose.evidence.custom_function_ops import (
     class_name,
     forward_of,
     frame_in,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.tensors_in_containers import is_nested_result
+from autogradviz.diagnose.blame.region_tensors_in_containers import is_nested_result
 from autogradviz.diagnose.evidence.reentrant_regions import (
     REENTRANT_FIX,
     REENTRANT_NODE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.executed_code import ExecutionWindow
+from autogradviz.diagnose.blame.code_run_between import ExecutionWindow
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule

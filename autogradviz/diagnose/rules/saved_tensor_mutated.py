@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.unrecorded_write import thread_write, unrecorded_write
+from autogradviz.diagnose.blame.raw_memory_or_thread_write import thread_write, unrecorded_write
 from autogradviz.diagnose.evidence.version_error_writes import (
     REPLACES_STORAGE,
     bumps_in_message,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.unrecorded_write import (
+from autogradviz.diagnose.blame.raw_memory_or_thread_write import (
     ran_before_read,
     thread_write,
     write_before_read,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.source.name_aliases import aliases
-from autogradviz.diagnose.source.python_mutating_calls import (
+from autogradviz.diagnose.source.python_numpy_mutating_calls import (
     CONSUMERS,
     METHODS,
     Direction,

@@ -34,7 +34,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.recorder.checkpoint.saved_tensor_arguments import ArgumentTable
+    from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
     from autogradviz.recorder.checkpoint.state_diff import StateTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.saved_tensors.wrap_entered_hooks import Plan

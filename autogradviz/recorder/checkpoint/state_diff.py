@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_reading import ABSENT, Reading, change_fields, to_value
+from autogradviz.event_log.state_value_diff import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import read_global_state
 from autogradviz.recorder.checkpoint.state_walk import Path, read_state

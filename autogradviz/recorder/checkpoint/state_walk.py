@@ -21,8 +21,8 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_reading import Reading, StateValue
-from autogradviz.recorder.checkpoint.introspection import (
+from autogradviz.event_log.state_value_diff import Reading, StateValue
+from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
     is_library_module,
     names_of,

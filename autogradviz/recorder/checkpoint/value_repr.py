@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
-from autogradviz.event_log.state_reading import ALIVE, DEAD, StateValue
+from autogradviz.event_log.state_value_diff import ALIVE, DEAD, StateValue
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 
 if TYPE_CHECKING:
-    from autogradviz.event_log.state_reading import Reading
+    from autogradviz.event_log.state_value_diff import Reading
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20

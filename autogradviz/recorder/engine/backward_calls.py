@@ -13,7 +13,7 @@ import torch
 
 from autogradviz.events import BackwardEnded, BackwardStarted, RecorderLimited
 from autogradviz.pause_gc import collector_waiting
-from autogradviz.recorder.engine.engine_call import EngineCall, engine_options, node_of
+from autogradviz.recorder.engine.open_engine_call import EngineCall, engine_options, node_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
     is_compiled_autograd_enabled,
     skip_frame,
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.engine.graph_walk import NodeTable
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.engine.node_metadata import NodeTag
     from autogradviz.recorder.engine.node_runs import NodeRuns
+    from autogradviz.recorder.engine.node_tag import NodeTag
     from autogradviz.recorder.engine.training_steps import StepTable
     from autogradviz.recorder.engine.user_hooks import HookTable
-    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 

@@ -18,21 +18,21 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
-from autogradviz.recorder.engine.node_metadata import NodeTag
+from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
-from autogradviz.recorder.torch_internals.mode_sensitive_nodes import MODE_SENSITIVE, Condition
+from autogradviz.recorder.torch_internals.nodes_run_without_mode import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
-from autogradviz.recorder.torch_internals.raw_saved_slots import Slots, slots_of
+from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.recorder.engine.custom_functions import CustomFunctionTable
-    from autogradviz.recorder.engine.node_metadata import OnStart
-    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.engine.custom_function_saves import CustomFunctionTable
+    from autogradviz.recorder.engine.node_tag import OnStart
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.node_creators import CreatorTable
-    from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+    from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
     from autogradviz.recorder.session import Session, SessionRef
 
 SAFE_DEPTH: Final = 15_000

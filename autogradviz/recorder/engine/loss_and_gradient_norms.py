@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.events import Place
-    from autogradviz.recorder.ids.leaf_tensors import LeafTable
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session
 

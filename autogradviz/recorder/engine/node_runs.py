@@ -15,7 +15,7 @@ import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.mode_sensitive_nodes import is_sparse
+from autogradviz.recorder.torch_internals.nodes_run_without_mode import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     current_autograd_node,
@@ -26,12 +26,12 @@ from autogradviz.recorder.torch_internals.private_api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.engine.engine_call import EngineCall
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
-    from autogradviz.recorder.engine.node_metadata import NodeTag, OnStart
+    from autogradviz.recorder.engine.node_tag import NodeTag, OnStart
+    from autogradviz.recorder.engine.open_engine_call import EngineCall
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
-    from autogradviz.recorder.saved_tensors.node_slots import SlotTable
+    from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import Running, ThreadState
 

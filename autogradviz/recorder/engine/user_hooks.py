@@ -26,7 +26,7 @@ import torch.utils.hooks
 
 from autogradviz.events import HookKind, HookRan, HookRegistered
 from autogradviz.recorder.callable_names import hook_name
-from autogradviz.recorder.engine.node_metadata import NodeTag
+from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.private_api import current_autograd_node
 

@@ -1,4 +1,4 @@
-"""Compression of events during a recording, and the base class of retention policies.
+"""Keep all events of a recording, and compress the old ones.
 
 NOTE [ Compaction ]
 The values of a row are Python objects of some 300 bytes. When there are many rows, the oldest are
@@ -13,92 +13,19 @@ ago: if a graph from that time is first walked later, its versions are those at 
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.defer_signals import uninterrupted
+from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
-    from autogradviz.event_log import Log, Stream
     from autogradviz.recorder.observer_interface import Observer
-    from autogradviz.recorder.retention.loss_watch import LossWatch
     from autogradviz.recorder.session import Session
 
 COMPRESS_AFTER_STEP: Final = 16_384  # rows at the end of a step
 COMPRESS: Final = 32_768  # rows in the middle of a step
 UNCOMPRESSED: Final = 4_096  # the newest rows, which are not compressed
 OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
-
-
-class RetentionPolicy:
-    """Decides which events of a recording stay in memory; acts at steps and when there are many."""
-
-    stream: Stream | None = None
-    """The file to which all events are written, or None."""
-
-    watch: LossWatch | None = None
-    """Writes the last steps when a loss is not finite, or None."""
-
-    dropped = 0
-    """The number of events that are no longer in memory."""
-
-    def __init__(self, session: Session, observer: Observer, batch: int) -> None:
-        """Attach to a recording.
-
-        Args:
-            session: of the recording.
-            observer: of the recording; its tables are pruned.
-            batch: how many events may come before the policy acts, however long a step is.
-        """
-        self._session = session
-        self._observer = observer
-        self._log = session.log
-        self._batch = batch
-        self._busy = threading.Lock()
-        observer.steps.listeners.append(self.step_ended)
-        session.sequence.on_due = self.on_due
-        session.sequence.due = batch
-
-    def step_ended(self, end_seq: int) -> None:
-        """Act after a step; ``end_seq`` is the number of the first event after it."""
-        if self._busy.acquire(blocking=False):
-            try:
-                with uninterrupted():
-                    self._after_step(end_seq)
-            finally:
-                self._busy.release()
-
-    def on_due(self, seq: int) -> None:
-        """Act in the middle of a step; ``seq`` is the number of the newest event."""
-        self._session.sequence.due = seq + self._batch
-        if self._busy.acquire(blocking=False):
-            try:
-                with uninterrupted():
-                    self._during_step(seq)
-            finally:
-                self._busy.release()
-
-    def _after_step(self, end_seq: int) -> None:
-        raise NotImplementedError
-
-    def _during_step(self, seq: int) -> None:
-        raise NotImplementedError
-
-    def write(self) -> None:
-        """Write the events to the file that are not in it yet, if there is a file."""
-
-    def finish(self) -> None:
-        """Write the last events and end the file."""
-
-    def abandon(self) -> None:
-        """Detach from the file without writing: this is a forked child, or the recording failed."""
-        self._session.sequence.due = sys.maxsize
-
-    def missing(self, log: Log) -> str | None:  # noqa: ARG002 - subclasses drop some
-        """Return a one-line description of the events that a log lacks, None if it is complete."""
-        return None
 
 
 class KeepAll(RetentionPolicy):

@@ -24,7 +24,7 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
-from autogradviz.recorder.retention.compress_events import KeepAll, RetentionPolicy
+from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.loss_watch import LossWatch
 from autogradviz.recorder.retention.referenced_definitions import (
     DEFINITIONS,
@@ -33,6 +33,7 @@ from autogradviz.recorder.retention.referenced_definitions import (
     is_used,
     used_ids,
 )
+from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

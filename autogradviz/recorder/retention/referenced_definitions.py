@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.event_fields import traits
+from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from autogradviz.event_fields import Reference, Target
     from autogradviz.event_log import Log, Row
+    from autogradviz.event_references_and_privacy import Reference, Target
     from autogradviz.events import Event
 
 DEFINITIONS: Final = tuple(kind for kind in reversed(EVENT_TYPES) if traits(kind).defines)

@@ -9,7 +9,7 @@ import torch
 from autogradviz.events import NO_ID, TensorMoved, TensorUnpacked
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd
-from autogradviz.recorder.saved_tensors.packed_tensors import PackedTensors
+from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import PackedTensors
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from autogradviz.events import PackedBy
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.saved_tensors.packed_tensors import HookedSave
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+    from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session, SessionRef
 
 

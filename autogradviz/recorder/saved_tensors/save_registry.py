@@ -11,7 +11,7 @@ import torch
 
 from autogradviz.events import NO_ID, PackedBy, SlotSeen, TensorReleased, TensorSaved
 from autogradviz.recorder.ids.tensor_ids import version_of
-from autogradviz.recorder.saved_tensors.packed_tensors import HookedSave
+from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:

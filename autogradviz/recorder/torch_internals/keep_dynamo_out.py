@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torch._C._dynamo import eval_frame
 
-from autogradviz.recorder.torch_internals.hide_wrapper_frames import skip_in_stacklevel
+from autogradviz.recorder.torch_internals.hide_frames_from_warnings import skip_in_stacklevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

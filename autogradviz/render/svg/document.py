@@ -9,10 +9,10 @@ from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.groups import draw_frame, draw_group
 from autogradviz.render.svg.header import Page, draw_banner, draw_empty_message, draw_title
 from autogradviz.render.svg.legend import draw_legend
-from autogradviz.render.svg.nodes import draw_node, draw_parameters, draw_saved_tensors
+from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.theme import THEMES, Theme, ThemeName
+from autogradviz.scene.label_text import plural
 from autogradviz.scene.layout.coordinates import Placement, place
-from autogradviz.scene.text_formatting import plural
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
 from autogradviz.scene.group_boxes import header_note
-from autogradviz.scene.layout.sizes import GROUP_HEIGHT
-from autogradviz.scene.text_formatting import plural
+from autogradviz.scene.label_text import plural
+from autogradviz.scene.layout.measure_groups import GROUP_HEIGHT
 from autogradviz.scene.text_metrics import text_width
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.layout.ranking import Arrangement, arrange
+from autogradviz.scene.layout.rows_and_order import Arrangement, arrange
 from autogradviz.scene.schema import Cell, Link
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules import returned_gradient_rejected as refused
+from autogradviz.diagnose.rules import function_or_hook_gradient_rejected as refused
 from autogradviz.diagnose.rules.gradient_magnitude import gradient_magnitude
 from autogradviz.diagnose.rules.gradient_missing import gradient_missing
 from autogradviz.diagnose.rules.nested_backward_double_counted import gradient_double_counted

@@ -3,7 +3,7 @@
 
 import { button, h } from "../../dom.js";
 import { icon } from "../../canvas/icons.js";
-import { HEADER_HEIGHT } from "../../layout/sizes.js";
+import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 
 export class Breadcrumbs {
   /**

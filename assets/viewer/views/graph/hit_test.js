@@ -1,7 +1,7 @@
 // @ts-check
 /** Finds the item at a point of the graph, and the box of an item. */
 
-import { HEADER_HEIGHT } from "../../layout/sizes.js";
+import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 import { sameItem } from "../../store.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */

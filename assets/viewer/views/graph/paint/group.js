@@ -3,7 +3,7 @@
 
 import { plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
-import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/sizes.js";
+import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
 import { mix } from "../../../canvas/theme.js";
 

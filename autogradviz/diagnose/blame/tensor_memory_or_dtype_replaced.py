@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.executed_code import REACHABLE, RecomputeWindow, entered_stack
+from autogradviz.diagnose.blame.code_run_between import REACHABLE, RecomputeWindow, entered_stack
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.blame.recompute_cause import Cause
 from autogradviz.diagnose.blame.state_paths import attribute_name

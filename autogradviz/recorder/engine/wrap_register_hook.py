@@ -11,7 +11,7 @@ import torch.autograd.graph
 from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from autogradviz.recorder.engine.node_metadata import NodeTag
+from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.engine.user_hooks import NodeHooks, TracingHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_in_all_modules

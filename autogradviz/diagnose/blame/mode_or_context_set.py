@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.executed_code import RecomputeWindow, entered_stack
+from autogradviz.diagnose.blame.code_run_between import RecomputeWindow, entered_stack
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.source import source_index as source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.evidence.custom_functions import applied_at, class_name
+from autogradviz.diagnose.evidence.custom_function_ops import applied_at, class_name
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source

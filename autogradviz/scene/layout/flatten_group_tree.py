@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, GroupLayout
 
 if TYPE_CHECKING:
-    from autogradviz.scene.fold_graph import FoldedGraph
-    from autogradviz.scene.group_nodes import GroupTree
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.group_modules_and_repeats import GroupTree
     from autogradviz.scene.schema import CellKind
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ops.node_creators import CreatorTable
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
-    from autogradviz.recorder.torch_internals.raw_saved_slots import Slots
+    from autogradviz.recorder.torch_internals.saved_slots_of_node import Slots
 
 _Tensor: Final = torch.Tensor
 _SavedTensor: Final = SavedTensor

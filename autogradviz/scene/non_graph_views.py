@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
 from autogradviz.events import BackwardStarted, StateChanged
 from autogradviz.fast_dataclass import maker
+from autogradviz.scene.label_text import plural
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -19,7 +20,6 @@ from autogradviz.scene.schema import (
     SceneSpan,
     SceneSummary,
 )
-from autogradviz.scene.text_formatting import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation
     from autogradviz.diagnose.finding import Finding
-    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
 _make_span = maker(SceneSpan)
 

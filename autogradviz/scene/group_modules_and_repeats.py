@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from autogradviz.analysis.types import Region
-    from autogradviz.scene.fold_graph import FoldedGraph
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import GroupKind
 
 MIN_RUN: Final = 2

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.recorder.torch_internals.raw_saved_slots import slots_of
+from autogradviz.recorder.torch_internals.saved_slots_of_node import slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

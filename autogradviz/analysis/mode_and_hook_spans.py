@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import short_op_name
-from autogradviz.analysis.id_tables import read_parameter_names
 from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.events import (
     HookRan,
     HookRegistered,
@@ -22,7 +22,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis.id_tables import Tensors
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import SpanKind
     from autogradviz.event_log import Log
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from autogradviz.event_log.state_reading import find_change_kind, to_value
+from autogradviz.event_log.state_value_diff import find_change_kind, to_value
 from autogradviz.recorder.checkpoint.state_walk import read_state
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds, read_value
 

@@ -15,7 +15,7 @@ from autogradviz.diagnose.source.source_index import is_named, is_string, nodes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.diagnose.source.python_mutating_calls import Direction
+    from autogradviz.diagnose.source.python_numpy_mutating_calls import Direction
 
 _SETTERS: Final = frozenset({"setattr", "delattr", "__setattr__"})
 _TABLES: Final = frozenset({"_parameters", "_buffers", "_modules", "__dict__"})

@@ -4,7 +4,7 @@ Open groups are measured from the inside out. ``set_x_positions`` computes the x
 tracks and labels determine the gaps between the rows, and the total is the size of the group's
 cell in its parent.
 
-``assets/viewer/layout/sizes.js`` does the same computation in the same order.
+``assets/viewer/layout/measure_groups.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.layout.edge_tracks import Step, assign_tracks
-from autogradviz.scene.layout.longest_path import longest_path
+from autogradviz.scene.layout.main_column import longest_path
 from autogradviz.scene.layout.x_positions import (
     BEND_WEIGHT,
     MAIN_WEIGHT,

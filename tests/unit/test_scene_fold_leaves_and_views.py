@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from make_scene import Box, model_of, scene_of
 
-from autogradviz.scene.fold_graph import fold_graph
+from autogradviz.scene.fold_leaves_and_views import fold_graph
 
 
 def edges(scene):

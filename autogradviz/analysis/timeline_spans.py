@@ -6,7 +6,7 @@ import heapq
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.timeline_marks import (
+from autogradviz.analysis.mode_and_hook_spans import (
     find_event_markers,
     find_hook_pairs,
     find_hook_runs,
@@ -28,9 +28,9 @@ from autogradviz.fast_dataclass import maker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.id_tables import ParameterOwners, Tensors
-    from autogradviz.analysis.node_runs import NodeRun
+    from autogradviz.analysis.node_runs_and_failures import NodeRun
     from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import Module, Region
     from autogradviz.event_log import Log
 

@@ -8,7 +8,7 @@ import torch
 import torch.autograd.graph
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.engine.node_metadata import NodeTag
+    from autogradviz.recorder.engine.node_tag import NodeTag
     from autogradviz.recorder.thread_state import ThreadState
 
 

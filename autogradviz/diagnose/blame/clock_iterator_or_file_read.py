@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.autocast_cache import find_cached_cast
+from autogradviz.diagnose.blame.code_run_between import REACHABLE
 from autogradviz.diagnose.blame.context_fn_mismatch import find_unequal_contexts
-from autogradviz.diagnose.blame.data_reassigned import find_data_reassignment_in_region
-from autogradviz.diagnose.blame.executed_code import REACHABLE
 from autogradviz.diagnose.blame.rank_candidate_lines import LineCandidate, best_line
 from autogradviz.diagnose.blame.recompute_cause import Cause
 from autogradviz.diagnose.blame.region_input_overwritten import find_overwritten_input
+from autogradviz.diagnose.blame.tensor_memory_or_dtype_replaced import (
+    find_data_reassignment_in_region,
+)
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import short_location
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.executed_code import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between import RecomputeWindow
 
 _NON_REPEATABLE: Final = {
     "time": frozenset({"time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic",

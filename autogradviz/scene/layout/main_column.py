@@ -1,6 +1,6 @@
 """The longest path through a group: its main column.
 
-``assets/viewer/layout/longest_path.js`` does the same computation in the same order.
+``assets/viewer/layout/main_column.js`` does the same computation in the same order.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.executed_code import REACHABLE, ExecutionWindow
+from autogradviz.diagnose.blame.code_run_between import REACHABLE, ExecutionWindow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.raw_memory_writes import raw_writes
 from autogradviz.diagnose.source.writes_in_threads import writes_in_threads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
-    from autogradviz.recorder.saved_tensors.node_slots import NodeSlots
+    from autogradviz.recorder.saved_tensors.node_saved_tensors import NodeSlots
     from autogradviz.recorder.session import SessionRef
 
 OnStart: TypeAlias = Callable[["NodeTag", Any], None]

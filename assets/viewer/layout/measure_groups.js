@@ -2,14 +2,14 @@
 /**
  * The size of each open group and the positions inside it.
  *
- * `autogradviz/scene/layout/sizes.py` does the same arithmetic in the same order.
+ * `autogradviz/scene/layout/measure_groups.py` does the same arithmetic in the same order.
  */
 
 import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setXPositions } from "./x_positions.js";
 import { setEndpoints } from "./endpoints.js";
 import { GroupGeometry, isStub, portShift } from "./group_geometry.js";
 import { assignTracks } from "./edge_tracks.js";
-import { longestPath } from "./longest_path.js";
+import { longestPath } from "./main_column.js";
 
 export const NODE_HEIGHT = 24;
 const COMPACT_HEIGHT = 18;
