@@ -31,7 +31,7 @@ def values_of(hint: Any, ints: st.SearchStrategy[int]) -> st.SearchStrategy[Any]
 
 
 def events_of(kind: type[Event], ints: st.SearchStrategy[int]) -> st.SearchStrategy[Event]:
-    """Return all events of one kind whose numbers are of the kind given."""
+    """Return all events of one kind whose integers come from ``ints``."""
     hints = get_type_hints(kind)
     return st.builds(kind, **{name: values_of(hint, ints) for name, hint in hints.items()})
 
@@ -39,5 +39,5 @@ def events_of(kind: type[Event], ints: st.SearchStrategy[int]) -> st.SearchStrat
 def any_events(
     ints: st.SearchStrategy[int], *, but: type[Event] = Event
 ) -> st.SearchStrategy[Event]:
-    """Return all events of all kinds but one."""
+    """Return events of every kind, except ``but``."""
     return st.one_of(events_of(kind, ints) for kind in EVENT_TYPES if kind is not but)

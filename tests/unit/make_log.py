@@ -6,7 +6,7 @@
 - Omitted fields are None, empty, zero or False. The default tensor is tensor 1.
 - ``at="train.py:4"`` is the source line; ``at=("torch/f.py:9", "train.py:4")`` gives a stack,
   innermost first. Frames under ``torch/`` are library frames.
-- Tensors and stacks that are used but not defined are defined for you, with ``seq <= 0``;
+- Undefined tensors and stacks are defined automatically, with ``seq <= 0``;
   storage n is that of tensor n, 8 floats.
 """
 
@@ -329,11 +329,11 @@ def recorder_limited(seam, message):
     return fact(e.RecorderLimited, seam=seam, message=message)
 
 
-# --- putting it together --------------------------------------------------------------------
+# --- the log --------------------------------------------------------------------------------
 
 
 def make_log(*facts: Fact | Iterable[Fact]) -> Log:
-    """Return the log of the facts, with the definitions that they need."""
+    """Return the log of the facts, with their definitions."""
     flat = list(_flatten(facts))
     stack_ids = {at: i for i, at in enumerate(dict.fromkeys(f.at for f in flat if f.at))}
     defined = [*_missing_tensors(flat), *_stacks(stack_ids)]
@@ -341,7 +341,7 @@ def make_log(*facts: Fact | Iterable[Fact]) -> Log:
     return Log.from_events(
         f.kind(
             **{
-                **_nothing(f.kind),
+                **_empty_fields(f.kind),
                 "seq": seq,
                 "time_ns": max(seq, 0) * 1000,
                 "thread": f.thread,
@@ -406,7 +406,7 @@ def _overload(name: str) -> str:
 
 
 @cache
-def _nothing(kind: type[e.Event]) -> dict[str, Any]:
+def _empty_fields(kind: type[e.Event]) -> dict[str, Any]:
     """Return the empty value of each field of a kind."""
     return {name: _empty(hint) for name, hint in get_type_hints(kind).items()}
 

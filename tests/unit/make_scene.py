@@ -1,8 +1,8 @@
-"""Scenes of hand-written graphs, in the fewest words.
+"""Scenes of hand-written graphs, in compact notation.
 
-``scene_of(Box(2, "sum", to=[1]), Box(1, "exp", saves=["result"]))`` is a whole scene: boxes have
-a number, which is their creation order too, an op, and the boxes that their gradient goes to.
-``leaves`` names the parameters that a box uses. The last box is the root of one backward.
+``scene_of(Box(2, "sum", to=[1]), Box(1, "exp", saves=["result"]))`` is a complete scene. A box has
+a number, which is also its creation order, an op, and the boxes that receive its gradient.
+``leaves`` lists the parameters of a box. The last box is the root of one backward.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Box:
     region: int | None = None
     name: str = ""
     by: str = "pytorch"
-    seen: int = 0  # the version that backward finds
+    seen: int = 0  # the version at the unpack
 
     @property
     def node_name(self):
@@ -36,7 +36,7 @@ class Box:
 
 
 def model_of(*boxes, regions=(), shape=(4, 8)):
-    """Return the model of a recording that made these boxes and ran them backwards."""
+    """Return the analysis of a recording that created these boxes and ran their backward."""
     boxes = sorted(boxes, key=lambda box: box.number)
     modules = {name: i for i, name in enumerate(dict.fromkeys(box.module for box in boxes))}
     names = list(dict.fromkeys(leaf for box in boxes for leaf in box.leaves))
@@ -99,12 +99,12 @@ def scene_of(*boxes, findings=(), title=None, depth=None, **more):
 
 
 def labels(scene):
-    """Return the labels of the groups, the root first."""
+    """Return the labels of the groups, from the root."""
     return [group.label for group in scene.groups]
 
 
 def block(first, module, *, to, op="relu", **more):
-    """Return three boxes in a module, in a chain, numbered from ``first``."""
+    """Return a chain of three boxes in a module, numbered from ``first``."""
     return [
         Box(first, "mm", to=to, module=module, saves=["self"], **more),
         Box(first + 1, op, to=[first], module=module, saves=["result"], **more),
@@ -113,7 +113,7 @@ def block(first, module, *, to, op="relu", **more):
 
 
 def tower(blocks, **more):
-    """Return a chain: a box, some blocks "h.0", "h.1" …, a box."""
+    """Return a chain: a box, the blocks "h.0", "h.1", …, and a box."""
     boxes = [Box(1, "exp")]
     for i in range(blocks):
         boxes += block(2 + 3 * i, f"h.{i}", to=[1 + 3 * i], **more)

@@ -21,7 +21,7 @@ def public_objects():
 
 
 def members(kind, prefix):
-    """Yield the public methods and properties that a class defines itself."""
+    """Yield the public methods and properties of a class, without inherited ones."""
     for name, member in vars(kind).items():
         is_member = inspect.isfunction(member) or hasattr(member, "__get__")
         is_slot = inspect.ismemberdescriptor(member)

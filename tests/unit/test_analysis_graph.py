@@ -1,4 +1,4 @@
-"""Nodes, their ops, modules, order and fate."""
+"""Nodes: their ops, modules, order and state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_creation_order(graph):
     return sorted(graph.nodes, key=lambda node_id: graph.nodes[node_id].order)
 
 
-def test_a_node_belongs_to_the_op_with_its_number():
+def test_node_belongs_to_the_op_with_its_number():
     model = Analysis(
         make_log(
             op("mul", (2,), inputs=(1,), nr=7, at=("torch/nn/functional.py:9", "train.py:4")),
@@ -58,7 +58,7 @@ def test_a_node_belongs_to_the_op_with_its_number():
     assert created.location == line("train.py:4")
 
 
-def test_where_threads_share_a_number_the_name_decides():
+def test_node_name_decides_between_ops_with_the_same_number():
     graph = graph_of(
         op("exp", (2,), nr=3, thread=1, at="worker.py:1"),
         op("native_layer_norm", (3,), nr=3, thread=2, at="worker.py:2"),
@@ -72,12 +72,12 @@ def test_where_threads_share_a_number_the_name_decides():
     assert [graph.nodes[i].thread for i in (1, 2)] == [2, 1]
 
 
-def test_an_op_of_another_thread_that_only_shares_the_number_is_not_taken():
+def test_op_that_shares_only_the_number_is_not_assigned():
     graph = graph_of(op("exp", (2,), nr=3, thread=1), node(1, "MyFunctionBackward", nr=3))
     assert graph.nodes[1].op is None
 
 
-def test_a_write_into_a_view_created_the_node_of_the_base():
+def test_write_into_a_view_created_the_node_of_the_base():
     graph = graph_of(
         op("copy_", (1,), nr=4, at="m.py:2"),
         node(1, "CopySlices", nr=5),
@@ -86,7 +86,7 @@ def test_a_write_into_a_view_created_the_node_of_the_base():
     assert {i: str(n.location) for i, n in graph.nodes.items()} == {1: "m.py:2", 2: "None"}
 
 
-def test_a_node_without_an_op_belongs_to_the_module_call_around_its_number():
+def test_node_without_an_op_belongs_to_the_module_call_around_its_number():
     graph = graph_of(
         module(0, "", "Net"),
         module(1, "fc"),
@@ -109,7 +109,7 @@ def test_a_node_without_an_op_belongs_to_the_module_call_around_its_number():
     ]
 
 
-def test_the_ops_own_module_call_is_the_first_choice():
+def test_module_call_of_the_op_takes_precedence():
     graph = graph_of(
         module(0, "a"),
         module(1, "b"),
@@ -121,7 +121,7 @@ def test_the_ops_own_module_call_is_the_first_choice():
     assert graph.nodes[1].module == "a"
 
 
-def test_a_leaf_carries_its_parameters_name_and_module_also_through_a_view():
+def test_leaf_has_the_name_and_module_of_its_parameter_or_of_its_base():
     graph = graph_of(
         module(1, "fc"),
         tensor(5),
@@ -143,7 +143,7 @@ def test_a_leaf_carries_its_parameters_name_and_module_also_through_a_view():
     ]
 
 
-def test_a_leaf_stands_just_before_its_first_user():
+def test_leaf_precedes_its_first_user():
     graph = graph_of(
         node(1, "AddBackward0", nr=5, to=(2, 3)),
         node(2, "MulBackward0", nr=4, to=(3, 4)),
@@ -155,7 +155,7 @@ def test_a_leaf_stands_just_before_its_first_user():
     assert in_creation_order(graph) == [6, 5, 3, 4, 2, 1]
 
 
-def test_threads_are_put_in_order_by_their_ops():
+def test_nodes_of_threads_are_ordered_by_their_ops():
     graph = graph_of(
         op("mul", (1,), nr=90, thread=0),
         op("exp", (2,), nr=0, thread=1),
@@ -167,7 +167,7 @@ def test_threads_are_put_in_order_by_their_ops():
     assert in_creation_order(graph) == [1, 2, 3]
 
 
-def test_edges_lead_only_to_nodes_that_were_seen():
+def test_edges_to_unknown_nodes_are_omitted():
     graph = graph_of(
         node(1, "AddBackward0", nr=1, to=(2, -1, (3, 1), 99)),
         node(2, "ExpBackward0", nr=0),
@@ -179,7 +179,7 @@ def test_edges_lead_only_to_nodes_that_were_seen():
     )
 
 
-def test_roots_are_where_backward_began_then_where_it_could():
+def test_roots_of_backwards_precede_other_roots():
     graph = graph_of(
         node(1, "A", nr=3),
         node(2, "B", nr=2, to=(3,)),
@@ -189,7 +189,7 @@ def test_roots_are_where_backward_began_then_where_it_could():
     assert graph.roots == (3, 1, 2)
 
 
-def test_runs_are_counted_and_their_time_is_added_up():
+def test_runs_and_their_durations_are_summed():
     graph = graph_of(
         node(1, "A", nr=1), backward(), ran(1), backward_ended(), backward(2), ran(1, backward=2)
     )
@@ -200,7 +200,7 @@ def test_runs_are_counted_and_their_time_is_added_up():
     )
 
 
-def test_the_node_left_unfinished_by_a_failed_backward_failed():
+def test_unfinished_node_of_a_failed_backward_is_failed():
     graph = graph_of(
         [node(i, "A", nr=i) for i in (1, 2, 3)],
         backward(),
@@ -211,7 +211,7 @@ def test_the_node_left_unfinished_by_a_failed_backward_failed():
     assert states(graph) == {1: "not_run", 2: "failed", 3: "ran"}
 
 
-def test_of_nested_backwards_only_the_innermost_unfinished_node_failed():
+def test_innermost_unfinished_node_of_nested_backwards_is_failed():
     graph = graph_of(
         [node(i, "A", nr=i) for i in (1, 2)],
         backward(1),
@@ -224,7 +224,7 @@ def test_of_nested_backwards_only_the_innermost_unfinished_node_failed():
     assert states(graph) == {1: "failed", 2: "not_run"}
 
 
-def test_the_error_names_the_failed_node_when_it_knows():
+def test_failed_node_is_the_node_of_the_error():
     graph = graph_of(
         [node(i, "A", nr=i) for i in (1, 2)],
         backward(1),
@@ -236,7 +236,7 @@ def test_the_error_names_the_failed_node_when_it_knows():
     assert states(graph) == {1: "failed", 2: "not_run"}
 
 
-def test_a_node_that_ran_once_and_then_failed_has_failed():
+def test_node_that_ran_and_then_failed_is_failed():
     graph = graph_of(
         node(1, "A", nr=1),
         backward(1),
@@ -249,12 +249,12 @@ def test_a_node_that_ran_once_and_then_failed_has_failed():
     assert (states(graph), graph.nodes[1].runs) == ({1: "failed"}, 1)
 
 
-def test_a_node_left_unfinished_by_a_backward_that_went_well_did_not_fail():
+def test_unfinished_node_of_a_successful_backward_is_not_failed():
     graph = graph_of(node(1, "A", nr=1), backward(), started(1), backward_ended())
     assert states(graph) == {1: "not_run"}
 
 
-def test_a_node_lists_what_it_saved():
+def test_node_lists_its_saved_tensors():
     model = Analysis(
         make_log(
             op("mul", (3,), inputs=(1, 2), nr=4, at="train.py:4"),
@@ -276,13 +276,13 @@ def test_a_node_lists_what_it_saved():
     assert (first.unpacks[0].backward_id, first.location) == (1, line("train.py:4"))
 
 
-def test_a_deep_chain_needs_no_recursion():
+def test_deep_chain_needs_no_recursion():
     depth = 5_000
     graph = graph_of([node(i, "A", nr=i, to=(i - 1,)) for i in range(depth, 0, -1)])
     assert in_creation_order(graph) == list(range(1, depth + 1))
 
 
-def test_a_log_with_tails_and_definitions_missing_still_reads():
+def test_log_without_ends_and_definitions_is_analyzed():
     facts = [
         entered_module(1, 8, nr=0),
         node(1, "A", nr=0, to=(5,)),

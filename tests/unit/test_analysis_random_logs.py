@@ -1,4 +1,4 @@
-"""Whatever a file says, the model can be built."""
+"""Random logs can be analyzed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = [
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
-def test_any_events_make_a_model(events):
+def test_random_events_can_be_analyzed(events):
     model = Analysis(Log.from_events(events))
     for name in PARTS:
         getattr(model, name)

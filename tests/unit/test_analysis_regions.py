@@ -1,4 +1,4 @@
-"""Checkpointed regions and how a recomputation is aligned with its forward."""
+"""Checkpointed regions, and the alignment of a recomputation with its forward."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows(recomputation):
 
 
 def two_runs(forward, again, outcome="completed"):
-    """Return the recomputation of a region that called some ops, then others."""
+    """Return the recomputation of a region with ops ``forward``, and ``again`` when recomputed."""
     (region,) = regions_of(
         entered(1),
         [op(name, region=1) for name in forward],
@@ -50,7 +50,7 @@ def two_runs(forward, again, outcome="completed"):
     return recomputation
 
 
-def test_a_region_has_its_place_its_ops_and_its_saves_in_order():
+def test_region_has_a_location_and_ordered_ops_and_saves():
     (region,) = regions_of(
         module(0, "h.0", "Block"),
         entered_module(1, 0),
@@ -77,7 +77,7 @@ def test_a_region_has_its_place_its_ops_and_its_saves_in_order():
     )
 
 
-def test_a_region_holds_the_ops_of_the_regions_inside_it():
+def test_region_contains_the_ops_of_nested_regions():
     outer, inner = regions_of(
         entered(1),
         op("exp", region=1),
@@ -91,7 +91,7 @@ def test_a_region_holds_the_ops_of_the_regions_inside_it():
     assert [each.name for each in inner.ops] == ["sin"]
 
 
-def test_a_region_entered_by_a_recomputation_has_that_for_its_forward():
+def test_forward_of_a_region_entered_in_a_recomputation_is_that_recomputation():
     outer, first, again = regions_of(
         entered(1),
         entered(2, parent=1),
@@ -117,7 +117,7 @@ def test_a_region_entered_by_a_recomputation_has_that_for_its_forward():
     assert [s.saved_id for s in again.recomputations[0].saved] == [3]
 
 
-def test_a_recomputation_holds_the_ops_of_the_recomputations_inside_it():
+def test_recomputation_contains_the_ops_of_nested_recomputations():
     outer, inner = regions_of(
         entered(1),
         entered(2, parent=1),
@@ -134,7 +134,7 @@ def test_a_recomputation_holds_the_ops_of_the_recomputations_inside_it():
     assert [each.seq for each in inner.recomputations[0].ops] == [8]
 
 
-def test_checkpoints_own_detach_is_left_out_but_the_users_is_not():
+def test_detach_of_checkpoint_is_omitted_and_detach_of_the_user_is_kept():
     own = ("torch/_dynamo/eval_frame.py:1", "C:\\torch\\utils\\checkpoint.py:20", "m.py:3")
     (region,) = regions_of(
         entered(1), op("detach", region=1, at=own), op("detach", region=1, at="m.py:4"), exited(1)
@@ -142,7 +142,7 @@ def test_checkpoints_own_detach_is_left_out_but_the_users_is_not():
     assert [str(each.location) for each in region.ops] == ["m.py:4"]
 
 
-def test_ops_of_a_backward_inside_a_region_are_its_own_and_others_are_not():
+def test_region_contains_ops_of_backwards_inside_it_only():
     (region,) = regions_of(
         entered(1), op("exp", region=1, phase="backward"), exited(1), op("mul", phase="backward")
     )
@@ -155,7 +155,7 @@ def test_equal_runs_have_no_difference():
     assert recomputation.first_difference is None
 
 
-def test_an_op_that_ran_only_once_is_removed_or_added():
+def test_op_that_ran_only_once_is_removed_or_added():
     recomputation = two_runs(["exp", "mul", "sin"], ["exp", "sin", "cos"])
     assert rows(recomputation) == [
         ("same", "exp", "exp"),
@@ -166,7 +166,7 @@ def test_an_op_that_ran_only_once_is_removed_or_added():
     assert recomputation.first_difference == 1
 
 
-def test_the_tail_after_an_early_stop_is_no_difference():
+def test_ops_after_an_early_stop_are_not_differences():
     recomputation = two_runs(["exp", "sin", "exp"], ["exp"], "early_stop")
     assert rows(recomputation) == [
         ("same", "exp", "exp"),
@@ -176,13 +176,13 @@ def test_the_tail_after_an_early_stop_is_no_difference():
     assert recomputation.first_difference is None
 
 
-def test_a_completed_run_that_lacks_the_tail_differs():
+def test_missing_ops_of_a_completed_recomputation_are_differences():
     recomputation = two_runs(["exp", "sin"], ["exp"])
     assert rows(recomputation) == [("same", "exp", "exp"), ("removed", "sin", "")]
     assert recomputation.first_difference == 1
 
 
-def test_the_same_op_on_another_shape_has_changed():
+def test_op_with_another_shape_is_changed():
     (region,) = regions_of(
         tensor(1, (4,)),
         tensor(2, (5,)),
@@ -197,7 +197,7 @@ def test_the_same_op_on_another_shape_has_changed():
     assert region.recomputations[0].first_difference == 0
 
 
-def test_the_same_op_on_another_line_is_another_op():
+def test_op_on_another_line_is_another_op():
     (region,) = regions_of(
         entered(1),
         op("exp", region=1, at="m.py:1"),
@@ -209,7 +209,7 @@ def test_the_same_op_on_another_line_is_another_op():
     assert rows(region.recomputations[0]) == [("removed", "exp", ""), ("added", "", "exp")]
 
 
-def test_a_recomputation_that_never_stopped_has_no_outcome_and_no_missing_tail():
+def test_unfinished_recomputation_has_no_outcome_and_no_missing_ops():
     (region,) = regions_of(
         entered(1), op("exp", region=1), exited(1), recompute(1, 1, backward=4, node=6)
     )
@@ -222,7 +222,7 @@ KEYS = st.lists(st.sampled_from("abc"), max_size=12)
 
 
 def longest_common_subsequence(a, b):
-    """Return its length, by the textbook's table."""
+    """Return the length, by dynamic programming."""
     row = [0] * (len(b) + 1)
     for x in a:
         above = row[:]
@@ -232,7 +232,7 @@ def longest_common_subsequence(a, b):
 
 
 @given(KEYS, KEYS)
-def test_the_alignment_keeps_as_many_ops_as_can_be_kept(a, b):
+def test_alignment_matches_a_longest_common_subsequence(a, b):
     matches = match(a, b, free_tail=False)
     assert all(a[i] == b[j] for i, j in matches)
     assert matches == sorted(set(matches))
@@ -241,7 +241,7 @@ def test_the_alignment_keeps_as_many_ops_as_can_be_kept(a, b):
 
 
 @given(KEYS, KEYS)
-def test_with_a_free_tail_the_fewest_edits_reach_the_end_of_the_second_run(a, b):
+def test_alignment_with_a_free_tail_needs_the_fewest_edits(a, b):
     matches = match(a, b, free_tail=True)
     assert all(a[i] == b[j] for i, j in matches)
     fewest = min(n + len(b) - 2 * longest_common_subsequence(a[:n], b) for n in range(len(a) + 1))
@@ -249,24 +249,24 @@ def test_with_a_free_tail_the_fewest_edits_reach_the_end_of_the_second_run(a, b)
     assert used + len(b) - 2 * len(matches) == fewest
 
 
-def test_runs_with_nothing_in_common_end_and_match_nothing():
+def test_runs_without_common_ops_have_no_matches():
     assert match(["a"] * 5_000, ["b"] * 5_000, free_tail=False) == []
 
 
-def test_one_more_block_in_the_middle_is_found_however_long_it_is():
+def test_additional_block_of_any_length_is_found():
     head, tail = [f"h{i}" for i in range(500)], [f"t{i}" for i in range(500)]
     block = ["x"] * 3 * WINDOW
     matches = match([*head, *block, *tail], head + tail, free_tail=False)
     assert matches == [(i if i < 500 else i + len(block), i) for i in range(1_000)]
 
 
-def test_many_differences_far_apart_are_aligned_window_by_window():
+def test_distant_differences_are_aligned_window_by_window():
     a = [key for i in range(WINDOW) for key in (f"k{i}", "x", f"l{i}", "x", f"m{i}")]
     b = [key for i in range(WINDOW) for key in (f"k{i}", f"l{i}", "y", f"m{i}")]
     assert len(match(a, b, free_tail=False)) == 3 * WINDOW
 
 
-def test_a_checkpointed_module_names_its_region():
+def test_region_has_the_name_of_its_checkpointed_module():
     model = Analysis(
         make_log(
             module(0, "", "Net"),
@@ -279,7 +279,7 @@ def test_a_checkpointed_module_names_its_region():
     assert [region.module for region in model.regions] == ["h.0", ""]
 
 
-def test_a_region_of_library_code_alone_is_on_one_line_in_both_runs():
+def test_region_with_library_frames_only_has_the_same_line_in_both_runs():
     linear = "torch/nn/modules/linear.py:9"
     again = (linear, "torch/utils/checkpoint.py:5", "train.py:80")
     model = Analysis(

@@ -1,4 +1,4 @@
-"""Saved tensors, their histories and the memory that they keep."""
+"""Saved tensors, their histories and their memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def history_of(*facts):
     return [(entry.kind, entry.version, entry.ok) for entry in history.entries]
 
 
-def test_a_save_through_hooks_learns_its_node_and_slot_later():
+def test_save_through_hooks_gets_its_node_and_slot_later():
     model = Analysis(
         make_log(
             op("exp", (1,), nr=2, at="train.py:1"),
@@ -49,17 +49,17 @@ def test_a_save_through_hooks_learns_its_node_and_slot_later():
     )
 
 
-def test_a_save_without_an_op_has_its_own_line_where_one_was_recorded():
+def test_save_without_an_op_has_its_recorded_line():
     model = Analysis(make_log(saved(1, by="user", at="a.py:1"), saved(2, by="pytorch")))
     assert [str(s.location) for s in model.saved.values()] == ["a.py:1", "None"]
 
 
-def test_a_save_on_another_thread_is_not_given_this_threads_op():
+def test_save_is_not_assigned_to_an_op_of_another_thread():
     model = Analysis(make_log(op("exp", (1,), nr=2), saved(1, nr=2, thread=1, by="user")))
     assert model.saved[1].op is None
 
 
-def test_a_recomputed_save_takes_the_slot_of_the_forward_save_at_its_position():
+def test_recomputed_save_has_the_slot_of_the_forward_save_at_its_position():
     model = Analysis(
         make_log(
             entered(1),
@@ -101,18 +101,18 @@ def recomputed_once(*after):
     )
 
 
-def test_a_recomputed_save_is_kept_until_the_forward_save_has_been_taken_back():
+def test_recomputed_save_is_kept_until_the_forward_save_is_unpacked():
     model = recomputed_once(unpacked(1), released(1))
     assert {i: s.released_seq for i, s in model.saved.items()} == {1: 9, 2: 9, 3: 6}
     assert (model.memory.seqs, model.memory.nbytes) == ((5, 6, 9), (32, 32, 0))
 
 
-def test_a_recomputed_save_is_dropped_after_the_unpack_when_the_graph_is_retained():
+def test_recomputed_save_is_released_after_the_unpack_with_a_retained_graph():
     assert recomputed_once(unpacked(1)).saved[2].released_seq == 8
     assert recomputed_once().saved[2].released_seq is None
 
 
-def test_an_unpack_knows_the_backward_that_runs_on_its_thread():
+def test_unpack_belongs_to_the_backward_of_its_thread():
     model = Analysis(
         make_log(
             saved(1),
@@ -131,7 +131,7 @@ def test_an_unpack_knows_the_backward_that_runs_on_its_thread():
     assert [u.backward_id for u in model.saved[1].unpacks] == [1, 2, 1, 1, None]
 
 
-def test_a_write_between_save_and_unpack_shows_in_the_history():
+def test_write_between_save_and_unpack_is_in_the_history():
     assert history_of(saved(1, version=0), bumped("add_"), unpacked(1, seen=1), released(1)) == [
         ("saved", 0, True),
         ("written", 1, True),
@@ -140,11 +140,11 @@ def test_a_write_between_save_and_unpack_shows_in_the_history():
     ]
 
 
-def test_a_failed_unpack_is_not_ok_whatever_the_versions():
+def test_failed_unpack_is_not_ok_for_any_versions():
     assert history_of(saved(1), unpacked(1, failed=True))[1] == ("unpacked", 0, False)
 
 
-def test_an_op_that_writes_and_saves_its_result_wrote_first():
+def test_op_that_writes_and_saves_its_result_writes_first():
     assert history_of(
         op("exp_", (1,), nr=0, writes=(1,)),
         bumped("exp_", op_seq=1),
@@ -153,7 +153,7 @@ def test_an_op_that_writes_and_saves_its_result_wrote_first():
     ) == [("written", 1, True), ("saved", 1, True)]
 
 
-def test_views_share_one_history_and_storages_never_saved_have_none():
+def test_views_share_a_history_and_unsaved_storages_have_none():
     model = Analysis(
         make_log(
             tensor(1),
@@ -175,14 +175,14 @@ def test_views_share_one_history_and_storages_never_saved_have_none():
     ]
 
 
-def test_a_clone_made_for_a_mutation_is_part_of_the_history():
+def test_clone_made_for_a_mutation_is_part_of_the_history():
     assert history_of(cloned(2, 1, at="train.py:3"), bumped("add_", 1)) == [
         ("cloned", None, True),
         ("written", 1, True),
     ]
 
 
-def test_memory_counts_a_storage_once_from_its_first_save_to_its_last_release():
+def test_memory_counts_a_storage_from_its_first_save_to_its_last_release():
     curve = Analysis(
         make_log(saved(1, 1), saved(2, 1), saved(3, 2), released(1), released(2), released(3))
     ).memory
@@ -194,14 +194,14 @@ def test_memory_counts_a_storage_once_from_its_first_save_to_its_last_release():
     )
 
 
-def test_memory_starts_at_the_op_not_at_the_later_look():
+def test_memory_starts_at_the_op_and_not_at_its_save_event():
     curve = Analysis(
         make_log(op("exp", (1,), nr=0), node(1, "ExpBackward0", nr=0), saved(1, 1, node=1))
     ).memory
     assert (curve.seqs, curve.times_ns) == ((1,), (1000,))
 
 
-def test_parameters_and_what_checkpoint_and_offload_pack_keep_nothing():
+def test_parameters_and_tensors_packed_by_checkpoint_or_offload_use_no_memory():
     curve = Analysis(
         make_log(
             parameter(1, "weight"),
@@ -214,13 +214,13 @@ def test_parameters_and_what_checkpoint_and_offload_pack_keep_nothing():
     assert (curve.nbytes, curve.peak) == ((), -1)
 
 
-def test_a_regions_arguments_count_until_they_are_released():
+def test_arguments_of_a_region_count_until_their_release():
     kept = saved(1, 1, by="checkpoint", slot="args[0]", region=1)
     model = Analysis(make_log(entered(1), kept, released(1)))
     assert model.memory.nbytes == (32, 0)
     assert model.regions[0].saved == ()
 
 
-def test_a_storage_saved_again_after_its_release_counts_again():
+def test_storage_saved_again_after_its_release_counts_again():
     curve = Analysis(make_log(saved(1, 1), released(1), saved(2, 1), released(2))).memory
     assert curve.nbytes == (32, 0, 32, 0)

@@ -32,7 +32,7 @@ def bars(kind, *facts):
     return [(s.label, s.start_ns, s.end_ns, s.depth, s.ref) for s in spans if s.kind == kind]
 
 
-def test_each_stretch_of_ops_between_backwards_is_a_forward():
+def test_ops_between_backwards_are_a_forward():
     step = [op("exp", duration_ns=100), op("sin", duration_ns=300), backward(), backward_ended()]
     assert bars("forward", step, step) == [
         ("forward", 1000, 2300, 0, None),
@@ -40,7 +40,7 @@ def test_each_stretch_of_ops_between_backwards_is_a_forward():
     ]
 
 
-def test_a_backward_inside_a_backward_lies_deeper():
+def test_nested_backward_has_a_greater_depth():
     assert bars(
         "backward", backward(1), backward(2, parent=1), backward_ended(2), backward_ended(1)
     ) == [("backward", 1000, 4000, 0, 1), ("backward", 2000, 3000, 1, 2)]
@@ -75,13 +75,13 @@ def test_recomputations_and_nodes_have_bars():
     assert bars("node", facts) == [("ExpBackward0", 7000, 8000, 0, 9)]
 
 
-def test_what_never_ended_lasts_as_long_as_what_is_around_it():
+def test_unfinished_bar_ends_with_its_parent():
     facts = [backward(), started(1), backward_ended(failed=True), entered_module(1, 1), op("exp")]
     assert bars("node", facts) == [("", 2000, 3000, 0, 1)]
     assert bars("module", facts) == [("", 4000, 5000, 0, 1)]
 
 
-def test_the_last_error_is_the_one_that_left_the_block():
+def test_last_error_is_the_error_of_the_recording():
     model = Analysis(
         make_log(raised("ValueError"), raised("RuntimeError", "no", node=3, at="t.py:5"))
     )
@@ -105,19 +105,19 @@ def test_notices_list_recorder_failures_and_missing_parts_of_the_file():
     )
 
 
-def test_a_stack_is_read_innermost_first_and_its_users_line_is_the_location():
+def test_stack_is_innermost_first_and_its_user_line_is_the_location():
     model = Analysis(make_log(op("exp", at=("torch/a.py:1", "m.py:2", "t.py:3")), op("sin")))
     assert [str(each) for each in model.stack(0)] == ["torch/a.py:1", "m.py:2", "t.py:3"]
     assert [str(each.location) for each in model.ops] == ["m.py:2", "None"]
     assert (model.stack(99), model.location(99), model.location(None)) == ((), None, None)
 
 
-def test_a_stack_of_library_frames_alone_is_located_at_its_innermost():
+def test_stack_of_library_frames_is_located_at_the_innermost_frame():
     model = Analysis(make_log(op("exp", at=("torch/a.py:1", "torch/b.py:2"))))
     assert str(model.ops[0].location) == "torch/a.py:1"
 
 
-def test_ops_of_optimizers_and_clipping_are_not_confused_with_packages_of_similar_names():
+def test_ops_of_optimizers_and_clipping_are_recognized_by_their_exact_package():
     optim = ("torch/optim/sgd.py:1", "t.py:3")
     clip = ("torch/nn/utils/clip_grad.py:1", "t.py:4")
     other = ("m.py:2", "lib/gpytorch/optim/fit.py:1", "t.py:5")
@@ -126,7 +126,7 @@ def test_ops_of_optimizers_and_clipping_are_not_confused_with_packages_of_simila
     assert [model.in_optimizer(each.stack_id) for each in model.ops] == [True, True, False, False]
 
 
-def test_sources_and_the_beginning_are_at_hand():
+def test_source_lines_and_start_event_are_available():
     model = Analysis(make_log(began(model_name="Net"), source("m.py", 3, "    x = 1")))
     assert model.source_lines == {("m.py", 3): "    x = 1"}
     assert model.started is not None

@@ -43,7 +43,7 @@ LAYERS = {
     "__init__": 11,
     "__main__": 13,
 }
-FOLDERS = {  # the folders of a large package, and the folders that each may import from
+FOLDERS = {  # folders of a large package, with the folders that each may import from
     "diagnose": {
         "source": set(),
         "evidence": {"source"},
@@ -51,7 +51,7 @@ FOLDERS = {  # the folders of a large package, and the folders that each may imp
         "rules": {"source", "evidence", "blame"},
     },
 }
-RECORDER = (  # its folders and modules: each may import from those above it here
+RECORDER = (  # folders and modules: each may import from the previous ones
     "torch_internals",
     "callable_names",
     "event_writer",
@@ -117,7 +117,7 @@ def parts_used(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_imports_only_from_lower_layers_or_its_own_part(path):
+def test_file_imports_only_from_lower_layers_or_its_own_part(path):
     own = part_of(path)
     above = {used for used in parts_used(path) if used != own and LAYERS[used] >= LAYERS[own]}
     assert above == set()
@@ -132,7 +132,7 @@ def unit(path, inside):
     ("inside", "folder"),
     [(inside, folder) for inside, below in FOLDERS.items() for folder in below],
 )
-def test_a_folder_uses_only_the_folders_below_it(inside, folder):
+def test_folder_imports_only_from_allowed_folders(inside, folder):
     used = {
         module.split(".")[2]
         for path in (PACKAGE / inside).rglob("*.py")
@@ -144,12 +144,12 @@ def test_a_folder_uses_only_the_folders_below_it(inside, folder):
 
 
 @pytest.mark.parametrize("inside", FOLDERS)
-def test_every_folder_of_a_large_room_has_its_place(inside):
+def test_every_folder_of_a_large_package_is_listed(inside):
     folders = {path.parent.name for path in (PACKAGE / inside).glob("*/*.py")}
     assert folders == {folder for folder in FOLDERS[inside] if (PACKAGE / inside / folder).is_dir()}
 
 
-def test_every_module_of_the_recorder_has_its_place():
+def test_every_module_of_the_recorder_is_listed():
     units = {unit(path, "recorder") for path in (PACKAGE / "recorder").rglob("*.py")}
     assert units == set(RECORDER)
 
@@ -160,8 +160,8 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    """Function-level imports and those for type checkers count too."""
+def test_modules_have_no_import_cycles():
+    """Function-level imports and imports for type checkers count too."""
     names = {module_name(path) for path in MODULES}
     graph = {
         module_name(path): {
@@ -171,11 +171,11 @@ def test_no_modules_import_each_other_in_a_circle():
         & names
         for path in MODULES
     }
-    TopologicalSorter(graph).prepare()  # raises CycleError, which lists the circle
+    TopologicalSorter(graph).prepare()  # raises CycleError, which lists the cycle
 
 
-def test_no_part_of_the_recorder_reaches_through_it():
-    """Tables get what they use in their constructors; nothing is read off a recorder."""
+def test_parts_of_the_recorder_do_not_read_the_recorder():
+    """Tables receive their dependencies in their constructors."""
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in (PACKAGE / "recorder").rglob("*.py")
@@ -212,18 +212,18 @@ def is_private(name):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_private_names_of_torch_are_looked_up_in_one_folder(path):
+def test_private_names_of_torch_are_read_in_one_folder_only(path):
     allowed = path.parent == PACKAGE / "recorder" / "torch_internals"
     assert allowed or sorted(private_torch_names(path)) == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_torch_is_imported_on_top_only_where_it_is_needed(path):
+def test_torch_is_imported_at_module_level_only_where_allowed(path):
     needed = {module.split(".")[0] for module, _ in imports(path, top_level_only=True)}
     assert "torch" not in needed or part_of(path) in NEEDS_TORCH
 
 
-def test_a_trace_is_read_and_understood_with_torch_absent():
+def test_trace_is_loaded_and_analyzed_without_torch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import autogradviz.event_log, autogradviz.analysis, autogradviz.diagnose\n"

@@ -1,4 +1,4 @@
-"""Arrays put together from buffers are those that pyarrow makes, and need no pandas."""
+"""Arrays built from buffers equal the arrays of pyarrow, and need no pandas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = {
 @pytest.mark.parametrize("type_", VALUES, ids=str)
 @settings(deadline=None)  # the first array imports pandas
 @given(data=st.data())
-def test_a_built_array_is_what_pyarrow_makes(type_, data):
+def test_built_array_equals_the_array_of_pyarrow(type_, data):
     values = tuple(data.draw(st.lists(st.none() | VALUES[type_], max_size=20)))
     made = build_from_buffers(values, type_)
     made.validate(full=True)
@@ -36,7 +36,7 @@ def test_a_built_array_is_what_pyarrow_makes(type_, data):
 
 
 @pytest.mark.parametrize("make", [make_array, build_from_buffers])
-def test_lone_surrogates_are_spelled_out(make):
+def test_lone_surrogates_are_escaped(make):
     assert make(("a\udc80", None), pa.string()).to_pylist() == ["a\\udc80", None]
     assert make((("a\udc80",), ()), pa.list_(pa.string())).to_pylist() == [["a\\udc80"], []]
 
@@ -63,9 +63,9 @@ print("pandas" in sys.modules)
     return done.stdout.split()
 
 
-def test_sealing_imports_no_pandas_nor_does_saving_a_few_rows(tmp_path):
+def test_compressing_and_saving_a_few_rows_imports_no_pandas(tmp_path):
     assert compresses_and_saves(9, tmp_path / "run.agv") == ["False", "False"]
 
 
-def test_saving_many_rows_does(tmp_path):
+def test_saving_many_rows_imports_pandas(tmp_path):
     assert compresses_and_saves(8, tmp_path / "run.agv") == ["False", "True"]

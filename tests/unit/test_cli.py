@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, how it refuses."""
+"""The command line: output, files and errors."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def shown(capsys, path):
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_show_says_what_a_trace_holds(folder, capsys):
+def test_show_prints_a_summary_of_the_trace(folder, capsys):
     lines = shown(capsys, save_failing(folder / "x.agv"))
     assert lines[0] == "x.agv  torch 2.13.0"
     assert lines[1:3] == [
@@ -71,7 +71,7 @@ def test_show_says_what_a_trace_holds(folder, capsys):
     assert any(line.endswith("train.py:5") for line in lines)
 
 
-def test_show_adds_up_steps_memory_and_recomputations(folder, capsys):
+def test_show_sums_steps_memory_and_recomputations(folder, capsys):
     blocks = [
         [
             m.module(i + 1, f"blocks.{i}"),
@@ -129,14 +129,14 @@ def test_show_counts_nested_backwards_separately(folder, capsys):
     assert "steps  none ended; 2 backwards (1 more inside)" in shown(capsys, folder / "x.agv")
 
 
-def test_diagnose_names_the_line_to_change(folder, capsys):
+def test_diagnose_reports_the_line_to_change(folder, capsys):
     assert run("diagnose", save_failing(folder / "x.agv")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(TITLE)
     assert any(line.split()[:2] == ["culprit", "train.py:5,"] for line in lines)
 
 
-def test_diagnose_as_json_is_the_findings(folder, capsys):
+def test_diagnose_prints_findings_as_json(folder, capsys):
     path = save_failing(folder / "x.agv")
     assert run("diagnose", path, "--json") == 0
     (finding,) = json.loads(capsys.readouterr().out)
@@ -157,7 +157,7 @@ def test_diagnose_as_json_is_the_findings(folder, capsys):
     }
 
 
-def test_a_sound_trace_has_no_findings(folder, capsys):
+def test_trace_without_errors_has_no_findings(folder, capsys):
     path = save(folder / "x.agv")
     assert run("diagnose", path) == 0
     assert run("diagnose", path, "--json") == 0
@@ -178,14 +178,14 @@ def test_svg_and_html_are_written_to_the_current_directory_by_default(folder, ca
     ]
 
 
-def test_svg_takes_a_depth_and_a_theme(folder):
+def test_svg_accepts_a_depth_and_a_theme(folder):
     path = save(folder / "x.agv")
     assert run("svg", path, "--depth", 0, "--theme", "dark", "-o", "dark.svg") == 0
     expected = autogradviz.load(path).graph(depth=0).svg(theme="dark")
     assert (folder / "dark.svg").read_text(encoding="utf-8") == expected
 
 
-def test_the_trace_itself_is_never_written_over(folder, capsys):
+def test_trace_itself_is_never_overwritten(folder, capsys):
     path = save(folder / "x.agv")
     before = (folder / "x.agv").read_bytes()
     assert run("html", path, "-o", "x.agv") == 2
@@ -197,7 +197,7 @@ def test_the_trace_itself_is_never_written_over(folder, capsys):
 
 @pytest.mark.parametrize("command", ["svg", "html"])
 @pytest.mark.parametrize("precious", ["print('my program')\n", "a trace", "the other command's"])
-def test_a_picture_or_report_replaces_its_like_alone(folder, capsys, command, precious):
+def test_picture_or_report_replaces_only_its_own_kind(folder, capsys, command, precious):
     path, out = save(folder / "x.agv"), folder / "out"
     assert run(command, path, "-o", out) == run(command, path, "-o", out) == 0
     assert not list(folder.glob(".*"))
@@ -225,7 +225,7 @@ def test_overwrite_replaces_any_file(folder, capsys, command):
     assert capsys.readouterr().out.startswith(f"{out} (")
 
 
-def test_the_old_trace_is_deleted_once_and_only_if_the_user_named_it(folder):
+def test_old_trace_is_deleted_once_and_only_if_named_by_the_user(folder):
     (folder / "old.agv").write_text("old")
     with pytest.raises(FileExistsError, match="old.agv exists already"):
         TraceFile(Path("old.agv"), "train", overwrite=False).check()
@@ -239,7 +239,7 @@ def test_the_old_trace_is_deleted_once_and_only_if_the_user_named_it(folder):
     assert file.path.read_text() == "new"
 
 
-def test_a_directory_is_never_overwritten(folder):
+def test_directory_is_never_overwritten(folder):
     (folder / "old.agv").mkdir()
     file = TraceFile(Path("old.agv"), "train", overwrite=True)
     with pytest.raises(FileExistsError):
@@ -248,7 +248,7 @@ def test_a_directory_is_never_overwritten(folder):
     assert (folder / "old.agv").is_dir()
 
 
-def test_a_report_that_fails_in_the_middle_leaves_the_old_one(folder, monkeypatch):
+def test_failed_report_keeps_the_old_report(folder, monkeypatch):
     trace = autogradviz.load(save(folder / "x.agv"))
     trace.html("report.html")
     before = (folder / "report.html").read_bytes()
@@ -259,7 +259,7 @@ def test_a_report_that_fails_in_the_middle_leaves_the_old_one(folder, monkeypatc
     assert not list(folder.glob(".*"))
 
 
-def test_a_picture_can_be_written_to_a_device_and_through_a_link(folder):
+def test_picture_can_be_written_to_a_device_and_through_a_link(folder):
     view = autogradviz.load(save(folder / "x.agv")).graph()
     view.svg(os.devnull)
     (folder / "link.svg").symlink_to(folder / "real.svg")
@@ -278,7 +278,7 @@ def test_a_picture_can_be_written_to_a_device_and_through_a_link(folder):
         ("empty.agv", "empty.agv is empty. Traces are written by trace.save(). [not-a-trace]"),
     ],
 )
-def test_what_is_no_trace_gives_one_line_and_code_2(folder, capsys, command, path, complaint):
+def test_invalid_trace_prints_one_line_and_exits_with_2(folder, capsys, command, path, complaint):
     (folder / "empty.agv").touch()
     assert run(command, path) == 2
     out, err = capsys.readouterr()
@@ -289,7 +289,7 @@ def test_what_is_no_trace_gives_one_line_and_code_2(folder, capsys, command, pat
 
 @pytest.mark.parametrize("command", ["svg", "html"])
 @pytest.mark.parametrize("target", ["absent/x.out", "folder"])
-def test_where_nothing_can_be_written_gives_one_line_and_code_2(folder, capsys, command, target):
+def test_unwritable_output_prints_one_line_and_exits_with_2(folder, capsys, command, target):
     (folder / "folder").mkdir()
     assert run(command, save(folder / "x.agv"), "-o", target) == 2
     out, err = capsys.readouterr()
@@ -297,7 +297,7 @@ def test_where_nothing_can_be_written_gives_one_line_and_code_2(folder, capsys, 
     assert err.startswith(f"autogradviz: {target}: ")
 
 
-def test_a_file_that_may_not_be_read_gives_one_line_and_code_2(folder, capsys, monkeypatch):
+def test_unreadable_file_prints_one_line_and_exits_with_2(folder, capsys, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -306,7 +306,7 @@ def test_a_file_that_may_not_be_read_gives_one_line_and_code_2(folder, capsys, m
     assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
 
 
-def test_a_torn_trace_is_diagnosed_as_far_as_it_goes(folder, capsys):
+def test_truncated_trace_is_diagnosed_up_to_its_end(folder, capsys):
     path = folder / "x.agv"
     event_log.save(m.make_log(m.began(), m.node(1, "ExpBackward0")), path)
     assert run("diagnose", path) == 0
@@ -317,14 +317,14 @@ def test_a_torn_trace_is_diagnosed_as_far_as_it_goes(folder, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["svg", "x.agv", "--depth", "-1"]])
-def test_a_wrong_command_line_ends_with_code_2(arguments, capsys):
+def test_wrong_command_line_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("usage: autogradviz")
 
 
-def test_version_is_that_of_the_package(capsys):
+def test_version_is_the_version_of_the_package(capsys):
     with pytest.raises(SystemExit) as ended:
         run("--version")
     assert ended.value.code == 0
@@ -340,7 +340,7 @@ def python(code, *arguments, **options):
     )
 
 
-def test_traces_are_shown_with_torch_absent(folder):
+def test_commands_read_traces_without_torch(folder):
     path = save_failing(folder / "x.agv")
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -358,7 +358,7 @@ def test_traces_are_shown_with_torch_absent(folder):
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["diagnose", "--json"]])
-def test_a_reader_that_stops_reading_ends_the_program_quietly(folder, arguments):
+def test_closed_output_pipe_ends_the_program_quietly(folder, arguments):
     code = (
         "import sys, os; from autogradviz.cli import main\n"
         "read, write = os.pipe(); os.close(read); os.dup2(write, 1)\n"
@@ -368,7 +368,7 @@ def test_a_reader_that_stops_reading_ends_the_program_quietly(folder, arguments)
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_a_terminal_that_knows_only_ascii_is_no_error(folder):
+def test_ascii_terminal_gets_escaped_text(folder):
     code = "import sys; from autogradviz.cli import main; sys.exit(main(sys.argv[1:]))"
     path = save(folder / "x.agv", m.raised("Error", "naïve ⚠"))
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
@@ -382,7 +382,7 @@ def test_explain_prints_a_page(capsys):
     assert capsys.readouterr().out.startswith("The loss has no graph  [graph-lost]\n")
 
 
-def test_explain_without_a_name_lists_all(capsys):
+def test_explain_without_a_name_lists_all_pages(capsys):
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 40
@@ -390,6 +390,6 @@ def test_explain_without_a_name_lists_all(capsys):
     assert " ".join(lines[0].split()) == f"saved-tensor-mutated {title}"
 
 
-def test_explain_of_an_unknown_name_says_which_are_near(capsys):
+def test_explain_suggests_names_similar_to_an_unknown_name(capsys):
     assert main(["explain", "graph-list"]) == 2
     assert "did you mean graph-lost" in capsys.readouterr().err

@@ -28,14 +28,14 @@ def fields_of(comparison):
     return [(d.aspect, d.what, d.before, d.after) for d in comparison]
 
 
-def test_the_same_recording_has_no_differences():
+def test_equal_recordings_have_no_differences():
     comparison = compare(trace(*STEP), trace(*STEP))
     assert not comparison
     assert repr(comparison) == "No differences."
     assert comparison._repr_html_() == "<p>No differences.</p>"
 
 
-def test_another_operator_and_its_saved_tensors_are_reported():
+def test_different_operator_and_its_saved_tensors_are_reported():
     other = (
         m.tensor(1),
         m.tensor(2),
@@ -57,7 +57,7 @@ def test_another_operator_and_its_saved_tensors_are_reported():
     ]
 
 
-def test_more_saved_bytes_and_a_write_are_reported():
+def test_additional_saved_bytes_and_writes_are_reported():
     more = (
         *STEP,
         m.op("mul_", (1,), inputs=(1,), writes=(1,)),
@@ -69,7 +69,7 @@ def test_more_saved_bytes_and_a_write_are_reported():
     assert ("writes", "mul_ on a saved tensor", "0", "1") in differences
 
 
-def test_values_are_compared_where_both_know_them():
+def test_values_are_compared_if_both_recordings_have_them():
     def step(content):
         return trace(m.tensor(1), m.op("exp", (1,), output_hashes=(content,)))
 
@@ -80,7 +80,7 @@ def test_values_are_compared_where_both_know_them():
 
 
 def leaves(*norms, arrived=True):
-    """Return facts of some parameters' gradients: "w0" and so on, with their norms."""
+    """Return facts of the gradients of parameters "w0", "w1", …, with their norms."""
     return [
         [
             m.tensor(i),
@@ -93,26 +93,26 @@ def leaves(*norms, arrived=True):
     ]
 
 
-def test_a_gradient_that_no_longer_arrives_is_reported():
+def test_missing_gradient_is_reported():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0)), trace(model, leaves(1.0, arrived=False)))
     assert fields_of(found) == [("gradients", "w0", "arrived", "none")]
 
 
-def test_a_gradient_that_is_no_longer_finite_is_reported():
+def test_non_finite_gradient_is_reported():
     model = m.module(0, "")
     found = compare(trace(model, leaves(1.0, 2.0)), trace(model, leaves(1.0, None)))
     assert fields_of(found) == [("gradients", "w1", "arrived", "NaN or infinite")]
 
 
-def test_of_many_gradients_that_fared_alike_the_first_are_named():
+def test_many_equal_gradient_changes_are_summarized():
     model = m.module(0, "")
     found = compare(trace(model, leaves(*[1.0] * 8)), trace(model, leaves(*[None] * 7, 1.0)))
     assert [what for _, what, *_ in fields_of(found)] == ["w0", "w1", "w2", "w3", "w4", "2 others"]
     assert {each[2:] for each in fields_of(found)} == {("arrived", "NaN or infinite")}
 
 
-def test_what_grows_as_the_steps_do_is_no_difference():
+def test_growth_in_proportion_to_the_steps_is_summarized():
     step = (m.op("exp", (1,)), m.op("sin", (1,)), m.fact(StepEnded, step=0))
     two = trace(m.tensor(1), *step, *step)
     six = trace(m.tensor(1), *step * 6, m.op("cos", (1,)))
@@ -139,7 +139,7 @@ def test_checkpoints_of_numbered_blocks_are_counted_together():
     ]
 
 
-def test_the_most_changed_norms_come_first_and_the_rest_are_counted():
+def test_largest_norm_changes_come_first_and_the_rest_are_counted():
     model = m.module(0, "")
     before = [1.0, 2.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     after = [1.0005, 1.0, 0.5, 8.0, 5.1, 6.3, 8.0, 8.2]
@@ -161,7 +161,7 @@ def test_errors_are_compared():
     ]
 
 
-def test_hostile_names_stay_text():
+def test_hostile_names_are_escaped():
     name = "<script>alert(1)</script>\x1b[2J[bold]"
     comparison = Comparison(
         (Difference(aspect="ops", what=name, before="1", after="2"),), titles=("<b>", name)
@@ -172,7 +172,7 @@ def test_hostile_names_stay_text():
     assert "[bold]" in repr(comparison)
 
 
-def test_the_command_compares(tmp_path, capsys):
+def test_compare_command_prints_differences(tmp_path, capsys):
     for name, facts in (("a", STEP), ("b", STEP[:3])):
         event_log.save(trace(*facts).log, tmp_path / f"{name}.agv")
     a, b = str(tmp_path / "a.agv"), str(tmp_path / "b.agv")
@@ -185,5 +185,5 @@ def test_the_command_compares(tmp_path, capsys):
     assert peak["what"] == "bytes at the peak"
 
 
-def test_it_is_public():
+def test_compare_is_public():
     assert autogradviz.compare is compare

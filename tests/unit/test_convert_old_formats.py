@@ -1,4 +1,4 @@
-"""Files of format version 2, as written before events of state had typed fields."""
+"""Files of format version 2, in which state events have no typed fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def typed(event):
 NONE = (None,) * 6
 
 
-def test_changes_of_state_are_read_from_their_text():
+def test_state_changes_are_parsed_from_their_text():
     found = [typed(event) for event in load(FILES / "diverges.agv").of(StateChanged)]
     assert found == [
         ("self.deep", "plain", "value", *NONE),
@@ -65,7 +65,7 @@ def test_changes_of_state_are_read_from_their_text():
     ]
 
 
-def test_other_text_is_read_too():
+def test_other_events_are_parsed_from_their_text():
     log = load(FILES / "drifts.agv")
     (counted, grown) = log.of(EffectRepeated)
     assert (counted.state_path, counted.before_number, counted.after_number) == (
@@ -100,14 +100,14 @@ def test_other_text_is_read_too():
         ),
     ],
 )  # fmt: skip
-def test_findings_are_those_of_the_version_that_wrote_the_file(monkeypatch, name, findings):
-    monkeypatch.chdir(FILES)  # where the sources are
+def test_findings_equal_those_of_the_version_that_wrote_the_file(monkeypatch, name, findings):
+    monkeypatch.chdir(FILES)  # the folder of the sources
     found = autogradviz.load(f"{name}.agv").diagnose()
     assert [(f.slug, f.confidence, str(f.culprit), str(f.victim)) for f in found] == findings
 
 
 @pytest.mark.parametrize("name", ["diverges", "drifts"])
-def test_an_old_file_is_saved_in_the_new_format(tmp_path, name):
+def test_old_file_is_saved_in_the_current_format(tmp_path, name):
     log = load(FILES / f"{name}.agv")
     save(log, tmp_path / "new.agv")
     with pa.ipc.open_stream(tmp_path / "new.agv") as stream:
@@ -116,7 +116,7 @@ def test_an_old_file_is_saved_in_the_new_format(tmp_path, name):
 
 
 @pytest.mark.parametrize("column", ["state_name", "state_kind", "before", "after"])
-def test_a_file_that_lacks_a_text_is_damaged(tmp_path, column):
+def test_file_without_a_text_column_is_damaged(tmp_path, column):
     with pa.ipc.open_stream(FILES / "diverges.agv") as stream:
         (batch,) = stream
         without = batch.drop_columns([column])
@@ -128,7 +128,7 @@ def test_a_file_that_lacks_a_text_is_damaged(tmp_path, column):
     assert f"an event without {column}" in log.problem
 
 
-def test_a_damaged_file_is_read_as_far_as_it_is_intact(tmp_path):
+def test_damaged_file_is_read_up_to_the_damage(tmp_path):
     content = (FILES / "drifts.agv").read_bytes()
     for place in range(0, len(content), 997):
         damaged = bytearray(content)
@@ -150,7 +150,7 @@ def test_a_damaged_file_is_read_as_far_as_it_is_intact(tmp_path):
         ("odd[[1]]", ("odd[[1]]",)),
     ],
 )
-def test_names_are_split_into_steps(name, path):
+def test_names_are_split_into_path_steps(name, path):
     assert read_path(name) == path
     assert path_text(path) == name.replace(".[", "[")
 
@@ -180,12 +180,12 @@ def test_names_are_split_into_steps(name, path):
         ("'#1'", "'#2'", "value"),
     ],
 )
-def test_the_kind_of_change_follows_from_the_texts(before, after, kind):
+def test_change_kind_is_derived_from_the_texts(before, after, kind):
     readings = [read_text(text, "object", "x") for text in (before, after)]
     assert find_change_kind(*readings) == kind
 
 
-def test_the_names_of_modes_are_split():
+def test_mode_names_are_split():
     assert read_text("First, Second", "context", "torch function modes") == StateValue(
         "mode", "First, Second", names=("First", "Second")
     )

@@ -16,7 +16,7 @@ GRAPHS = 20
 
 
 def random_graph(seed):
-    """Return the targets of each node of a graph like those of models: chains that join."""
+    """Return the targets of each node of a model-like graph: chains that join."""
     rng = random.Random(seed)
     count = rng.randint(18, 40)
     targets = {1: []}
@@ -31,7 +31,7 @@ def edges_of(targets):
 
 
 def our_lines(targets):
-    """Return each edge as a line through the cells of its rows."""
+    """Return our line of each edge, through the cells of its rows."""
     ops = itertools.cycle(["mm", "mul", "relu", "exp"])
     scene = scene_of(*(Box(node, next(ops), to=to) for node, to in targets.items()))
     (group,) = scene.groups
@@ -49,7 +49,7 @@ def our_lines(targets):
 
 
 def dot_lines(targets):
-    """Return each edge as the line that dot draws."""
+    """Return the line of each edge in the output of dot."""
     source = "digraph { splines=polyline; node [shape=box, width=1.6, height=.3];"
     source += "".join(f"{node} -> {target};" for node, target in edges_of(targets)) + "}"
     done = subprocess.run(
@@ -69,7 +69,7 @@ def dot_lines(targets):
 
 
 def crosses(a, b, c, d):
-    """Return whether two straight pieces cross between their ends."""
+    """Return whether two line segments cross between their ends."""
 
     def side(p, q, r):
         return (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0])
@@ -97,7 +97,7 @@ def test_crossings_are_counted():
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_lines_cross_about_as_rarely_as_with_dot():
+def test_layout_has_about_as_few_crossings_as_dot():
     ours = theirs = 0
     for seed in range(GRAPHS):
         targets = random_graph(seed)

@@ -11,14 +11,14 @@ from autogradviz.cli import main
 from autogradviz.trace import Trace
 
 
-def test_record_values_is_fingerprints():
+def test_record_option_values_means_fingerprints():
     with pytest.warns(DeprecationWarning, match=r"use record\(fingerprints=") as caught:
         recording = autogradviz.record(values=True)
     assert recording._recording._fingerprints is True
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_trace_model_is_analysis():
+def test_trace_attribute_model_returns_the_analysis():
     trace = Trace(make_log())
     with pytest.warns(DeprecationWarning, match="use Trace.analysis") as caught:
         analysis = trace.model
@@ -26,7 +26,7 @@ def test_trace_model_is_analysis():
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_run_values_is_fingerprints(tmp_path, capfd, monkeypatch):
+def test_run_option_values_means_fingerprints(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--values", "absent.py"]) == 2
     assert "use --fingerprints" in capfd.readouterr().err
@@ -41,7 +41,7 @@ def test_run_values_is_fingerprints(tmp_path, capfd, monkeypatch):
     ],
     ids=["mutations", "versions", "within"],
 )
-def test_methods_of_traces_have_new_names(old, new):
+def test_renamed_trace_methods_return_the_same_result(old, new):
     trace = Trace(make_log(bumped("add_", 1)))
     with pytest.warns(DeprecationWarning, match="use Trace") as caught:
         result = old(trace)
@@ -49,7 +49,7 @@ def test_methods_of_traces_have_new_names(old, new):
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_deprecated_names_are_not_offered_for_completion():
+def test_completion_omits_deprecated_names():
     assert not {"model", "mutations", "versions", "within"} & set(dir(Trace(make_log())))
 
 
@@ -59,7 +59,7 @@ def test_file_exists_already_error_is_output_exists_error():
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_export_force_is_overwrite(tmp_path, capsys):
+def test_export_option_force_means_overwrite(tmp_path, capsys):
     trace = Trace(make_log(bumped("add_", 1)))
     trace.save(tmp_path / "x.agv")
     (tmp_path / "x.dot").write_text("precious")

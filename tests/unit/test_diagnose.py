@@ -25,7 +25,7 @@ from make_log import (
 from autogradviz.analysis import Analysis
 from autogradviz.diagnose import diagnose
 
-INPLACE = "one of the variables has been modified by an inplace operation: is at version 1; expected version 0 instead"  # noqa: E501 - PyTorch's words
+INPLACE = "one of the variables has been modified by an inplace operation: is at version 1; expected version 0 instead"  # noqa: E501 - message of PyTorch
 
 
 def found(*facts):
@@ -48,7 +48,7 @@ def mutated(*writes, optimizer=False):
     )
 
 
-def test_a_write_between_save_and_unpack_is_the_culprit():
+def test_write_between_save_and_unpack_is_the_culprit():
     (finding,) = mutated("add_")
     assert finding.slug == "saved-tensor-mutated"
     assert (str(finding.culprit), str(finding.victim)) == ("t.py:3", "t.py:2")
@@ -59,13 +59,13 @@ def test_a_write_between_save_and_unpack_is_the_culprit():
     assert "its version is now 1" in finding.explanation
 
 
-def test_the_first_of_several_writes_is_named_and_the_rest_counted():
+def test_first_of_several_writes_is_named_and_the_others_are_counted():
     (finding,) = mutated("add_", "mul_", "sub_")
     assert "Then add_ at t.py:3" in finding.explanation
     assert "2 more writes followed" in finding.explanation
 
 
-def test_a_write_before_the_save_is_not_blamed():
+def test_write_before_the_save_is_not_the_culprit():
     (finding,) = found(
         bumped("mul_", version=0, at="t.py:1"),
         op("exp", (1,), nr=5, at="t.py:2"),
@@ -81,13 +81,13 @@ def test_a_write_before_the_save_is_not_blamed():
     assert str(finding.culprit) == "t.py:3"
 
 
-def test_an_optimizers_write_gets_the_optimizers_fix():
+def test_optimizer_write_has_its_own_fix():
     (finding,) = mutated("addcdiv_", optimizer=True)
     assert str(finding.culprit) == "t.py:3"
     assert "step()" in finding.fix
 
 
-def test_a_version_that_no_save_needed_is_no_finding():
+def test_changed_version_without_an_error_gives_no_finding():
     assert (
         found(
             op("exp", (1,), nr=5, at="t.py:2"),
@@ -103,14 +103,14 @@ def test_a_version_that_no_save_needed_is_no_finding():
     )
 
 
-def test_without_recorded_versions_the_message_is_read():
+def test_versions_are_read_from_the_message_if_not_recorded():
     (finding,) = found(raised("RuntimeError", INPLACE))
     assert finding.confidence == "likely"
     assert finding.culprit is None
     assert "version 0 when saved, 1 now" in finding.explanation
 
 
-def test_other_errors_are_no_finding():
+def test_other_errors_give_no_finding():
     assert found(raised("ValueError", "x")) == ()
     assert found(raised("torch.utils.checkpoint.CheckpointError", "something new")) == ()
 
@@ -138,7 +138,7 @@ def diverged(message, *, forward=(), again=(), outcome="completed"):
     )
 
 
-def test_an_op_that_only_recomputation_ran_is_where_they_part():
+def test_op_that_only_the_recomputation_ran_is_the_first_difference():
     (finding,) = diverged(
         "Recomputed values for the following tensors have different metadata",
         forward=[
@@ -166,7 +166,7 @@ def test_an_op_that_only_recomputation_ran_is_where_they_part():
     )
 
 
-def test_an_op_that_only_forward_ran_is_where_they_part():
+def test_op_that_only_the_forward_ran_is_the_first_difference():
     (finding,) = diverged(
         "A different number of tensors was saved during the original forward",
         forward=[
@@ -180,7 +180,7 @@ def test_an_op_that_only_forward_ran_is_where_they_part():
     assert "never saved" in finding.explanation
 
 
-def test_a_save_too_many_is_named():
+def test_extra_save_of_the_recomputation_is_the_culprit():
     (finding,) = diverged(
         "torch.utils.checkpoint: trying to save more tensors during recomputation",
         again=[
@@ -194,7 +194,7 @@ def test_a_save_too_many_is_named():
     assert "not saved → float32 8" in finding.explanation
 
 
-def test_explanations_keep_within_thirty_lines():
+def test_explanations_have_at_most_thirty_lines():
     many = [saved(20 + i, 2, by="checkpoint", region=1, position=1 + i) for i in range(50)]
     (finding,) = diverged("A different number of tensors was saved", forward=many)
     assert len(finding.explanation.splitlines()) <= 30
@@ -212,7 +212,7 @@ def lost(*facts):
     )  # fmt: skip
 
 
-def test_a_detach_on_the_way_to_the_loss_is_where_the_graph_ended():
+def test_detach_before_the_loss_is_the_culprit():
     (finding,) = lost(
         op("mul", (3,), inputs=(1, 2), nr=0, at="t.py:2"),
         op("detach", (3,), inputs=(3,), at="t.py:3"),
@@ -222,7 +222,7 @@ def test_a_detach_on_the_way_to_the_loss_is_where_the_graph_ended():
     assert (str(finding.culprit), str(finding.victim)) == ("t.py:3", "t.py:8")
 
 
-def test_an_argmax_is_where_the_graph_ended():
+def test_argmax_before_the_loss_is_the_culprit():
     (finding,) = lost(
         tensor(4, (), dtype="int64"),
         op("mul", (3,), inputs=(1, 2), nr=0, at="t.py:2"),
@@ -233,5 +233,5 @@ def test_an_argmax_is_where_the_graph_ended():
     assert "integers have no gradient" in finding.explanation
 
 
-def test_a_loss_of_nothing_that_requires_grad_has_no_finding():
+def test_loss_without_inputs_that_require_grad_gives_no_finding():
     assert lost(op("sum", (9,), inputs=(2,), at="t.py:4")) == ()

@@ -1,4 +1,4 @@
-"""The pages name tests and files that exist, and the README stays short."""
+"""Referenced tests and files exist, and the README is short."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def name_of(path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_files_that_exist(page):
+def test_link_targets_exist(page):
     targets = [target for target, _ in LINK.findall(page.read_text(encoding="utf-8"))]
     local = [target for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
-def test_the_mechanisms_name_tests_that_exist():
+def test_tests_named_in_mechanisms_exist():
     text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
     file, missing = "", []
     for named, test in TEST.findall(text):
-        file = named or file  # a name without a file belongs to the file before it
+        file = named or file  # a name without a file belongs to the previous file
         source = ROOT / "tests" / "integration" / file
         if f"def {test}(" not in source.read_text(encoding="utf-8"):
             missing.append(f"{file}::{test}")
@@ -67,5 +67,5 @@ def test_every_public_name_is_documented():
     assert {name for name in names if name not in re.findall(r"\w+", text)} == set()
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

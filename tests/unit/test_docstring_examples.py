@@ -1,4 +1,4 @@
-"""The examples in the docstrings of public names run and print what they say."""
+"""The examples of public docstrings run and print the expected output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import autogradviz
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 WITHOUT_EXAMPLES_OF_MEMBERS = {"Analysis", "Log"}
-"""Their members need a docstring, but no example of their own; as the properties of dataclasses."""
+"""Classes whose members need a docstring, but no example; like the properties of dataclasses."""
 
 
 class Net(torch.nn.Module):
@@ -63,12 +63,12 @@ NAMES = dict(public_objects())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_has_a_docstring(name):
+def test_public_name_has_a_docstring(name):
     assert own_docstring(NAMES[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_example_runs(name, namespace):
+def test_docstring_example_runs(name, namespace):
     examples = doctest.DocTestParser().get_examples(own_docstring(NAMES[name]) or "")
     assert examples or is_member_without_example(name), f"{name} has no example"
     test = doctest.DocTest(examples, dict(namespace), name, None, None, None)

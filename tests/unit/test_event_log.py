@@ -1,4 +1,4 @@
-"""Appending events and reading them back."""
+"""Appending and reading events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autogradviz.events import (
 )
 
 
-def test_rows_read_back_as_events():
+def test_rows_are_read_as_events():
     log = Log()
     append = log.appender(TensorReleased)
     append((3, 30, 0, None, 7))
@@ -37,7 +37,7 @@ def test_rows_read_back_as_events():
     )
 
 
-def test_events_that_are_appended_after_a_reading_are_read_too():
+def test_events_appended_after_a_read_are_read():
     log = Log()
     append = log.appender(TensorReleased)
     append((0, 0, 0, None, 1))
@@ -46,7 +46,7 @@ def test_events_that_are_appended_after_a_reading_are_read_too():
     assert [event.saved_id for event in log.of(TensorReleased)] == [1, 2]
 
 
-def test_kinds_are_merged_in_the_order_of_their_numbers():
+def test_kinds_are_merged_by_event_number():
     log = make_log(backward(), saved(1), unpacked(1), backward_ended())
     kinds = [type(event) for event in log if event.seq > 0]
     assert kinds == [BackwardStarted, TensorSaved, TensorUnpacked, BackwardEnded]
@@ -54,12 +54,12 @@ def test_kinds_are_merged_in_the_order_of_their_numbers():
     assert [type(event) for event in merged] == [BackwardStarted, TensorUnpacked]
 
 
-def test_a_log_of_events_in_any_order_is_the_same_log():
+def test_log_does_not_depend_on_the_order_of_its_events():
     log = make_log(backward(), saved(1), saved(2), unpacked(1), backward_ended())
     assert Log.from_events(reversed(list(log))) == log
 
 
-def test_logs_that_differ_in_a_row_or_a_problem_are_not_equal():
+def test_logs_with_different_rows_or_problems_are_not_equal():
     log, other = make_log(saved(1)), make_log(saved(2))
     assert log != other
     torn = make_log(saved(1))
@@ -68,7 +68,7 @@ def test_logs_that_differ_in_a_row_or_a_problem_are_not_equal():
     assert log != "log"
 
 
-def test_a_log_knows_how_many_events_it_holds():
+def test_log_has_a_length_and_a_repr():
     log = Log()
     log.extend_rows(RecordingEnded, [(0, 0, 0, None, 0)])
     assert (len(log), repr(log)) == (1, "<Log of 1 events>")
@@ -93,7 +93,7 @@ def compressed_at(seq):
 
 
 @pytest.mark.parametrize("seq", [0, 1, 40, 10_000])
-def test_compressed_rows_read_like_others(seq):
+def test_compressed_rows_equal_uncompressed_rows(seq):
     whole, log = many(), compressed_at(seq)
     assert len(log.recent(OpCalled)) == sum(row[0] >= seq for row in whole.rows(OpCalled))
     assert len(log) == len(whole)
@@ -101,7 +101,7 @@ def test_compressed_rows_read_like_others(seq):
     assert list(log) == list(whole)
 
 
-def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, monkeypatch):
+def test_kinds_decoded_together_open_each_batch_once(tmp_path, monkeypatch):
     opened = []
 
     def watched(head, message, columns):
@@ -110,7 +110,7 @@ def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, m
 
     save(many(), tmp_path / "a.agv")
     log, whole = load(tmp_path / "a.agv"), many()
-    # The package has a function of the module's name.
+    # The package exports a function with the name of the module.
     monkeypatch.setattr(sys.modules[open_stream.__module__], "open_stream", watched)
     log.decode(OpCalled, TensorSeen)
     assert opened == [{*field_names(OpCalled), *field_names(TensorSeen)}]
@@ -122,7 +122,7 @@ def test_kinds_of_a_file_that_are_read_together_open_each_batch_once(tmp_path, m
     assert list(log) == list(whole)
 
 
-def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
+def test_reading_a_kind_decompresses_only_its_rows(monkeypatch):
     loaded = []
     monkeypatch.setattr(
         compressed_rows, "_decompress", lambda *each: loaded.append(each) or decompress(*each)
@@ -135,11 +135,11 @@ def test_a_kind_that_is_read_decompresses_its_own_rows_only(monkeypatch):
     assert log == whole
 
 
-def test_a_log_grows_after_it_was_compressed():
+def test_log_accepts_events_after_compression():
     log, whole = many(), many()
     for seq in (30, 30, 90):
         log.compress(seq)
-    assert len(list(log.segments)) == 2  # nothing new was older than 30
+    assert len(list(log.segments)) == 2  # no new row was older than 30
     known = log.of(OpCalled)
     row = (999, *whole.rows(OpCalled)[-1][1:])
     log.appender(OpCalled)(row)
@@ -149,7 +149,7 @@ def test_a_log_grows_after_it_was_compressed():
     assert log.of(OpCalled)[-1].seq == 999
 
 
-def test_a_copy_of_a_compressed_log_is_independent():
+def test_copy_of_a_compressed_log_is_independent():
     log = compressed_at(40)
     copy = log.copy()
     log.compress(10_000)
@@ -158,7 +158,7 @@ def test_a_copy_of_a_compressed_log_is_independent():
     assert len(copy.recent(OpCalled)) > 0
 
 
-def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
+def test_rows_appended_out_of_order_are_read_in_order():
     rows, log = many().rows(OpCalled), Log()
     log.extend_rows(OpCalled, rows[:3] + rows[4:])
     log.compress(60)
@@ -168,7 +168,7 @@ def test_rows_that_threads_appended_out_of_turn_are_read_in_order():
     assert log.rows(OpCalled) == rows
 
 
-def test_events_appended_meanwhile_are_neither_lost_nor_duplicated():
+def test_events_appended_during_compression_are_neither_lost_nor_duplicated():
     log = Log()
     append = log.appender(TensorReleased)
     together = threading.Barrier(2)
@@ -204,7 +204,7 @@ class Text(str):
         ("lineno", http.HTTPStatus.OK, 200),
     ],
 )
-def test_other_types_are_compressed_as_a_file_stores_them(field, value, expected, tmp_path):
+def test_subclasses_of_builtin_types_are_compressed_as_in_a_file(field, value, expected, tmp_path):
     names = field_names(SourceLineRead)
     line = {"seq": 300, "time_ns": 0, "thread": 0, "filename": "m.py", "lineno": 1, "text": ""}
     log = many()
@@ -226,7 +226,7 @@ def test_rows_that_cannot_be_compressed_are_kept():
     assert [log.rows(kind) for kind in EVENT_TYPES] == expected
 
 
-def test_compressed_and_other_rows_are_one_file(tmp_path):
+def test_compressed_and_uncompressed_rows_are_saved_in_one_file(tmp_path):
     log, whole = many(), many()
     for seq in (30, 90):
         log.compress(seq)
@@ -236,13 +236,13 @@ def test_compressed_and_other_rows_are_one_file(tmp_path):
     assert table.equals(pa.Table.from_batches(batches(load(tmp_path / "a.agv"))))
 
 
-def test_what_was_read_of_a_file_is_written_as_it_is(tmp_path):
+def test_loaded_file_is_saved_byte_for_byte(tmp_path):
     save(many(), tmp_path / "a.agv")
     save(load(tmp_path / "a.agv"), tmp_path / "b.agv")
     assert (tmp_path / "a.agv").read_bytes() == (tmp_path / "b.agv").read_bytes()
 
 
-def test_an_older_files_batches_are_written_with_todays_columns(tmp_path):
+def test_batches_of_an_older_file_are_saved_with_current_columns(tmp_path):
     save(many(), tmp_path / "a.agv")
     with pa.OSFile(str(tmp_path / "a.agv")) as raw:
         table = pa.ipc.open_stream(raw).read_all()

@@ -1,4 +1,4 @@
-"""The rows of one event type: appended, found, dropped and sorted."""
+"""The rows of one event type: append, find, drop and sort."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_rows_are_read_as_tuples_and_as_columns():
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, []), (2, [5, 8]), (3, [3, 5, 8])])
-def test_the_newest_rows_are_as_many_as_there_are(count, expected):
+def test_newest_returns_at_most_the_existing_rows(count, expected):
     rows = some(1, 3, 5, 8)
     rows.replace(1)
     assert [seq for seq, *_ in rows.newest(count)] == expected
@@ -46,7 +46,7 @@ def test_the_newest_rows_are_as_many_as_there_are(count, expected):
     ("seq", "start", "stop", "expected"),
     [(5, 0, None, 1), (6, 0, None, 2), (9, 0, None, 3), (9, 0, 1, 1), (0, 2, None, 2)],
 )
-def test_an_event_is_found_among_the_rows(seq, start, stop, expected):
+def test_event_is_found_by_its_number(seq, start, stop, expected):
     rows = some(0, 3, 5, 8)
     rows.replace(1)
     assert rows.find(seq, start, stop) == expected
@@ -54,7 +54,7 @@ def test_an_event_is_found_among_the_rows(seq, start, stop, expected):
 
 @pytest.mark.parametrize("many", [8, 1_000])
 @pytest.mark.parametrize("kept", [(), (1,), (0, 2)])
-def test_what_is_let_go_of_is_gone_whether_skipped_or_deleted(many, kept):
+def test_dropped_rows_are_removed_whether_skipped_or_deleted(many, kept):
     rows, expected = some(*range(many)), list(range(many))
     while len(rows) > 3:
         rows.replace(3, [row(expected[place]) for place in kept])
@@ -70,21 +70,21 @@ def test_what_is_let_go_of_is_gone_whether_skipped_or_deleted(many, kept):
     assert rows.values() == [value for seq in expected for value in row(seq)]
 
 
-def test_a_skipped_row_is_never_more_than_a_quarter_of_the_list():
+def test_skipped_rows_are_at_most_a_quarter_of_the_list():
     rows = some(*range(400))
     for _ in range(300):
         rows.replace(1)
         assert len(rows._values) <= 5 * len(rows) / 0.75
 
 
-def test_rows_out_of_turn_are_put_in_order():
+def test_rows_are_sorted():
     rows = some(0, 3, 8, 5, 9)
     rows.replace(1)
     rows.sort()
     assert rows.rows() == [row(3), row(5), row(8), row(9)]
 
 
-def test_rows_that_are_kept_are_no_objects_of_the_garbage_collector():
+def test_rows_are_not_tracked_by_the_garbage_collector():
     log = Log()
     append = log.appender(TensorReleased)
     gc.collect()
@@ -99,7 +99,7 @@ def test_rows_that_are_kept_are_no_objects_of_the_garbage_collector():
     assert len(log.recent(TensorReleased)) == 1_000
 
 
-def test_rows_are_whole_in_the_eyes_of_another_thread():
+def test_other_threads_read_complete_rows():
     rows, done = Rows(TensorReleased), threading.Event()
 
     def work():
@@ -109,9 +109,9 @@ def test_rows_are_whole_in_the_eyes_of_another_thread():
 
     worker = threading.Thread(target=work)
     worker.start()
-    looks = 0
-    while not done.is_set() or not looks:
-        looks += 1
+    reads = 0
+    while not done.is_set() or not reads:
+        reads += 1
         newest = rows.newest(5)
         assert newest == [row(seq, seq) for seq, *_ in newest]
         if len(rows) > 1_000:

@@ -12,23 +12,23 @@ from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
 
 
-def test_fields_of_one_name_have_one_type_in_every_event():
+def test_field_has_the_same_type_in_every_event():
     types = {}
     for kind in EVENT_TYPES:
         for name, hint in get_type_hints(kind).items():
-            # The file has one column a name; None is a null in any column.
+            # The file has one column per name; None is a null in any column.
             parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
             types.setdefault(name, set()).update(part for part in parts if part is not NoneType)
     assert {name: found for name, found in types.items() if len(found) > 1} == {}
 
 
-def test_no_field_is_called_like_the_column_of_kinds():
+def test_no_field_is_named_like_the_kind_column():
     assert [kind for kind in EVENT_TYPES if "kind" in field_names(kind)] == []
 
 
 def test_every_event_is_listed_once():
     names = sorted(kind.__name__ for kind in EVENT_TYPES)
-    # slots=True creates the class a second time, so each subclass is listed twice.
+    # slots=True creates each class twice, so each subclass is listed twice.
     below = list(_below(Event))
     bases = {base.__name__ for kind in below for base in kind.__bases__}
     assert names == sorted({kind.__name__ for kind in below} - bases)
@@ -49,7 +49,7 @@ PLAIN_NUMBERS = {
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
-def test_every_whole_number_says_what_it_refers_to_unless_it_counts_or_measures(kind):
+def test_every_integer_field_is_a_reference_or_a_plain_number(kind):
     whole = {name for name, hint in get_type_hints(kind).items() if int in {hint, *get_args(hint)}}
     declared = {each.name for each in traits(kind).references}
     assert whole - PLAIN_NUMBERS == declared
@@ -57,7 +57,7 @@ def test_every_whole_number_says_what_it_refers_to_unless_it_counts_or_measures(
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
-def test_a_definition_defines_one_id_or_a_value(kind):
+def test_event_defines_one_id_or_a_value(kind):
     defines = traits(kind).defines
     assert set(defines) <= set(field_names(kind))
     refers = [each for each in traits(kind).references if each.name in defines]
@@ -65,14 +65,14 @@ def test_a_definition_defines_one_id_or_a_value(kind):
     assert not any(each.many for each in refers)
 
 
-def test_every_event_says_what_it_means_and_begins_with_its_number():
+def test_every_event_has_a_docstring_and_the_same_first_fields():
     assert [kind for kind in EVENT_TYPES if not kind.__doc__] == []
     assert {field_names(kind)[:4] for kind in EVENT_TYPES} == {
         ("seq", "time_ns", "thread", "stack_id")
     }
 
 
-def test_events_cannot_be_changed():
+def test_events_are_immutable():
     event = RecordingEnded(seq=0, time_ns=0, thread=0, stack_id=None, event_count=0)
     with pytest.raises(FrozenInstanceError):
         event.event_count = 1

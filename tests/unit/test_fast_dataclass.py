@@ -1,4 +1,4 @@
-"""Makers: what they make is what the class itself makes."""
+"""Makers create the same instances as the constructor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_fast_instances_equal_those_of_the_constructor():
         del made.seq
 
 
-def test_a_maker_takes_what_the_class_takes():
+def test_maker_accepts_the_arguments_of_the_class():
     with pytest.raises(TypeError, match="name"):
         maker(Fact)(seq=1)
     with pytest.raises(TypeError, match="color"):
@@ -41,7 +41,7 @@ def test_a_maker_takes_what_the_class_takes():
     assert maker(Fact)(1, "x", ()) == Fact(seq=1, name="x", place=())
 
 
-def test_every_event_can_be_made():
+def test_every_event_has_a_maker():
     for kind in EVENT_TYPES:
         row = tuple(range(len(field_names(kind))))
         named = dict(zip(field_names(kind), row, strict=True))
@@ -67,6 +67,6 @@ class Loose:
 
 
 @pytest.mark.parametrize("kind", [Late, Checked, Loose])
-def test_a_class_that_does_more_than_hold_its_fields_has_no_maker(kind):
+def test_class_with_factories_checks_or_without_slots_has_no_maker(kind):
     with pytest.raises(TypeError, match="has a default factory"):
         maker(kind)

@@ -1,4 +1,4 @@
-"""The part of a recording that happened in some modules."""
+"""Filtering a recording by modules."""
 
 import make_log as m
 import pytest
@@ -9,7 +9,7 @@ from autogradviz.event_log import within
 
 @pytest.fixture
 def log():
-    """Two modules, "a" and "b", that run one op each: node 1 is of a, node 2 of b."""
+    """Two modules, "a" and "b", with one op each: node 1 belongs to a, node 2 to b."""
     return m.make_log(
         [m.began(), m.module(0, ""), m.module(1, "a"), m.module(2, "b")],
         [m.entered_module(0, 0, nr=0)],
@@ -34,7 +34,7 @@ def log():
     )  # fmt: skip
 
 
-def test_what_happened_in_other_modules_is_left_out(log):
+def test_events_of_other_modules_are_omitted(log):
     part = within(log, "a")
     assert [op.op for op in part.of(e.OpCalled)] == ["aten.exp.default"]
     assert [draw.op for draw in part.of(e.RandomDrawn)] == ["exp"]
@@ -47,7 +47,7 @@ def test_what_happened_in_other_modules_is_left_out(log):
         assert [event.node_id for event in part.of(kind)] == [1]
 
 
-def test_writes_of_unknown_ops_definitions_regions_and_errors_are_kept(log):
+def test_unattributed_writes_definitions_regions_and_errors_are_kept(log):
     part = within(log, "a")
     assert [bump.op_seq for bump in part.of(e.VersionBumped)] == [7, None]
     for kind in (e.ModuleSeen, e.TensorSeen, e.BackwardStarted, e.BackwardEnded, e.RegionEntered,
@@ -59,7 +59,7 @@ def test_calls_inside_a_module_belong_to_it(log):
     assert [call.module_id for call in within(log, "").of(e.ModuleEntered)] == [0, 1, 2]
 
 
-def test_a_part_says_what_it_lacks(log):
+def test_filtered_log_has_a_notice_and_its_event_count(log):
     part = within(log, "b")
     assert "modules named 'b'" in part.of(e.RecorderLimited)[-1].message
     assert part.of(e.RecordingEnded)[-1].event_count == len(part) - 1

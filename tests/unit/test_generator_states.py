@@ -1,6 +1,6 @@
-"""What surrounds a region's two runs: the states of generators that are not PyTorch's."""
+"""State comparison of the two runs of a region: random generators of Python and NumPy."""
 
-# ruff: noqa: NPY002 - the global generator is what is looked at
+# ruff: noqa: NPY002 - the global generator is under test
 
 import random
 
@@ -33,19 +33,19 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_each_draw_changes_what_is_told_and_the_same_seed_gives_it_again(states, name):
+def test_each_draw_changes_the_state_and_a_seed_restores_it(states, name):
     draw, seed = DRAWS[name]
-    told = []
+    states_read = []
     for _ in range(2):
         seed(3)
-        # A Mersenne Twister makes 624 numbers at a time: between those only a place moves.
-        told.append([(draw(), random_state(name))[1] for _ in range(400)])
-    assert told[0] == told[1]
-    assert len(set(told[0])) == 400
-    assert {value.kind for value in told[0]} == {"rng"}
+        # A Mersenne Twister generates 624 numbers at once; other draws only move its position.
+        states_read.append([(draw(), random_state(name))[1] for _ in range(400)])
+    assert states_read[0] == states_read[1]
+    assert len(set(states_read[0])) == 400
+    assert {value.kind for value in states_read[0]} == {"rng"}
 
 
-def test_a_generator_of_another_kind_is_followed_too(states):
+def test_other_bit_generators_are_read(states):
     np.random.set_bit_generator(np.random.PCG64(1))
     before = random_state("numpy random")
     assert random_state("numpy random") == before
@@ -53,7 +53,7 @@ def test_a_generator_of_another_kind_is_followed_too(states):
     assert random_state("numpy random") != before
 
 
-def test_an_attribute_that_is_named_like_hooks_is_not_asked_whether_it_is_true():
+def test_truth_value_of_an_attribute_named_like_hooks_is_not_read():
     module = torch.nn.Linear(2, 2)
-    module.own_hooks = torch.ones(2)  # which would raise
+    module.own_hooks = torch.ones(2)  # bool() of it raises
     assert read_state(module, (), {}, ObjectIds())["self", "in_features"] == "2"

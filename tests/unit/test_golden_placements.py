@@ -1,4 +1,4 @@
-"""Placements of hand-written scenes, which the viewer must reproduce.
+"""Placements of hand-written scenes. The viewer must produce the same placements.
 
 ``tests/viewer/coordinates.test.mjs`` places the same scenes and compares.
 """
@@ -14,7 +14,7 @@ from autogradviz.scene.payload import to_payload
 
 
 def residual():
-    """Return blocks with a residual addition each: a compact node with a lane on its left."""
+    """Return blocks with one residual addition each: a compact node with a lane on its left."""
     boxes = [Box(1, "exp", leaves=["scale"])]
     for first in (2, 5, 8):
         module = f"h.{(first - 2) // 3}"
@@ -27,7 +27,7 @@ def residual():
 
 
 def dense():
-    """Return a net in which every op reads all earlier ones: lanes of bends."""
+    """Return a net in which every op reads all earlier results: lanes of bends."""
     return scene_of(*(Box(i, "cat", to=list(range(1, i))) for i in range(1, 7)))
 
 
@@ -76,7 +76,7 @@ def flat(placement):
 
 
 def openings(scene):
-    """Return some sets of open groups: only the root, those that are open initially, all."""
+    """Return sets of open groups: only the root, the initially open groups, all groups."""
     initial = [group.index for group in scene.groups if group.open]
     return [[0], initial, [group.index for group in scene.groups]]
 
@@ -86,7 +86,7 @@ def without_other_tables(payload):
     return payload | {name: {} for name in tables if name not in {"groups", "nodes"}}
 
 
-def test_placements_are_those_of_the_golden_file(golden):
+def test_placements_equal_the_golden_file(golden):
     data = {}
     for name, make in SCENES.items():
         scene = make()

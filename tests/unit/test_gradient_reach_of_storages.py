@@ -11,7 +11,7 @@ from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 
 
 def fates(*facts, origins=(1, 2), until=10**6):
-    """Return for each storage its first use, the last on its way, its end, the first inside."""
+    """Return, per storage, its first use, last use, end of the path, and first use in a region."""
     found = find_reach(Flow(Evidence(Analysis(m.make_log(*facts)))), origins, until)
     names = {}
     for storage, fate in found.items():
@@ -25,12 +25,12 @@ def used(name, taken, given, *, nr=0, **more):
     return m.op(name, given, inputs=taken, nr=nr, **more)
 
 
-def test_two_ways_that_meet_go_on_together():
+def test_two_paths_that_join_continue_together():
     facts = [used("exp", (1,), (3,)), used("sin", (2,), (4,)), used("add", (3, 4), (5,))]
     assert fates(facts) == {1: ("exp", "add", None, None), 2: ("sin", "add", None, None)}
 
 
-def test_a_way_ends_at_detach_and_another_one_goes_on():
+def test_path_ends_at_detach_and_another_path_continues():
     facts = [
         used("exp", (1,), (3,)),
         used("detach", (3,), (4,), nr=None),
@@ -40,17 +40,17 @@ def test_a_way_ends_at_detach_and_another_one_goes_on():
     assert fates(facts) == {1: ("exp", "neg", "detach", None), 2: ("mul", "mul", None, None)}
 
 
-def test_what_only_writes_a_parameter_is_no_use_of_it():
+def test_write_to_a_parameter_is_not_a_use():
     facts = [used("uniform_", (1,), (1,), nr=None, writes=(1,)), used("exp", (2,), (3,))]
     assert fates(facts) == {2: ("exp", "exp", None, None)}
 
 
-def test_what_comes_after_the_backward_began_is_too_late():
+def test_ops_after_the_start_of_backward_are_ignored():
     facts = [used("exp", (1,), (3,)), used("sin", (3,), (4,))]
     assert fates(facts, until=1) == {1: ("exp", "exp", None, None)}
 
 
-def test_the_first_use_inside_a_reentrant_region_is_known():
+def test_first_use_inside_a_reentrant_region_is_found():
     facts = [
         used("exp", (1,), (3,)),
         m.entered(7, reentrant=True),

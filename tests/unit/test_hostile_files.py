@@ -57,7 +57,7 @@ def whole():
 
 
 def check(path, content):
-    """Load what may be anything; what comes is a log that can be read to its end, or one error."""
+    """Load arbitrary bytes; the result is a log that can be read to its end, or NotATraceError."""
     path.write_bytes(content)
     with suppress(NotATraceError):
         log = load(path)
@@ -69,7 +69,7 @@ def check(path, content):
 
 @HOSTILE
 @given(st.data())
-def test_any_cut_is_read_up_to_it(tmp_path, data):
+def test_truncated_file_is_read_up_to_its_end(tmp_path, data):
     content, _ = whole()
     length = data.draw(st.integers(0, len(content) - 1))
     check(tmp_path / "x.agv", content[:length])
@@ -79,7 +79,7 @@ def test_any_cut_is_read_up_to_it(tmp_path, data):
 
 @HOSTILE
 @given(st.data())
-def test_flipped_bits_do_no_harm(tmp_path, data):
+def test_file_with_flipped_bits_is_read_or_refused(tmp_path, data):
     content = bytearray(whole()[0])
     for _ in range(data.draw(st.integers(1, 12))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -88,7 +88,7 @@ def test_flipped_bits_do_no_harm(tmp_path, data):
 
 @HOSTILE
 @given(st.data())
-def test_hostile_lengths_do_no_harm(tmp_path, data):
+def test_file_with_hostile_lengths_is_read_or_refused(tmp_path, data):
     content = bytearray(whole()[0])
     for _ in range(data.draw(st.integers(1, 4))):
         kind = data.draw(st.sampled_from("iq"))
@@ -102,7 +102,7 @@ def test_hostile_lengths_do_no_harm(tmp_path, data):
 
 @HOSTILE
 @given(st.lists(st.sampled_from(["head", "batch", "rest", "noise"]), max_size=6), st.binary())
-def test_pieces_in_any_order_do_no_harm(tmp_path, order, noise):
+def test_file_with_shuffled_pieces_is_read_or_refused(tmp_path, order, noise):
     content, _ = whole()
     first, batch = list(read_messages(content))[:2]
     pieces = {
@@ -115,7 +115,7 @@ def test_pieces_in_any_order_do_no_harm(tmp_path, order, noise):
 
 
 def bomb(path, rows, text):
-    """Write a file of few bytes that would become very large."""
+    """Write a small file that expands to a very large table."""
     schema = described_schema()
     columns = {
         "kind": pa.repeat(pa.scalar("SourceLineRead"), rows),
@@ -132,7 +132,7 @@ def bomb(path, rows, text):
         stream.write_batch(pa.record_batch(arrays, schema=schema))
 
 
-def test_what_would_expand_beyond_measure_is_refused_unread(tmp_path):
+def test_oversized_batch_is_refused_before_it_is_read(tmp_path):
     bomb(tmp_path / "bomb.agv", 400_000, "x" * 1_000)
     assert (tmp_path / "bomb.agv").stat().st_size < 5_000_000
     before = pa.total_allocated_bytes()
@@ -142,7 +142,7 @@ def test_what_would_expand_beyond_measure_is_refused_unread(tmp_path):
     assert pa.total_allocated_bytes() == before
 
 
-def test_many_small_bombs_are_refused_too(tmp_path):
+def test_many_small_bombs_are_refused(tmp_path):
     path = tmp_path / "bomb.agv"
     bomb(path, 200, "x" * 100_000)
     content = path.read_bytes()
@@ -152,7 +152,7 @@ def test_many_small_bombs_are_refused_too(tmp_path):
         list(read_messages(many))
 
 
-def test_a_promise_of_terabytes_takes_no_memory(tmp_path):
+def test_false_buffer_size_allocates_no_memory(tmp_path):
     content = bytearray(whole()[0])
     batch = list(read_messages(bytes(content)))[1]
     sizes = [
@@ -179,7 +179,7 @@ def test_a_promise_of_terabytes_takes_no_memory(tmp_path):
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != 4 << 30
 
 
-def test_real_recordings_are_far_from_the_limits(tmp_path):
+def test_large_recordings_are_within_the_limits(tmp_path):
     log = m.make_log(
         [m.op("exp", (1,), inputs=(1,), nr=n, at=f"train.py:{n % 9}") for n in range(50_000)]
     )
@@ -201,13 +201,13 @@ def test_only_the_requested_columns_are_read(tmp_path):
     assert list(read) == list(log)
 
 
-def test_nothing_in_a_file_is_ever_run():
+def test_no_code_in_a_file_is_executed():
     folder = Path(autogradviz.__file__).parent / "event_log"
     sources = {path.name: path.read_text() for path in folder.rglob("*.py")}
     assert len(sources) > 5
     for word in ("pickle", "eval(", "exec(", "__import__", "importlib"):
         assert not any(word in source for source in sources.values())
-    # Only rows that this process recorded are marshalled; they come from no file.
+    # Only rows recorded by this process are marshalled, never rows of a file.
     assert {name for name, source in sources.items() if "marshal" in source} == {
         "compressed_rows.py"
     }
@@ -216,7 +216,7 @@ def test_nothing_in_a_file_is_ever_run():
     }
 
 
-def test_what_is_read_of_a_file_is_not_unmarshalled(tmp_path, monkeypatch):
+def test_rows_of_a_file_are_not_unmarshalled(tmp_path, monkeypatch):
     log = m.make_log(m.op("exp", (0,)), m.source("train.py", 3, "x = y.exp()"))
     log.compress(10_000)
     save(log, tmp_path / "x.agv")

@@ -1,4 +1,4 @@
-"""The report: one file, offline, that no name can break out of."""
+"""The HTML report: one file, no requests, escaped names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTILE = "</script><script>hacked()</script><!--&amp;\"'\u202e\U0001f600"
 
 
 class Page(HTMLParser):
-    """The elements of a page: attributes and text of each, by name."""
+    """The elements of a page: tag, attributes and text."""
 
     def __init__(self, text):
         super().__init__()
@@ -40,21 +40,21 @@ class Page(HTMLParser):
         return [(attrs, text) for name, attrs, text in self.elements if name == tag]
 
 
-def test_the_payload_stands_in_the_page_whole():
+def test_page_contains_the_complete_payload():
     scene = small_scene(name=HOSTILE)
     page = Page(render_html(scene))
     payload = next(text for attrs, text in page.all("script") if "id" in attrs)
     assert json.loads(payload) == json.loads(json.dumps(to_payload(scene)))
 
 
-def test_no_name_adds_an_element():
+def test_hostile_name_adds_no_element():
     scene = small_scene(name=HOSTILE, title=HOSTILE)
     tags = [tag for tag, _, _ in Page(render_html(scene, title=HOSTILE)).elements]
     assert tags == [tag for tag, _, _ in Page(render_html(small_scene())).elements]
     assert Page(render_html(scene)).all("title") == [({}, HOSTILE)]
 
 
-def test_the_policy_allows_this_script_and_no_request():
+def test_content_security_policy_allows_only_this_script():
     page = Page(render_html(small_scene()))
     policy = next(attrs["content"] for attrs, _ in page.all("meta") if "http-equiv" in attrs)
     script = next(text for attrs, text in page.all("script") if not attrs)
@@ -65,7 +65,7 @@ def test_the_policy_allows_this_script_and_no_request():
     )
 
 
-def test_nothing_in_the_page_names_another_address():
+def test_page_has_no_external_address():
     page = Page(render_html(small_scene()))
     named = [
         (tag, key) for tag, attrs, _ in page.elements for key in attrs if key in {"src", "href"}
@@ -73,11 +73,11 @@ def test_nothing_in_the_page_names_another_address():
     assert named == []
 
 
-def test_the_title_is_the_scene_s_unless_another_is_given():
+def test_title_is_the_title_of_the_scene_by_default():
     assert Page(render_html(small_scene())).all("title") == [({}, "Small")]
     assert Page(render_html(small_scene(), title="Step 3")).all("title") == [({}, "Step 3")]
 
 
-def test_a_page_without_scripts_says_that_it_needs_them():
+def test_page_without_scripts_has_a_message():
     page = Page(render_html(small_scene()))
     assert "requires JavaScript" in "".join(text for _, text in page.all("p"))

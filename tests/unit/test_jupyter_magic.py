@@ -1,4 +1,4 @@
-"""``%%autogradviz``: a recorded cell is a cell like any other, and its trace is shown."""
+"""``%%autogradviz`` runs a cell like any other and displays its trace."""
 
 import pytest
 from IPython.core.error import UsageError
@@ -27,13 +27,13 @@ def shell():
 
 
 def run(shell, cell):
-    """Run a cell; return what it gave, what was displayed, and what was printed."""
+    """Run a cell; return its result, its displayed outputs and its printed text."""
     with capture_output() as captured:
         result = shell.run_cell(cell)
     return result, captured.outputs, captured.stdout
 
 
-def test_a_cell_is_recorded_kept_and_shown(shell):
+def test_cell_is_recorded_and_its_trace_is_kept_and_displayed(shell):
     result, outputs, _ = run(shell, "%%autogradviz\nloss = net['a b'](x).sum()\nloss.backward()")
     assert result.success
     trace = shell.user_ns["trace"]
@@ -51,13 +51,13 @@ def test_a_cell_is_recorded_kept_and_shown(shell):
     assert shown.data["text/plain"] == repr(trace)
 
 
-def test_the_cell_runs_among_the_users_names(shell):
+def test_cell_runs_in_the_user_namespace(shell):
     run(shell, "%%autogradviz\ny = 2\nx = x + y")
     assert shell.user_ns["y"] == 2
     assert shell.user_ns["x"].tolist() == [[3.0, 3.0, 3.0]]
 
 
-def test_a_model_gives_names_and_the_trace_may_have_another(shell):
+def test_model_argument_names_parameters_and_name_option_names_the_trace(shell):
     result, _, _ = run(
         shell, "%%autogradviz net['a b'] --name mine\nnet['a b'](x).sum().backward()"
     )
@@ -67,18 +67,18 @@ def test_a_model_gives_names_and_the_trace_may_have_another(shell):
     assert sorted(parameters) == [("bias",), ("weight",)]
 
 
-def test_the_last_value_is_shown_unless_a_semicolon_says_no(shell):
+def test_last_value_is_displayed_unless_a_semicolon_follows(shell):
     assert "Out[" in run(shell, "%%autogradviz\n40 + 2")[2]
     assert "Out[" not in run(shell, "%%autogradviz\n40 + 2;")[2]
 
 
-def test_a_traceback_begins_in_the_cell_and_has_its_line_numbers(shell):
+def test_traceback_begins_in_the_cell_with_its_line_numbers(shell):
     _, _, printed = run(shell, "%%autogradviz\n\n1 / 0")
     assert "----> 3 1 / 0" in printed
     assert printed.rstrip().endswith("ZeroDivisionError: division by zero")
 
 
-def test_a_cell_that_fails_fails_with_the_note_and_shows_its_trace(shell):
+def test_failed_cell_has_the_note_and_displays_its_trace(shell):
     cell = "%%autogradviz\ny = net['a b'](x).exp()\nz = y.sum()\ny.add_(1)\nz.backward()"
     result, outputs, printed = run(shell, cell)
     error = result.error_in_exec
@@ -88,7 +88,7 @@ def test_a_cell_that_fails_fails_with_the_note_and_shows_its_trace(shell):
     assert "autogradviz: ExpBackward0.result was written before backward needed it" in printed
     assert "modified by an inplace operation" in printed
     assert "magic.py" not in printed
-    assert len(outputs) == 2  # the widget, and the picture behind it
+    assert len(outputs) == 2  # the widget and its static picture
     (finding,) = shell.user_ns["trace"].diagnose()
     assert (finding.culprit.lineno, finding.culprit.text) == (4, "y.add_(1)")
 
@@ -99,7 +99,7 @@ def test_other_magics_and_shell_syntax_work_in_a_recorded_cell(shell):
     assert "hello" in printed
 
 
-def test_a_wrong_model_says_so_and_records_nothing(shell):
+def test_invalid_model_raises_and_records_nothing(shell):
     result, outputs, _ = run(shell, "%%autogradviz 3\ny = 1")
     assert isinstance(result.error_in_exec, TypeError)
     assert outputs == []
@@ -118,17 +118,17 @@ def test_a_wrong_model_says_so_and_records_nothing(shell):
         ("f('--named')", ("f('--named')", "trace")),
     ],
 )
-def test_the_line_names_model_and_trace(line, parsed):
+def test_line_contains_model_and_trace_name(line, parsed):
     assert parse_line(line) == parsed
 
 
 @pytest.mark.parametrize("line", ["--name", "net --name 2x", "--name=a.b"])
-def test_a_name_that_is_no_variable_is_refused(line):
+def test_invalid_variable_name_is_refused(line):
     with pytest.raises(UsageError, match="--name takes the name of a variable"):
         parse_line(line)
 
 
-def test_findings_name_cells_as_their_reader_sees_them(shell, tmp_path):
+def test_findings_refer_to_cells_by_their_number(shell, tmp_path):
     shell.run_cell("def f(x):\n    b = x.exp()\n    b.add_(1)\n    return b.sum()", True)
     number = shell.execution_count
     run(shell, "%%autogradviz\nf(x.requires_grad_()).backward()")

@@ -1,4 +1,4 @@
-"""Rows of a group, and what may never happen on a placed page."""
+"""Rows of a group, and invariants of every placement."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ def arranged(links, *, count=None, tops=(), bottoms=()):
     return arrange(range(cells), links, tops, bottoms)
 
 
-def test_a_chain_is_one_cell_a_row_from_the_inputs_down():
+def test_chain_has_one_cell_per_row_in_input_order():
     assert arranged([(1, 0), (2, 1)]).rows == [[0], [1], [2]]
 
 
-def test_a_link_over_several_rows_bends_once_a_row():
+def test_link_over_several_rows_has_one_bend_per_row():
     arrangement = arranged([(1, 0), (2, 1), (3, 2), (3, 0)])
     assert arrangement.paths[3] == (3, 4, 5, 0)
     assert arrangement.rows == [[0], [5, 1], [4, 2], [3]]
 
 
-def test_a_link_over_too_many_rows_has_no_bends():
+def test_link_over_too_many_rows_has_no_bends():
     last = MAX_SPAN + 1
     links = [(i, i - 1) for i in range(1, last + 1)]
     assert arranged([*links, (last, 0)]).paths[-1] == (last, 0)
     assert len(arranged([*links, (last, 1)]).paths[-1]) == MAX_SPAN + 1
 
 
-def test_a_constant_used_late_sinks_to_its_user():
+def test_constant_is_placed_next_to_its_user():
     assert arranged([(1, 0), (2, 1), (4, 2), (4, 3)]).rows == [[0], [1], [2, 3], [4]]
 
 
-def test_ports_take_the_first_and_the_last_row():
+def test_ports_are_in_the_first_and_the_last_row():
     arrangement = arranged([(0, 2), (1, 0), (3, 1)], tops=[2], bottoms=[3])
     assert arrangement.rows == [[2], [0], [1], [3]]
 
 
-def test_a_circle_runs_backwards_where_the_older_cell_is_the_source():
+def test_cycle_reverses_the_link_from_the_older_cell():
     arrangement = arranged([(1, 0), (0, 1), (2, 1)])
     assert arrangement.rows == [[0], [1], [2]]
     assert arrangement.reversed == [False, True, False]
 
 
-def test_a_chain_of_five_thousand_is_laid_out():
+def test_chain_of_five_thousand_cells_is_arranged():
     arrangement = arranged([(i, i - 1) for i in range(1, 5000)])
     assert arrangement.rows == [[i] for i in range(5000)]
 
 
-def test_a_chain_is_one_straight_column_through_open_groups():
+def test_chain_is_one_straight_column_through_open_groups():
     scene = scene_of(*tower(3))
     placement = place(scene, [group.index for group in scene.groups])
     middles = {round(box.x + box.width / 2, 3) for box in placement.boxes if box.kind == "node"}
@@ -62,14 +62,14 @@ def test_a_chain_is_one_straight_column_through_open_groups():
     assert {len(line.points) for line in placement.lines} == {2}
 
 
-def test_lanes_of_a_dense_net_keep_to_one_side_of_its_column():
+def test_lanes_of_a_dense_net_are_on_one_side_of_its_column():
     boxes = [Box(i, "cat", to=list(range(1, i))) for i in range(1, 9)]
     group = scene_of(*boxes).groups[0]
     for row in group.rows:
         assert [group.cells[cell].kind for cell in row][-1] == "node"
 
 
-def test_a_long_skip_is_a_stub_at_both_ends():
+def test_long_skip_link_is_a_stub_at_both_ends():
     boxes = [Box(1, "exp"), *(Box(i, "mul", to=[i - 1]) for i in range(2, 50))]
     scene = scene_of(*boxes, Box(50, "add", to=[49, 1]))
     stubs = [line for line in place(scene, []).lines if line.stub]
@@ -101,7 +101,7 @@ def random_scene(seed):
 
 
 def solid(scene, placement):
-    """Return what no line may cross: boxes with their badges."""
+    """Return the rectangles that no line may cross: boxes with their badges."""
     rects = []
     for box in placement.boxes:
         left = right = 0.0
@@ -120,7 +120,7 @@ def overlap(a, b, slack=0.01):
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**9))
-def test_nothing_overlaps_and_no_line_crosses_a_box(seed):
+def test_boxes_do_not_overlap_and_no_line_crosses_a_box(seed):
     scene, opened = random_scene(seed)
     placement = place(scene, opened)
     rects = solid(scene, placement)
@@ -138,7 +138,7 @@ def test_nothing_overlaps_and_no_line_crosses_a_box(seed):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
-def test_frames_hold_what_is_in_them_and_no_line_crosses_their_words(seed):
+def test_frames_contain_their_boxes_and_no_line_crosses_their_headers(seed):
     scene, opened = random_scene(seed)
     placement = place(scene, opened)
     frames = {box.ref: box for box in placement.boxes if box.kind == "frame"}
@@ -158,6 +158,6 @@ def test_frames_hold_what_is_in_them_and_no_line_crosses_their_words(seed):
                 assert not overlap(piece, words, slack=0.6)
 
 
-def test_the_same_scene_is_placed_the_same():
+def test_placement_is_deterministic():
     scene, opened = random_scene(7)
     assert place(scene, opened) == place(scene, sorted(opened, reverse=True))

@@ -1,4 +1,4 @@
-"""The garbage collector is paused, and goes on as it was."""
+"""The garbage collector is paused, and its state is restored."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Ring:
 
 
 @pytest.fixture
-def thawed():
+def no_frozen_objects():
     assert gc.get_freeze_count() == 0
     yield
     gc.unfreeze()
     gc.enable()
 
 
-def test_nothing_is_collected_meanwhile_and_all_of_it_later(thawed):
+def test_garbage_is_collected_only_after_the_pause(no_frozen_objects):
     with collector_paused():
         assert not gc.isenabled()
         known = weakref.ref(Ring())
@@ -36,20 +36,20 @@ def test_nothing_is_collected_meanwhile_and_all_of_it_later(thawed):
     assert len(rings) == 10_000
 
 
-def test_what_was_built_counts_as_old(thawed):
+def test_objects_created_during_the_pause_are_in_the_oldest_generation(no_frozen_objects):
     with collector_paused():
         built = [[] for _ in range(1_000)]
     young = {id(each) for each in [*gc.get_objects(0), *gc.get_objects(1)]}
     assert not young & {id(each) for each in built}
 
 
-def test_young_garbage_from_before_does_not_grow_old(thawed):
+def test_garbage_from_before_the_pause_is_collected_first(no_frozen_objects):
     known = weakref.ref(Ring())
     with collector_paused():
         assert known() is None
 
 
-def test_it_goes_on_after_an_exception_and_stays_off_where_it_was_off(thawed):
+def test_collector_state_is_restored_also_after_an_exception(no_frozen_objects):
     with pytest.raises(ValueError, match="inside"), collector_paused():
         raise ValueError("inside")
     assert gc.isenabled()
@@ -59,7 +59,7 @@ def test_it_goes_on_after_an_exception_and_stays_off_where_it_was_off(thawed):
     assert not gc.isenabled()
 
 
-def test_objects_frozen_by_the_user_stay_frozen(thawed):
+def test_objects_frozen_by_the_user_stay_frozen(no_frozen_objects):
     gc.freeze()
     frozen = gc.get_freeze_count()
     with collector_paused():
@@ -67,7 +67,7 @@ def test_objects_frozen_by_the_user_stay_frozen(thawed):
     assert gc.get_freeze_count() == frozen
 
 
-def test_while_it_waits_young_objects_stay_young(thawed):
+def test_young_objects_stay_young_while_the_collector_waits(no_frozen_objects):
     young = [[]]
     with collector_waiting():
         assert not gc.isenabled()
@@ -75,7 +75,7 @@ def test_while_it_waits_young_objects_stay_young(thawed):
     assert any(found is young for found in gc.get_objects(generation=0))
 
 
-def test_waiting_leaves_a_collector_off_that_was_off(thawed):
+def test_waiting_keeps_a_disabled_collector_disabled(no_frozen_objects):
     gc.disable()
     with collector_waiting():
         pass

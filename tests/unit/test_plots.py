@@ -1,4 +1,4 @@
-"""Plotly figures: their points, their labels, and that they ask the network for nothing."""
+"""Plotly figures: points, labels, and no network requests."""
 
 import re
 
@@ -22,7 +22,7 @@ HOSTILE = "<img src=//x.example onerror=alert(1)>"
 
 
 def step():
-    """Return two saves of 32 bytes, then the backward that gives them up."""
+    """Return two saves of 32 bytes, and the backward that releases them."""
     return Analysis(
         m.make_log(
             m.module(1, HOSTILE),
@@ -56,19 +56,19 @@ def test_memory_rises_with_saves_and_falls_with_releases():
     assert (area.line.shape, area.fill) == ("hv", "tozeroy")
 
 
-def test_the_peak_of_memory_is_labelled():
+def test_memory_peak_is_labeled():
     (peak,) = plot_memory(step()).layout.annotations
     assert (peak.text, peak.x, peak.y) == ("peak 64 B", 0.004, 64)
 
 
-def test_forward_and_backward_stand_behind_memory():
+def test_forward_and_backward_are_bands_behind_memory():
     bands = named(plot_memory(step()))
     assert list(bands) == ["forward", "backward", "saved for backward"]
     assert list(bands["forward"].x) == [0.003, 0.003, 0.0045, 0.0045, None]
     assert list(bands["backward"].y) == [0, 64, 64, 0, None]
 
 
-def test_a_timeline_has_a_row_for_each_kind():
+def test_timeline_has_a_row_for_each_kind():
     figure = plot_timeline(step())
     assert list(named(figure)) == ["module", "forward", "backward", "node"]
     nodes = named(figure)["node"]
@@ -83,17 +83,17 @@ ALL = [plot_memory, plot_timeline, plot_gradients, plot_saved_by_module]
 
 
 @pytest.mark.parametrize("plot", ALL)
-def test_an_empty_recording_can_be_plotted(plot):
+def test_empty_recording_can_be_plotted(plot):
     assert isinstance(plot(Analysis(Log())).to_json(), str)
 
 
-def test_labels_are_text_and_no_markup():
+def test_labels_are_escaped():
     (label, _), *_ = named(plot_timeline(step()))["module"].customdata
     assert label == "&lt;img src=//x.example onerror=alert(1)&gt;"
 
 
 @pytest.mark.parametrize("plot", ALL)
-def test_a_shown_figure_asks_the_network_for_nothing(plot):
+def test_displayed_figure_makes_no_requests(plot):
     page = plot(step()).to_html(config=CONFIG, include_plotlyjs=True)
     markup = re.sub(r"(<script)[^>]*>.*?(</script>)", r"\1>\2", page, flags=re.DOTALL)
     outside = r"<(?:script|link|img|iframe|object|embed|a|form)\b[^>]*\b(?:src|href|action|data)="
@@ -104,7 +104,7 @@ def test_a_shown_figure_asks_the_network_for_nothing(plot):
     assert '"sendChartToCloud"' in page.split("Plotly.newPlot(")[-1]
 
 
-def test_the_cloud_button_is_removed():
+def test_cloud_button_is_removed():
     assert CONFIG["modeBarButtonsToRemove"] == ["sendChartToCloud"]
 
 
@@ -116,12 +116,12 @@ def luminance(color):
 
 @pytest.mark.parametrize("page", ["#ffffff", "#16181b"])
 @pytest.mark.parametrize("color", sorted({TEXT, *COLORS.values()}))
-def test_colors_are_seen_on_light_and_on_dark_pages(color, page):
+def test_colors_have_sufficient_contrast_on_light_and_dark_pages(color, page):
     dark, light = sorted([luminance(color), luminance(page)])
     assert (light + 0.05) / (dark + 0.05) >= 3.5
 
 
-def test_the_layers_of_modules_add_up_to_the_memory_curve():
+def test_module_layers_sum_to_the_memory_curve():
     model = Analysis(
         m.make_log(
             m.module(1, "h.0.attn"),
@@ -146,7 +146,7 @@ def test_the_layers_of_modules_add_up_to_the_memory_curve():
     assert sums == list(plot_memory(model).data[-1].y)
 
 
-def test_gradients_have_bars_and_those_without_a_norm_a_word():
+def test_gradients_have_bars_and_missing_norms_have_text():
     names = ["a.w", "b.w", "c.w", "d.w"]
     facts = [m.tensor(i, (2,)) for i in range(1, 5)]
     facts += [m.parameter(i, name) for i, name in enumerate(names, 1)]

@@ -1,4 +1,4 @@
-"""The public names: what there is, what it returns, which errors it raises."""
+"""The public names, their return types and their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THIRD_PARTY = {"pd", "go", "torch", "os"}
 TYPING = {"Any", "Callable", "E", "Iterable", "Iterator", "Literal", "Mapping", "Sequence"}
 NOT_OURS = THIRD_PARTY | TYPING | set(vars(builtins))
 PLUMBING = {"Row", "Rows", "Segments", "Tensors"}
-"""Types of the members of ``Analysis`` and ``Log`` that the other modules of autogradviz use."""
+"""Types of members of ``Analysis`` and ``Log`` that only other modules of autogradviz use."""
 
 
 def annotation_names(annotation):
@@ -53,23 +53,23 @@ RESULTS = [
 ]
 
 
-def test_all_names_are_sorted_and_offered_for_completion():
+def test_public_names_are_sorted_and_offered_for_completion():
     assert sorted(autogradviz.__all__) == autogradviz.__all__ == dir(autogradviz)
 
 
 @pytest.mark.parametrize(("name", "result"), RESULTS)
-def test_what_a_public_function_returns_can_be_imported(name, result):
+def test_result_types_of_public_functions_can_be_imported(name, result):
     assert result in autogradviz.__all__ or hasattr(events, result), name
 
 
-def test_the_walk_over_annotations_finds_results():
+def test_annotations_of_results_are_found():
     assert {("Trace.checkpoints", "Region"), ("load", "Trace"), ("Trace.graph", "GraphView")} <= {
         *RESULTS
     }
 
 
 def types_of_fields(kind, known):
-    """Collect the types that the fields of a record lead to."""
+    """Yield the types of the fields of a dataclass, recursively."""
     if kind not in known and dataclasses.is_dataclass(kind):
         known.add(kind)
         for field in dataclasses.fields(kind):
@@ -82,14 +82,14 @@ def types_of_fields(kind, known):
 
 
 @pytest.mark.parametrize("kind", [autogradviz.Region, autogradviz.TensorHistory])
-def test_the_types_of_their_fields_can_be_imported_from_analysis_or_events(kind):
+def test_field_types_can_be_imported_from_analysis_or_events(kind):
     names = set(types_of_fields(kind, set()))
     assert names
     assert {n for n in names if not (hasattr(analysis, n) or hasattr(events, n))} == set()
 
 
 @pytest.mark.parametrize(("kind", "module"), [("Analysis", analysis), ("Log", event_log)])
-def test_the_results_of_analysis_and_log_can_be_imported(kind, module):
+def test_result_types_of_analysis_and_log_can_be_imported(kind, module):
     results = {
         result
         for _, thing in members(getattr(autogradviz, kind), kind)
@@ -103,7 +103,7 @@ def public(thing):
     return sorted(name for name in dir(thing) if not name.startswith("_"))
 
 
-def test_completion_on_a_trace_offers_only_public_names():
+def test_completion_on_a_trace_lists_only_public_names():
     assert public(autogradviz.Trace(make_log())) == [
         "analysis",
         "checkpoints",
@@ -129,7 +129,7 @@ def test_completion_on_a_trace_offers_only_public_names():
     ]
 
 
-def test_other_classes_offer_only_public_names():
+def test_completion_on_other_classes_lists_only_public_names():
     assert public(autogradviz.record()) == []
     assert public(autogradviz.Trace(make_log()).graph()) == ["dot", "svg"]
     own = {name for name in vars(autogradviz.TraceWidget) if not name.startswith("_")}
@@ -153,24 +153,24 @@ def test_other_classes_offer_only_public_names():
         (errors.UnsupportedTorchError, RuntimeError),
     ],
 )
-def test_an_error_is_the_builtin_that_one_would_catch(error, builtin):
+def test_error_is_a_subclass_of_the_builtin_error(error, builtin):
     assert issubclass(error, (errors.AutogradvizError, builtin))
     assert str(error("no 'quotes' added")) == f"no 'quotes' added [{error.slug}]"
 
 
-def test_every_error_is_exported_with_a_slug_of_its_own():
+def test_every_error_is_exported_with_a_unique_slug():
     own = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
     assert {kind.__name__ for kind in own} == set(errors.__all__) <= set(autogradviz.__all__)
     slugs = [kind.slug for kind in own if issubclass(kind, errors.AutogradvizError)]
     assert len(set(slugs)) == len(slugs)
 
 
-def test_the_export_docstring_lists_the_formats():
+def test_export_docstring_lists_the_formats():
     text = " ".join(autogradviz.Trace.export.__doc__.split())
     assert '"sqlite" (.sqlite, .sqlite3, .db): all events, one table for each type' in text
 
 
-def test_importing_the_package_imports_neither_torch_nor_the_widget():
+def test_importing_the_package_imports_no_heavy_dependency():
     code = (
         "import sys, autogradviz\n"
         "heavy = {'torch', 'anywidget', 'plotly', 'pandas', 'IPython', 'pyarrow.parquet'}\n"
@@ -181,7 +181,7 @@ def test_importing_the_package_imports_neither_torch_nor_the_widget():
 
 
 @pytest.mark.parametrize("method", ["save", "html", "export"])
-def test_overwrite_replaces_any_file_but_no_directory(tmp_path, method):
+def test_overwrite_replaces_files_but_no_directory(tmp_path, method):
     trace = autogradviz.Trace(make_log())
     path = tmp_path / "x.dot"
     path.write_text("precious")
@@ -200,7 +200,7 @@ def test_overwrite_replaces_any_file_but_no_directory(tmp_path, method):
     assert [each.name for each in tmp_path.iterdir()] == ["x.dot"]
 
 
-def test_overwrite_replaces_any_file_with_a_picture(tmp_path):
+def test_overwrite_replaces_a_file_with_a_picture(tmp_path):
     path = tmp_path / "x.svg"
     path.write_text("precious")
     view = autogradviz.Trace(make_log()).graph()
@@ -209,7 +209,7 @@ def test_overwrite_replaces_any_file_with_a_picture(tmp_path):
     assert view.svg(path, overwrite=True) == path.read_text(encoding="utf-8")
 
 
-def test_the_documentation_lists_every_public_name():
+def test_documentation_lists_every_public_name():
     text = (Path(__file__).parents[2] / "docs" / "python-api.md").read_text(encoding="utf-8")
     names = {*autogradviz.__all__, *public(autogradviz.Trace(make_log()))} - {"__version__"}
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()

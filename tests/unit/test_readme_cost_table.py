@@ -1,4 +1,4 @@
-"""The README's cost table is an excerpt of the benchmark's."""
+"""The cost table of the README is an excerpt of the benchmark table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import readme_table
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_readme_quotes_the_benchmarks_figures():
+def test_readme_quotes_the_benchmark_results():
     measured = (ROOT / "assets" / "bench.md").read_text(encoding="utf-8")
     table = readme_table.quoted(measured)
     assert "| record() | " in table

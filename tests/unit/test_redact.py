@@ -1,4 +1,4 @@
-"""Source text and folders' names are left out."""
+"""Source text and folder names are removed."""
 
 import make_log as m
 import pytest
@@ -33,7 +33,7 @@ def trace():
     return Trace(m.make_log(facts, m.ended(event_count=len(m.make_log(facts)))))
 
 
-def test_a_redacted_file_holds_no_source_and_no_folder(trace, tmp_path):
+def test_redacted_file_contains_no_source_and_no_folder(trace, tmp_path):
     trace.save(tmp_path / "x.agv", redact=True)
     log = load(tmp_path / "x.agv")
     assert log.of(SourceLineRead) == ()
@@ -43,7 +43,7 @@ def test_a_redacted_file_holds_no_source_and_no_folder(trace, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [StateChanged, EffectRepeated])
-def test_values_of_variables_are_left_out(kind):
+def test_values_of_variables_are_removed(kind):
     path = ("os", "environ", "['TOKEN']")
     text = m.state_change(kind, path, m.value("None"), m.value("'hunter2'"))
     number = m.state_change(kind, path, m.value("1234", 1234.0), m.value("9876", 9876.0))
@@ -53,14 +53,14 @@ def test_values_of_variables_are_left_out(kind):
     assert "TOKEN" in redacted
 
 
-def test_findings_still_name_their_lines(trace):
+def test_findings_keep_their_lines(trace):
     (whole,) = trace.diagnose()
     (finding,) = trace.redacted().diagnose()
     assert (finding.slug, str(finding.culprit)) == (whole.slug, "train.py:5")
 
 
 @pytest.mark.parametrize("name", ["x.html", "x.svg", "x.graphml", "x.json", "x.sqlite", "x.gv"])
-def test_no_written_file_contains_more(trace, tmp_path, name):
+def test_redacted_outputs_contain_no_private_text(trace, tmp_path, name):
     path = tmp_path / name
     if name == "x.html":
         trace.html(path, redact=True)

@@ -1,4 +1,4 @@
-"""The registry of rules: slugs, pages, priorities, conditions, and what the framework derives."""
+"""The registry of rules: slugs, pages, priorities, conditions and derived fields of findings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"
 SLUGS = sorted({slug for rule in all_rules() for slug in rule.slugs})
 
 
-def test_every_module_of_the_package_registers_a_rule():
+def test_every_rule_module_registers_a_rule():
     modules = {path.stem for path in RULES.glob("*.py")} - {"__init__"}
     found = {rule.find.__module__.rpartition(".")[2] for rule in all_rules()}
     assert modules == found
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_a_slug_has_its_page_at_exactly_one_rule(slug):
+def test_slug_has_its_page_at_exactly_one_rule(slug):
     owners = [rule for rule in all_rules() if slug in [page.slug for page in rule.pages]]
     assert len(owners) == 1
     assert slug in owners[0].slugs
@@ -44,7 +44,7 @@ def test_priorities_are_unique_and_ordered():
     assert priorities == sorted(set(priorities))
 
 
-def test_names_are_unique():
+def test_rule_names_are_unique():
     assert max(Counter(rule.name for rule in all_rules()).values()) == 1
 
 
@@ -62,7 +62,7 @@ def test_no_rule_imports_another_rule():
     assert found == set()
 
 
-def test_the_documentation_of_findings_is_up_to_date():
+def test_findings_documentation_is_up_to_date():
     generated = runpy.run_path(str(ROOT / "docs" / "generate_findings.py"))["document"]()
     assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == generated
 
@@ -76,7 +76,7 @@ UNIT_TESTS = "\n".join(
 )
 
 
-def test_a_unit_test_on_a_hand_written_log_expects_every_slug():
+def test_every_slug_has_a_unit_test_on_a_hand_written_log():
     assert [slug for slug in SLUGS if f'"{slug}"' not in UNIT_TESTS] == []
 
 
@@ -141,7 +141,7 @@ def a_region():
     )
 
 
-def test_events_nodes_and_region_come_from_the_evidence_in_order():
+def test_events_nodes_and_region_are_derived_from_the_evidence_in_order():
     analysis = a_region()
     (region,) = analysis.regions
     (again,) = region.recomputations
@@ -153,7 +153,7 @@ def test_events_nodes_and_region_come_from_the_evidence_in_order():
     assert found.region_id == 4
 
 
-def test_a_place_in_the_explanation_becomes_an_excerpt():
+def test_location_in_the_explanation_becomes_an_excerpt():
     written = a_region().ops[0]
     found = finding(draft(culprit=written, explanation=["wrote:", written, None, "", "end"]))
     assert found.culprit == written.location
@@ -163,13 +163,13 @@ def test_a_place_in_the_explanation_becomes_an_excerpt():
     assert len(lines) == 4
 
 
-def test_a_culprit_without_a_line_is_at_most_likely():
+def test_finding_without_a_culprit_line_is_at_most_likely():
     assert finding(draft(culprit=a_region().ops[0])).confidence == "certain"
     assert finding(draft()).confidence == "likely"
     assert finding(draft(confidence="hint")).confidence == "hint"
 
 
-def test_a_draft_has_one_of_the_rules_slugs():
+def test_draft_has_one_of_the_slugs_of_its_rule():
     several = a_rule(slugs=("a", "b"))
     assert several.finding(draft()).slug == "a"
     assert several.finding(draft(slug="b")).slug == "b"
@@ -184,20 +184,20 @@ def titles(*rules, analysis=OK):
     return [finding.title for finding in diagnose(analysis, rules)]
 
 
-def test_a_rule_runs_only_where_its_condition_holds():
+def test_rule_runs_only_if_its_condition_holds():
     errors = a_rule(draft(title="error"), when=ErrorMessage("two words"))
     assert titles(errors) == []
     assert titles(errors, analysis=FAILED) == ["error"]
 
 
-def test_a_rule_is_stopped_after_its_number_of_findings():
+def test_rule_stops_after_its_maximum_number_of_findings():
     drafts = [draft(title=name) for name in "abc"]
     assert titles(a_rule(*drafts)) == ["a"]
     assert titles(a_rule(*drafts, at_most=2)) == ["a", "b"]
     assert titles(a_rule(*drafts, at_most=None)) == ["a", "b", "c"]
 
 
-def test_a_rule_is_skipped_if_an_option_that_it_needs_was_off():
+def test_rule_is_skipped_if_a_needed_option_was_off():
     class Without(Evidence):
         recorded = frozenset({"ops"})
 
@@ -213,13 +213,13 @@ def test_findings_are_sorted_by_confidence_then_by_rule():
     assert titles(first, second, third) == ["2", "1", "3"]
 
 
-def test_a_superseded_slug_is_dropped_in_the_same_region():
+def test_superseded_slug_is_dropped_in_the_same_region():
     general = a_rule(draft(title="here", region_id=1), draft(title="there", region_id=2), at_most=2)
     special = a_rule(draft(title="special", region_id=1), slugs=("b",), supersedes=("a",))
     assert titles(general, special) == ["there", "special"]
 
 
-def test_a_line_that_an_earlier_finding_names_is_not_repeated():
+def test_culprit_line_of_an_earlier_finding_is_not_repeated():
     line = a_region().ops[0].location
     first = a_rule(draft(title="1", culprit=line))
     again = a_rule(
@@ -228,7 +228,7 @@ def test_a_line_that_an_earlier_finding_names_is_not_repeated():
     assert titles(first, again) == ["1", "3"]
 
 
-def test_a_page_prints_its_parts():
+def test_page_prints_its_sections():
     page = Page(slug="a-b", title="T", means="m", happens="h", fix="f", example="x = 1\n")
     assert str(page) == (
         "T  [a-b]\n\nm\n\nHow it happens\nh\n\nHow to fix it\nf\n\nAn example\n    x = 1"

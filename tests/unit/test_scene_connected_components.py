@@ -1,4 +1,4 @@
-"""Graphs that hang together nowhere have groups of their own."""
+"""Each connected component of the graph has its own group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tree(scene):
     return [(g.kind, g.label, g.parent, g.node_count) for g in scene.groups]
 
 
-def test_steps_that_are_alike_fold_and_those_that_are_not_stand_apart():
+def test_equal_steps_are_folded_and_different_steps_are_not():
     scene = scene_of(*step(1), *step(11), *step(21, op="tanh"))
     top = [(g.kind, g.label, g.repeat) for g in scene.groups if g.depth == 1]
     assert top == [("repeat", "graph 1 – graph 2", 2), ("graph", "graph 3", 1)]
@@ -27,12 +27,12 @@ def test_steps_that_are_alike_fold_and_those_that_are_not_stand_apart():
     assert graph.open
 
 
-def test_one_graph_needs_no_group_around_it():
+def test_single_graph_has_no_group_around_it():
     kinds = {kind for kind, *_ in tree(scene_of(*step(1)))}
     assert kinds == {"root", "module"}
 
 
-def test_graphs_that_share_no_module_stay_as_they_are():
+def test_graphs_without_common_modules_have_no_group():
     scene = scene_of(*block(1, "net.a", to=[]), *block(11, "net.b", to=[], op="tanh"))
     assert [(kind, label) for kind, label, *_ in tree(scene)[1:]] == [
         ("module", "a"),
@@ -40,7 +40,7 @@ def test_graphs_that_share_no_module_stay_as_they_are():
     ]
 
 
-def test_a_checkpointed_module_is_its_region_in_each_step():
+def test_checkpointed_module_is_marked_in_each_step():
     scene = scene_of(*step(1, region=1), *step(11, op="tanh", region=2), regions=(1, 2))
     regions = [(g.kind, g.label, g.checkpointed) for g in scene.groups if g.path == "net.a"]
     assert regions == [("module", "a", True), ("module", "a", True)]

@@ -1,4 +1,4 @@
-"""What is drawn as a box, and what is folded into parameter badges and counts."""
+"""Nodes drawn as boxes, and nodes folded into parameter badges and counts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def parameter_badges(scene):
     ]
 
 
-def test_a_chain_of_views_is_a_count_on_its_edge():
+def test_chain_of_views_is_a_count_on_its_edge():
     scene = scene_of(
         Box(1, "mm"), Box(2, "view", to=[1]), Box(3, "transpose", to=[2]), Box(4, "sum", to=[3])
     )
     assert edges(scene) == [("sum", "mm", 2)]
 
 
-def test_a_view_that_two_boxes_use_stays_a_box():
+def test_view_with_two_users_stays_a_box():
     scene = scene_of(
         Box(1, "mm"), Box(2, "view", to=[1]), Box(3, "exp", to=[2]), Box(4, "mul", to=[3, 2])
     )
@@ -37,17 +37,17 @@ def test_a_view_that_two_boxes_use_stays_a_box():
     ]
 
 
-def test_a_view_that_saves_something_stays_a_box():
+def test_view_with_saved_tensors_stays_a_box():
     scene = scene_of(Box(1, "mm"), Box(2, "select", to=[1], saves=["self"]), Box(3, "sum", to=[2]))
     assert [node.op for node in scene.nodes] == ["mm", "select", "sum"]
 
 
-def test_a_view_at_the_root_stays_a_box():
+def test_view_at_the_root_stays_a_box():
     scene = scene_of(Box(1, "mm"), Box(2, "view", to=[1]))
     assert edges(scene) == [("view", "mm", 0)]
 
 
-def test_a_parameter_is_a_pennant_on_its_users_through_views():
+def test_parameter_is_a_badge_on_its_users_also_through_views():
     scene = scene_of(
         Box(1, "t", leaves=["fc.weight"]),
         Box(2, "mm", to=[1]),
@@ -61,13 +61,13 @@ def test_a_parameter_is_a_pennant_on_its_users_through_views():
     ]
 
 
-def test_parameters_alike_share_a_pennant_and_inputs_stand_apart():
+def test_parameters_of_one_module_share_a_badge_and_inputs_do_not():
     scene = scene_of(Box(1, "addmm", leaves=["fc.weight", "fc.bias", "x"]), Box(2, "sum", to=[1]))
     drawn = [(p.label, p.width > 0) for p in scene.parameter_badges]
     assert drawn == [("fc.weight, bias", True), ("fc.bias", False), ("input", True)]
 
 
-def test_a_leaf_that_backward_did_not_reach_has_no_gradient():
+def test_leaf_not_reached_by_backward_has_no_gradient():
     scene = scene_of(
         Box(1, "mm", leaves=["a.weight"], ran=False), Box(2, "mm", to=[1], leaves=["b.weight"])
     )
@@ -77,7 +77,7 @@ def test_a_leaf_that_backward_did_not_reach_has_no_gradient():
     ]
 
 
-def test_a_residual_add_is_compact_and_an_add_of_a_bias_is_not():
+def test_residual_add_is_compact_and_bias_add_is_not():
     scene = scene_of(
         Box(1, "exp"),
         Box(2, "mm", to=[1]),
@@ -92,7 +92,7 @@ def test_a_residual_add_is_compact_and_an_add_of_a_bias_is_not():
     ]
 
 
-def test_a_chain_of_thousands_of_views_folds():
+def test_chain_of_thousands_of_views_is_folded():
     boxes = [Box(1, "mm"), *(Box(i, "view", to=[i - 1]) for i in range(2, 5000))]
     folded = fold_graph(model_of(*boxes, Box(5000, "sum", to=[4999])).graph)
     assert folded.edges == [(1, 0, 4998)]

@@ -1,4 +1,4 @@
-"""Modules, regions and runs of blocks as groups; what is open at first."""
+"""Modules, regions and repeated blocks as groups, and the initially open groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(scene):
     return [group.label for group in scene.groups if group.open]
 
 
-def test_modules_nest_by_their_names():
+def test_modules_are_nested_by_their_names():
     scene = scene_of(
         Box(1, "exp"),
         *block(2, "enc.attn", to=[1]),
@@ -41,39 +41,39 @@ def test_modules_nest_by_their_names():
     ]
 
 
-def test_a_module_of_one_node_is_that_node():
+def test_module_with_one_node_is_drawn_as_that_node():
     scene = scene_of(Box(1, "mm", module="fc"), Box(2, "sum", to=[1]))
     assert [(g.path, g.node_count) for g in scene.groups] == [("", 2)]
     assert [node.module for node in scene.nodes] == ["fc", ""]
 
 
-def test_a_model_that_is_one_module_is_the_root():
+def test_model_with_a_single_module_is_the_root():
     scene = scene_of(*block(1, "net", to=[]))
     assert [(g.kind, g.path, g.parent) for g in scene.groups] == [("root", "net", -1)]
 
 
-def test_identical_blocks_are_one_run():
+def test_identical_blocks_are_one_repeat_group():
     scene = scene_of(*tower(4))
     assert labels(scene)[1:] == ["h", "h.0 – h.3", "h.0", "h.1", "h.2", "h.3"]
     run = scene.groups[2]
     assert (run.kind, run.repeat, run.node_count, run.open) == ("repeat", 4, 12, False)
 
 
-def test_the_failing_block_is_left_out_of_its_run_and_open():
+def test_failing_block_is_open_and_not_in_a_repeat_group():
     scene = scene_of(*tower(4), findings=[finding(9)])  # the relu of h.2
     assert labels(scene)[1:] == ["h", "h.0 – h.1", "h.0", "h.1", "h.2", "h.3"]
     assert opened(scene) == ["", "h", "h.2", "h.3"]
     assert [n.node_id for n in scene.nodes if n.error] == [9]
 
 
-def test_blocks_that_differ_are_no_run():
+def test_different_blocks_are_no_repeat_group():
     scene = scene_of(
         *block(1, "h.0", to=[]), *block(4, "h.1", to=[3], op="gelu"), Box(7, "sum", to=[6])
     )
     assert labels(scene)[1:] == ["h", "h.0", "h.1"]
 
 
-def test_a_module_called_twice_is_two_groups():
+def test_module_called_twice_has_two_groups():
     scene = scene_of(
         *block(1, "mlp", to=[]),
         Box(4, "exp", to=[3]),
@@ -84,7 +84,7 @@ def test_a_module_called_twice_is_two_groups():
     assert not any(link.reversed for link in scene.groups[0].links)
 
 
-def test_a_container_gives_way_where_others_work_between_its_modules():
+def test_container_is_omitted_if_other_ops_run_between_its_modules():
     scene = scene_of(
         *block(1, "ls.0", to=[]),
         Box(4, "cat", to=[3]),
@@ -94,7 +94,7 @@ def test_a_container_gives_way_where_others_work_between_its_modules():
     assert labels(scene)[1:] == ["ls.0", "ls.1"]
 
 
-def test_a_module_in_a_checkpoint_region_is_checkpointed():
+def test_module_in_a_checkpoint_region_is_checkpointed():
     scene = scene_of(*block(1, "mlp", to=[], region=1), Box(4, "sum", to=[3]), regions=[1])
     group = scene.groups[1]
     assert (group.label, group.kind, group.checkpointed, group.recomputes) == (
@@ -105,7 +105,7 @@ def test_a_module_in_a_checkpoint_region_is_checkpointed():
     )
 
 
-def test_a_region_that_is_no_module_is_a_group():
+def test_region_that_is_not_a_module_is_a_group():
     scene = scene_of(
         Box(1, "exp", region=1), Box(2, "mul", to=[1], region=1), Box(3, "sum", to=[2]), regions=[1]
     )
@@ -116,7 +116,7 @@ def test_a_region_that_is_no_module_is_a_group():
 @pytest.mark.parametrize(
     ("depth", "expected"), [(0, [""]), (1, [""]), (2, ["", "enc"]), (3, ["", "enc", "attn", "mlp"])]
 )
-def test_depth_opens_so_many_levels_of_modules(depth, expected):
+def test_depth_is_the_number_of_open_levels(depth, expected):
     scene = scene_of(
         Box(1, "exp"),
         *block(2, "enc.attn", to=[1]),
@@ -127,7 +127,7 @@ def test_depth_opens_so_many_levels_of_modules(depth, expected):
     assert opened(scene) == expected
 
 
-def test_about_forty_boxes_are_visible_at_first():
+def test_about_forty_boxes_are_visible_initially():
     boxes = [Box(1, "exp")]
     for i in range(30):
         boxes += block(2 + 3 * i, f"part{i}", to=[1 + 3 * i])
@@ -136,14 +136,14 @@ def test_about_forty_boxes_are_visible_at_first():
     assert visible == 40
 
 
-def test_large_graphs_show_their_outermost_modules():
+def test_large_graph_shows_only_its_outermost_modules():
     boxes = [Box(1, "exp")]
     for i in range(400):
         boxes += block(2 + 3 * i, f"part{i % 2}.m{i}", to=[1 + 3 * i])
     assert opened(scene_of(*boxes)) == [""]
 
 
-def test_a_group_of_more_than_a_thousand_comes_in_pages():
+def test_group_of_more_than_a_thousand_nodes_has_pages():
     boxes = [Box(1, "exp")] + [Box(i, "exp", to=[i - 1]) for i in range(2, 2401)]
     scene = scene_of(*boxes)
     assert labels(scene)[1:] == [

@@ -1,4 +1,4 @@
-"""Names and numbers as they are told."""
+"""Formatting of names and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from autogradviz.render.terminal_text import format_duration
 from autogradviz.scene.label_text import merge_numbered_names
 
 
-def test_names_that_differ_in_numbers_only_share_one():
+def test_names_that_differ_only_in_a_number_are_merged():
     assert merge_numbered_names(["h.0.mlp", "h.11.mlp", "h.3.attn", "head", "h.0.mlp"]) == {
         "h.0.mlp": "h.*.mlp",
         "h.11.mlp": "h.*.mlp",
@@ -17,12 +17,12 @@ def test_names_that_differ_in_numbers_only_share_one():
     assert merge_numbered_names([]) == {}
 
 
-def test_a_number_that_all_names_have_stays():
+def test_common_number_of_all_names_is_kept():
     names = ["GPT2.h.0", "GPT2.h.1"]
     assert merge_numbered_names(names) == dict.fromkeys(names, "GPT2.h.*")
 
 
-def test_long_times_are_told_in_seconds():
+def test_long_durations_are_in_seconds():
     assert [format_duration(ns) for ns in (12_340_000, 9_999_900_000, 10_000_000_000)] == [
         "12.3 ms",
         "9,999.9 ms",

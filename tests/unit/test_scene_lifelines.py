@@ -1,4 +1,4 @@
-"""Storages, their lives, and what modules keep: the rows behind lifelines and tables."""
+"""The rows of lifelines and tables: storages, their events, and module costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def scene_of(*facts):
 
 
 def written_between():
-    """Return a step that saves, writes and takes back one storage, and keeps another."""
+    """Return a step that saves, writes and unpacks one storage, and keeps another."""
     return scene_of(
         m.op("exp", (1,), nr=0, at="net.py:3"),
         m.op("exp", (2,), nr=1, at="net.py:4"),
@@ -31,27 +31,27 @@ def written_between():
     )
 
 
-def test_a_storage_tells_what_happened_to_it_oldest_first():
+def test_storage_has_its_events_oldest_first():
     scene = written_between()
     broken = scene.storages[0]
     assert (broken.name, broken.slots) == ("exp out", ("ExpBackward0.result",))
     assert (broken.state, broken.version, broken.seen_version) == ("broken", 0, 1)
-    lives = [
+    events = [
         (each.kind, each.version, each.ok) for each in scene.storage_events if each.storage == 0
     ]
-    assert lives == [("saved", 0, True), ("written", 1, True), ("unpacked", 1, False)]
+    assert events == [("saved", 0, True), ("written", 1, True), ("unpacked", 1, False)]
     written = next(each for each in scene.storage_events if each.kind == "written")
     assert (written.op, written.filename, written.lineno) == ("add_", "net.py", 5)
 
 
-def test_what_is_still_kept_says_by_whom():
+def test_held_storage_lists_its_keepers():
     kept = written_between().storages[1]
     assert kept.state == "held"
     assert kept.keepers == ("ExpBackward0.result · net.py:4",)
     assert kept.holds[1::2] == (-1,)
 
 
-def test_what_was_let_go_has_no_keepers():
+def test_released_storage_has_no_keepers():
     scene = scene_of(
         m.op("exp", (1,), nr=0),
         m.node(1, "ExpBackward0", nr=0),
@@ -70,7 +70,7 @@ def test_what_was_let_go_has_no_keepers():
 
 
 def curve_of(scene, time_ns):
-    """Return the bytes that the storages' own stretches add up to."""
+    """Return the total bytes of all storages held at a time."""
     total = 0
     for storage in scene.storages:
         for start, end in zip(storage.holds[::2], storage.holds[1::2], strict=True):
@@ -79,14 +79,14 @@ def curve_of(scene, time_ns):
     return total
 
 
-def test_the_storages_add_up_to_the_memory_curve():
+def test_storages_sum_to_the_memory_curve():
     scene = written_between()
     assert [curve_of(scene, point.time_ns) for point in scene.memory] == [
         point.nbytes for point in scene.memory
     ]
 
 
-def test_nodes_know_when_they_were_made_and_ran():
+def test_nodes_have_their_creation_and_run_times():
     scene = written_between()
     failed, ran = scene.nodes
     assert failed.born_ns < ran.born_ns < ran.runs_ns[0] < ran.runs_ns[1] < failed.runs_ns[0]
@@ -109,7 +109,7 @@ def modules_of(*facts):
     }
 
 
-def test_checkpointing_frees_what_is_made_and_saved_inside_alone():
+def test_checkpointing_frees_storages_created_and_saved_only_inside():
     rows = modules_of(
         m.op("exp", (1,), inputs=(9,), nr=0, call=3, duration_ns=70),
         m.op("mul", (2,), inputs=(1,), nr=1, call=2, duration_ns=30),
@@ -120,13 +120,13 @@ def test_checkpointing_frees_what_is_made_and_saved_inside_alone():
         m.saved(3, 9, node=2, slot="other", nr=1),
     )
     block, inner = rows["block"], rows["block.inner"]
-    # Storage 1 was made inside but is saved by the block too; 9 came from outside.
+    # Storage 1 was created inside, but the block saves it too; 9 was created outside.
     assert (inner.frees_nbytes, inner.nbytes, inner.costs_ns) == (0, 0, 70)
     assert (block.frees_nbytes, block.nbytes, block.costs_ns) == (32, 64, 100)
     assert not block.checkpointed
 
 
-def test_a_checkpointed_module_says_what_it_freed_and_cost():
+def test_checkpointed_module_has_its_freed_bytes_and_cost():
     scene = scene_of(
         m.module(1, "", "Net"),
         m.module(2, "block", "Block"),
@@ -149,7 +149,7 @@ def test_a_checkpointed_module_says_what_it_freed_and_cost():
 
 
 @pytest.mark.parametrize("path", ["/x/torch/optim/sgd.py", "C:\\x\\torch\\nn\\utils\\clip_grad.py"])
-def test_an_optimizer_s_ops_are_no_forward(path):
+def test_optimizer_ops_are_not_a_forward_span(path):
     scene = scene_of(
         m.op("exp", (1,), nr=0, at="net.py:3"),
         m.backward(),

@@ -1,4 +1,4 @@
-"""Chips, widths, the failing path, and the facts beside the graph."""
+"""Badges, widths, the failing path, and data outside the graph."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def saved_badges(scene):
     return [(c.slot, c.version, c.seen_version, c.state, c.width > 0) for c in scene.saved_badges]
 
 
-def test_a_broken_chip_shows_both_versions():
+def test_broken_badge_has_both_versions():
     scene = scene_of(*FAILING, findings=[MUTATED])
     assert saved_badges(scene) == [("result", 0, 1, "broken", True)]
 
 
-def test_a_chip_of_a_checkpoint_is_recomputed():
+def test_badge_of_a_checkpoint_is_recomputed():
     scene = scene_of(Box(1, "exp", saves=["result"], by="checkpoint"))
     assert saved_badges(scene) == [("result", 0, 0, "recomputed", True)]
 
 
-def test_more_than_three_chips_are_counted():
+def test_more_than_three_badges_are_counted():
     scene = scene_of(Box(1, "exp", saves=["a", "b", "c", "d", "e"]))
     assert [slot for slot, *_, drawn in saved_badges(scene) if drawn] == ["a", "b", "c"]
     assert scene.nodes[0].right_width == 9 + sum(c.width for c in scene.saved_badges) + 2 * 5 + 22
@@ -74,31 +74,31 @@ def test_victim_culprit_and_path_are_marked():
     assert scene.findings[0].nodes == (1,)
 
 
-def test_boxes_of_a_column_are_of_one_width():
+def test_boxes_of_a_column_have_equal_widths():
     scene = scene_of(*tower(2))
     assert {(node.op_width, node.name_width) for node in scene.nodes} == {(84.0, 180.0)}
 
 
-def test_a_long_name_widens_its_box_and_a_very_long_one_is_cut():
+def test_long_name_widens_its_box_and_a_very_long_name_is_elided():
     scene = scene_of(Box(1, "exp", name="A" * 300 + "Backward0"))
     node = scene.nodes[0]
     assert len(node.name) == 48
     assert node.name_width == text_width(node.name, bold=True) + 16 > 180
 
 
-def test_the_summary_counts_the_whole_graph():
+def test_summary_counts_all_nodes():
     scene = scene_of(Box(1, "t", leaves=["fc.weight"]), Box(2, "mm", to=[1]), title="One step")
     summary = scene.summary
     assert (summary.title, summary.nodes, summary.edges, summary.backwards) == ("One step", 3, 2, 1)
     assert summary.subtitle == "3 nodes · 2 edges"
 
 
-def test_an_empty_recording_is_a_scene():
+def test_scene_of_one_box_can_be_placed():
     scene = scene_of(Box(1, "exp"))
     assert place(scene, []).boxes[0].ref == 0
 
 
-def test_words():
+def test_numbers_and_names_are_formatted():
     assert [format_bytes(n) for n in (0, 999, 1000, 3_145_728, 12_582_912)] == [
         "0 B",
         "999 B",
@@ -115,7 +115,7 @@ def test_words():
     assert elide("abcdefghij", 5) == "ab…ij"
 
 
-def test_the_payload_holds_every_value_of_the_scene():
+def test_payload_contains_every_value_of_the_scene():
     scene = scene_of(*FAILING, findings=[MUTATED])
     payload = json.loads(json.dumps(to_payload(scene)))
     strings = payload["strings"]
@@ -137,7 +137,7 @@ def test_the_payload_holds_every_value_of_the_scene():
     ]
 
 
-def test_the_payload_is_small():
+def test_payload_is_small():
     scene = scene_of(*tower(300))
     size = len(json.dumps(to_payload(scene), separators=(",", ":")))
     assert size / len(scene.nodes) < 600
@@ -147,7 +147,7 @@ def test_the_payload_is_small():
 @pytest.mark.parametrize(
     ("norm", "grad"), [(0.5, "ok"), (0.0, "zero"), (None, "nan")], ids=["ok", "zero", "nan"]
 )
-def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
+def test_gradient_norm_determines_its_symbol(norm, grad):
     facts = [
         m.tensor(1, (2,)),
         m.parameter(1, "w"),
@@ -163,7 +163,7 @@ def test_a_gradient_s_norm_decides_its_glyph(norm, grad):
     assert (badge.grad, badge.norm) == (grad, norm)
 
 
-def test_a_scene_of_a_torn_file_says_that_it_is_torn():
+def test_scene_of_a_truncated_file_is_marked_as_torn():
     model = model_of(Box(1, "exp"))
     assert not build_scene(model, ()).summary.torn
     model.log.problem = "the file is cut off after 12 events"

@@ -1,4 +1,4 @@
-"""Whatever a file says, it has a picture."""
+"""Random logs can be drawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autogradviz.scene.payload import to_payload
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
-def test_any_events_make_a_picture_and_a_payload(events):
+def test_random_events_give_a_picture_and_a_payload(events):
     scene = build_scene(Analysis(Log.from_events(events)), ())
     everything = [group.index for group in scene.groups]
     assert ET.fromstring(render_svg(scene, open_groups=everything)).tag.endswith("svg")
@@ -29,7 +29,7 @@ def test_any_events_make_a_picture_and_a_payload(events):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
-def test_a_graph_alone_looks_as_it_does_with_all_that_stands_beside_it(events):
+def test_graph_only_scene_has_the_same_picture(events):
     model = Analysis(Log.from_events(events))
     whole, alone = build_scene(model, ()), build_scene(model, (), graph_only=True)
     assert render_svg(alone) == render_svg(whole)

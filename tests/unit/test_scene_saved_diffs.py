@@ -1,4 +1,4 @@
-"""What a recomputation saved otherwise."""
+"""Differences between tensors saved in forward and in recomputation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autogradviz.scene.non_graph_views import build_saved_diffs
 
 
 def region(*, outcome, again):
-    """Return the rows of a region that saved 4×8 thrice, and then what ``again`` says."""
+    """Return the rows of a region that saved 4×8 three times, and then the shapes in ``again``."""
     facts = [m.began(), m.tensor(1, (4, 8)), m.entered(1)]
     facts += [
         m.saved(10 + i, 1, region=1, by="checkpoint", position=i, slot="self") for i in range(3)
@@ -26,17 +26,17 @@ def region(*, outcome, again):
     ]
 
 
-def test_other_shapes_stand_beside_each_other_by_position():
+def test_different_shapes_are_reported_by_position():
     rows = region(outcome="error", again=[(4, 8), (4, 16), (4, 8)])
     assert rows == [(0, 1, "float32 4×8", "float32 4×16")]
 
 
-def test_what_only_one_run_saved_is_told():
+def test_tensors_saved_by_one_run_only_are_reported():
     rows = region(outcome="completed", again=[(4, 8), (4, 8)])
     assert rows == [(0, 2, "float32 4×8", "not saved")]
     rows = region(outcome="error", again=[(4, 8)] * 4)
     assert rows == [(0, 3, "not saved", "float32 4×8")]
 
 
-def test_what_an_early_stop_left_out_is_no_difference():
+def test_tensors_omitted_by_an_early_stop_are_not_differences():
     assert region(outcome="early_stop", again=[(4, 8), (4, 8)]) == []

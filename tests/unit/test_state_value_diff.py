@@ -1,4 +1,4 @@
-"""Readings of Python state: what is read, and how two readings differ."""
+"""Snapshots of Python state, and differences between two snapshots."""
 
 import collections
 import weakref
@@ -13,7 +13,7 @@ from autogradviz.recorder.checkpoint.value_repr import ObjectIds, read_value
 
 
 class Thing:
-    """Anything with an identity."""
+    """An object without a known value type."""
 
 
 def reading(value, ids=None):
@@ -45,16 +45,16 @@ def reading(value, ids=None):
         (weakref.ref(collections.deque()), "weak_reference", "dead", None),
     ],
 )  # fmt: skip
-def test_a_value_is_read(value, kind, text, number):
+def test_value_has_kind_text_and_number(value, kind, text, number):
     found = reading(value)
     assert (found.kind, found.text, found.number) == (kind, text, number)
 
 
-def test_what_runs_code_is_not_read():
+def test_object_of_unknown_type_is_not_read():
     assert read_value(Thing(), ObjectIds()) is None
 
 
-def test_a_tensor_tells_memory_version_and_requires_grad():
+def test_tensor_value_has_identity_version_and_requires_grad():
     ids, tensor = ObjectIds(), torch.zeros(2)
     before = reading(tensor, ids)
     tensor.add_(1)
@@ -68,7 +68,7 @@ def test_a_tensor_tells_memory_version_and_requires_grad():
     assert find_change_kind(other, reading(torch.zeros(3), ids)) == "value"
 
 
-def test_paths_are_tuples_of_names_and_items():
+def test_state_paths_are_tuples_of_names_and_items():
     module = torch.nn.Linear(2, 2)
     module.cache = {"k": [Thing()]}
     module.cache["k"][0].x = 3

@@ -1,4 +1,4 @@
-"""Pictures: whole, escaped, and as they were."""
+"""SVG pictures: golden files, text and escaping."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def checkpointed():
     )
 
 
-def test_a_residual_block_looks_as_it_did(golden):
+def test_residual_block_equals_the_golden_file(golden):
     golden("residual.svg", render_svg(residual()))
 
 
-def test_a_failing_graph_looks_as_it_did_in_the_dark(golden):
+def test_failing_graph_in_dark_theme_equals_the_golden_file(golden):
     golden("failing-dark.svg", render_svg(scene_of(*FAILING, findings=[MUTATED]), theme="dark"))
 
 
-def test_runs_and_checkpoints_look_as_they_did(golden):
+def test_repeats_and_checkpoints_equal_the_golden_file(golden):
     golden("checkpoint.svg", render_svg(checkpointed()))
 
 
-def test_the_picture_says_what_there_is():
+def test_picture_contains_the_text_of_all_boxes():
     assert texts(render_svg(residual())) == [
         "A residual block",
         "7 nodes · 7 edges · peak saved 64 B",
@@ -82,7 +82,7 @@ def test_the_picture_says_what_there_is():
     ]
 
 
-def test_a_finding_stands_above_the_graph():
+def test_finding_is_above_the_graph():
     words = texts(render_svg(scene_of(*FAILING, findings=[MUTATED])))
     assert words[2:9] == [
         MUTATED.title,
@@ -96,7 +96,7 @@ def test_a_finding_stands_above_the_graph():
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_hostile_words_stay_words(theme):
+def test_hostile_text_is_escaped(theme):
     scene = scene_of(
         Box(1, HOSTILE, name=HOSTILE, module=HOSTILE, saves=[HOSTILE], leaves=[HOSTILE]),
         Box(2, "exp", to=[1], module=HOSTILE),
@@ -107,13 +107,13 @@ def test_hostile_words_stay_words(theme):
     assert tags <= {"svg", "g", "rect", "path", "circle", "text", "tspan", "title"}
 
 
-def test_the_picture_asks_nothing_of_the_network():
+def test_picture_has_no_external_references():
     picture = render_svg(checkpointed())
     assert re.findall(r"(?:href|src|url)\b", picture) == []
     assert set(re.findall(r"https?://[^\"]*", picture)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_a_recording_without_a_graph_says_so():
+def test_picture_without_a_graph_has_a_message():
     scene = build_scene(Analysis(make_log(began(model_name="Net"))), ())
     assert texts(render_svg(scene)) == [
         "Net",
@@ -122,13 +122,13 @@ def test_a_recording_without_a_graph_says_so():
     ]
 
 
-def test_too_many_boxes_are_refused_with_advice(monkeypatch):
+def test_too_many_boxes_are_refused_with_a_suggestion(monkeypatch):
     monkeypatch.setattr(document, "MAX_BOXES", 3)
     with pytest.raises(GraphTooLargeError, match=r"4 boxes would be visible.*depth=1"):
         render_svg(residual())
 
 
-def test_corners_of_lines_are_round():
+def test_corners_of_lines_are_rounded():
     assert polyline([(0, 0), (0, 20), (30, 20), (30, 40)]) == (
         "M0 0L0 14Q0 20 6 20L24 20Q30 20 30 26L30 40"
     )
@@ -150,12 +150,12 @@ def test_dot_has_clusters_for_open_groups():
     ]
 
 
-def test_dot_draws_hostile_words():
+def test_dot_escapes_hostile_text():
     scene = scene_of(Box(1, "exp", name='"; shell<b>&\\n', module='a"b'), title='"]; x')
     assert "<svg" in render_dot_svg(scene)
 
 
-def test_without_graphviz_the_error_names_the_packages(monkeypatch):
+def test_error_without_graphviz_names_the_packages(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingProgramError) as error:
         render_dot_svg(residual())

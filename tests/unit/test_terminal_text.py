@@ -1,4 +1,4 @@
-"""Traces and findings in words."""
+"""Traces and findings as terminal text."""
 
 import make_log as m
 import pytest
@@ -14,7 +14,7 @@ from autogradviz.scene import build_scene
 
 def finding(**more):
     line = SourceLocation(filename="/a/train.py", lineno=5, function="step", text="b.add_(1)")
-    said = {
+    fields = {
         "slug": "saved-tensor-mutated",
         "title": "b was written",
         "culprit": line,
@@ -24,7 +24,7 @@ def finding(**more):
         "confidence": "certain",
         "events": (1,),
     }
-    return Finding(**said | more)
+    return Finding(**fields | more)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_sizes_are_decimal(nbytes, words):
     assert format_bytes(nbytes) == words
 
 
-def test_a_summary_tells_the_figures_then_the_findings():
+def test_summary_lists_figures_and_then_findings():
     scene = scene_of(Box(1, "exp"), Box(2, "sum", to=[1]), findings=(finding(),), title="x.agv")
     lines = as_text(render_summary(scene)).splitlines()
     assert lines[0].startswith("x.agv")
@@ -49,18 +49,18 @@ def test_a_summary_tells_the_figures_then_the_findings():
     assert lines[-1] == "finding  b was written  train.py:5"
 
 
-def test_an_empty_recording_has_a_summary():
+def test_empty_recording_has_a_summary():
     scene = build_scene(Analysis(Log()), ())
     assert "graph  0 nodes, 0 edges, 0 backward" in as_text(render_summary(scene))
 
 
-def test_an_error_stands_in_the_summary_with_its_first_line():
+def test_summary_has_the_first_line_of_the_error():
     log = m.make_log(m.raised("ValueError", "too far\nand more"))
     lines = as_text(render_summary(build_scene(Analysis(log), ()))).splitlines()
     assert lines[-1] == "raised  ValueError: too far"
 
 
-def test_findings_name_culprit_explanation_and_fix():
+def test_findings_have_culprit_explanation_and_fix():
     assert as_text(render_findings([finding()])).splitlines() == [
         "b was written  [saved-tensor-mutated, certain]",
         "  culprit /a/train.py:5, in step",
@@ -71,40 +71,40 @@ def test_findings_name_culprit_explanation_and_fix():
     ]
 
 
-def test_no_finding_is_said():
+def test_no_findings_are_reported():
     assert as_text(render_findings([])) == "No findings."
 
 
-def test_the_note_of_an_exception_ends_with_the_fix():
+def test_exception_note_ends_with_the_fix():
     assert finding_note(finding()) == (
         "autogradviz: b was written\n\nIt was needed.\n\nFix:\nb = b + 1"
     )
 
 
 @pytest.mark.parametrize("command", ["\x1b[2J", "\x1b]0;title\x07", "\x9b1m", "\r", "\b", "\udc80"])
-def test_a_terminal_is_given_no_commands_of_a_file(command):
-    said = as_text(
+def test_control_characters_of_a_file_are_removed(command):
+    output = as_text(
         render_findings([finding(title=f"a{command}b", explanation=command, fix=command)])
     )
     scene = scene_of(Box(1, "exp"), title=f"a{command}b")
-    said += as_text(render_summary(scene))
-    assert {letter for letter in said if not letter.isprintable()} == {"\n"}
-    assert said.isprintable() or said.encode()
+    output += as_text(render_summary(scene))
+    assert {letter for letter in output if not letter.isprintable()} == {"\n"}
+    assert output.isprintable() or output.encode()
 
 
-def test_a_notebook_gets_text_too_and_no_output_of_its_own(monkeypatch, capsys):
+def test_text_in_a_notebook_prints_nothing(monkeypatch, capsys):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert as_text(render_findings([])) == "No findings."
     assert capsys.readouterr() == ("", "")
 
 
-def test_marks_of_rich_are_plain_text():
+def test_rich_markup_is_plain_text():
     assert as_text(render_findings([finding(title="[bold]x[/bold] [/]")])).startswith(
         "[bold]x[/bold] [/]"
     )
 
 
-def test_a_note_keeps_within_thirty_lines_and_keeps_its_fix():
+def test_note_has_at_most_thirty_lines_and_keeps_its_fix():
     long = finding(explanation="\n".join(f"line {i}" for i in range(60)), fix="a\nb\nc")
     note = finding_note(long).splitlines()
     assert len(note) == 30

@@ -1,4 +1,4 @@
-"""Traces on disk: whole, torn, damaged, foreign."""
+"""Trace files: complete, truncated, damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PER_TEST_FOLDER = settings(
 
 
 def complete(events: list[Any]) -> Log:
-    """Return a log with the end that its events call for."""
+    """Return a log with a correct end event."""
     log = Log.from_events(events)
     log.extend_rows(RecordingEnded, [(2**63 - 1, 0, 0, None, len(events))])
     return log
@@ -43,7 +43,7 @@ def small_log() -> Log:
 
 @PER_TEST_FOLDER
 @given(st.lists(any_events(INTS, but=RecordingEnded), max_size=30))
-def test_what_is_loaded_is_what_was_saved(tmp_path, events):
+def test_loaded_log_equals_the_saved_log(tmp_path, events):
     log = complete(events)
     save(log, tmp_path / "t.agv")
     assert load(tmp_path / "t.agv") == log
@@ -52,14 +52,14 @@ def test_what_is_loaded_is_what_was_saved(tmp_path, events):
 @settings(PER_TEST_FOLDER, max_examples=6)  # a file costs as much as hundreds of events
 @given(st.data())
 @pytest.mark.parametrize("kind", EVENT_TYPES)
-def test_every_kind_of_event_survives(tmp_path, kind, data):
+def test_every_kind_of_event_is_saved_and_loaded(tmp_path, kind, data):
     events = data.draw(st.lists(events_of(kind, INTS), min_size=1, max_size=8))
     log = Log.from_events(events)
     save(log, tmp_path / "t.agv")
     assert list(load(tmp_path / "t.agv")) == list(log)
 
 
-def test_events_of_many_chunks_come_back_in_order(tmp_path, monkeypatch):
+def test_events_of_many_chunks_are_loaded_in_order(tmp_path, monkeypatch):
     monkeypatch.setattr(encode_stream, "CHUNK", 10)
     log = small_log()
     save(log, tmp_path / "t.agv")
@@ -70,26 +70,26 @@ def test_events_of_many_chunks_come_back_in_order(tmp_path, monkeypatch):
     assert load(tmp_path / "t.agv") == log
 
 
-def test_an_empty_log_is_a_trace_without_an_end(tmp_path):
+def test_empty_log_has_no_end(tmp_path):
     save(Log(), tmp_path / "t.agv")
     log = load(tmp_path / "t.agv")
     assert (list(log), log.problem) == ([], "the recording has no end: it stops after 0 events")
 
 
-def test_text_that_is_not_unicode_is_spelled_out(tmp_path):
+def test_invalid_unicode_is_escaped(tmp_path):
     log = make_log(source("caf\udce9.py", 1, "x = '\U0001f525 \u202e\x00'"))
     save(log, tmp_path / "t.agv")
     (line,) = load(tmp_path / "t.agv").of(SourceLineRead)
     assert (line.filename, line.text) == ("caf\\udce9.py", "x = '\U0001f525 \u202e\x00'")
 
 
-def test_equal_texts_are_one_object_after_loading(tmp_path):
+def test_equal_strings_are_one_object_after_loading(tmp_path):
     save(make_log(source("m.py", 1, "a"), source("m.py", 2, "b")), tmp_path / "t.agv")
     first, second = load(tmp_path / "t.agv").of(SourceLineRead)
     assert first.filename is second.filename
 
 
-def test_pandas_style_readers_see_one_table_with_a_column_a_field(tmp_path):
+def test_arrow_readers_read_one_table_with_one_column_per_field(tmp_path):
     save(small_log(), tmp_path / "t.agv")
     with pa.OSFile(str(tmp_path / "t.agv")) as raw:
         table = pa.ipc.open_stream(raw).read_all()
@@ -111,7 +111,7 @@ def test_saving_replaces_the_file_and_leaves_no_other_file(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["t.agv"]
 
 
-def test_a_save_that_fails_keeps_the_old_file_and_leaves_no_other_file(tmp_path):
+def test_failed_save_keeps_the_old_file_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "t.agv"
     save(small_log(), path)
     broken = small_log()
@@ -122,17 +122,17 @@ def test_a_save_that_fails_keeps_the_old_file_and_leaves_no_other_file(tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["t.agv"]
 
 
-def test_a_recording_without_an_end_says_so(tmp_path):
+def test_recording_without_an_end_has_a_problem(tmp_path):
     save(make_log(saved(1), unpacked(1)), tmp_path / "t.agv")
     assert load(tmp_path / "t.agv").problem == "the recording has no end: it stops after 3 events"
 
 
-def test_a_recording_that_lost_events_says_how_many(tmp_path):
+def test_recording_with_lost_events_has_a_problem_with_the_count(tmp_path):
     save(make_log(saved(1), ended(event_count=1_000)), tmp_path / "t.agv")
     assert load(tmp_path / "t.agv").problem == "3 of 1,001 events could be read"
 
 
-def test_of_a_file_cut_off_anywhere_the_beginning_is_read(tmp_path, monkeypatch):
+def test_truncated_file_is_read_up_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(encode_stream, "CHUNK", 10)
     path = tmp_path / "t.agv"
     log = small_log()
@@ -152,7 +152,7 @@ def test_of_a_file_cut_off_anywhere_the_beginning_is_read(tmp_path, monkeypatch)
 
 @PER_TEST_FOLDER
 @given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), min_size=1))
-def test_flipped_bits_give_a_clear_error_or_what_can_be_read(tmp_path, flips):
+def test_file_with_flipped_bits_is_read_partly_or_refused(tmp_path, flips):
     path = tmp_path / "t.agv"
     path.unlink(missing_ok=True)
     save(small_log(), path)
@@ -180,7 +180,7 @@ def test_flipped_bits_give_a_clear_error_or_what_can_be_read(tmp_path, flips):
         ),
     ],
 )
-def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
+def test_foreign_file_is_refused(tmp_path, content, message):
     path = tmp_path / "t.agv"
     path.write_bytes(content)
     with pytest.raises(NotATraceError) as caught:
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
     assert str(caught.value) == f"{path} {message}"
 
 
-def test_an_arrow_stream_of_another_program_is_refused(tmp_path):
+def test_foreign_arrow_stream_is_refused(tmp_path):
     path = tmp_path / "t.arrow"
     with pa.ipc.new_stream(path, pa.schema({"kind": pa.string()})):
         pass
@@ -206,7 +206,7 @@ def write_stream(path, columns, version):
         pass
 
 
-def test_a_newer_format_says_to_upgrade(tmp_path):
+def test_newer_format_is_refused_with_advice_to_upgrade(tmp_path):
     path = tmp_path / "t.agv"
     write_stream(path, {"kind": pa.string()}, str(FORMAT_VERSION + 1))
     with pytest.raises(
@@ -215,28 +215,28 @@ def test_a_newer_format_says_to_upgrade(tmp_path):
         load(path)
 
 
-def test_other_columns_are_refused(tmp_path):
+def test_unexpected_columns_are_refused(tmp_path):
     path = tmp_path / "t.agv"
     write_stream(path, {"kind": pa.string()}, str(FORMAT_VERSION))
     with pytest.raises(NotATraceError, match="its columns are not those of a trace"):
         load(path)
 
 
-def test_a_pipe_or_a_device_is_refused_without_being_read(tmp_path):
+def test_pipe_or_device_is_refused_without_being_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(NotATraceError, match="is not a file"):
             load(path)
 
 
-def test_of_a_large_file_that_is_no_trace_only_the_beginning_is_read(tmp_path):
+def test_large_foreign_file_is_not_read_completely(tmp_path):
     with (tmp_path / "zeros").open("wb") as file:
-        file.truncate(2**43)  # takes no room on the disk, and would take 8 TB of memory
+        file.truncate(2**43)  # a sparse file: no disk space, but 8 TB of memory if read
     with pytest.raises(NotATraceError, match="is not an autogradviz trace"):
         load(tmp_path / "zeros")
 
 
-def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
+def test_folder_is_refused_and_a_missing_file_is_not_found(tmp_path):
     with pytest.raises(NotATraceError, match="is a folder, not a trace"):
         load(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -252,7 +252,7 @@ def test_a_folder_is_refused_and_a_missing_file_is_missing(tmp_path):
         ("text", None, "a SourceLineRead without text"),
     ],
 )
-def test_what_no_recording_writes_is_reported_not_read(tmp_path, column, value, reason):
+def test_unexpected_values_are_reported_and_not_read(tmp_path, column, value, reason):
     path = tmp_path / "t.agv"
     save(make_log(source("m.py", 1, "x")), path)
     with pa.OSFile(str(path)) as raw:

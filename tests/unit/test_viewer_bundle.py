@@ -1,4 +1,4 @@
-"""The checked-in bundle is what its source builds, and its source is clean."""
+"""The checked-in bundle is up to date, and its source passes the checks."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def run(*command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_bundle_is_what_the_source_builds(node, tmp_path):
+def test_bundle_is_up_to_date_with_its_source(node, tmp_path):
     run(node, "build.mjs", str(tmp_path))
     for name in ("viewer.js", "viewer.css"):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
 
 
 @pytest.mark.slow(reason="make lint runs the same two programs")
-def test_the_source_has_types_that_fit_and_one_format(node):
+def test_source_is_type_correct_and_formatted(node):
     run(str(ASSETS / "node_modules" / ".bin" / "tsc"), "--project", "viewer")
     run(str(ASSETS / "node_modules" / ".bin" / "prettier"), "--check", "viewer", "build.mjs")
 
 
-def test_the_types_are_those_of_the_schema(tmp_path):
+def test_types_equal_the_schema(tmp_path):
     target = tmp_path / "types.js"
     generator = ASSETS / "generate_types.py"
     schema = ROOT / "autogradviz" / "scene" / "schema.py"
@@ -58,11 +58,11 @@ def test_the_types_are_those_of_the_schema(tmp_path):
     assert target.read_text(encoding="utf-8") == checked_in
 
 
-def test_the_unit_tests_of_the_viewer_pass(node):
+def test_viewer_unit_tests_pass(node):
     run(node, "--test", *map(str, sorted((ROOT / "tests" / "viewer").glob("*.test.mjs"))))
 
 
-def test_the_bundle_is_small_and_asks_for_nothing():
+def test_bundle_is_small_and_makes_no_requests():
     script = read_script()
     assert len(script.encode()) < MOST_BYTES
     foreign = [
@@ -73,7 +73,7 @@ def test_the_bundle_is_small_and_asks_for_nothing():
     assert "url(" not in read_style()
 
 
-def test_one_bundle_is_a_module_and_a_plain_script():
+def test_bundle_is_a_module_and_a_plain_script():
     assert read_script().rstrip() == read_global_script() + EXPORT
 
 
@@ -86,8 +86,8 @@ console.log(runInContext("typeof autogradviz.default.render", bare));
 """
 
 
-def test_the_module_needs_nothing_of_its_host_to_be_loaded(node):
-    """Colab, VS Code and marimo bring another page each, and no Jupyter around it."""
+def test_module_loads_without_a_host(node):
+    """Colab, VS Code and marimo have their own pages, without Jupyter."""
     done = subprocess.run(
         [node, "-e", ALONE], input=read_global_script(), capture_output=True, text=True, check=False
     )

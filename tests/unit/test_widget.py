@@ -1,4 +1,4 @@
-"""The widget's Python side."""
+"""The Python side of the widget."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from autogradviz.scene.payload import to_payload
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def test_the_payload_is_the_scene_deflated():
+def test_payload_is_the_compressed_scene():
     scene = small_scene(name="→ExpBackward0")
     widget = TraceWidget(scene)
     assert json.loads(zlib.decompress(widget._payload)) == json.loads(json.dumps(to_payload(scene)))
 
 
-def test_the_selection_can_be_observed():
+def test_selection_can_be_observed():
     widget = TraceWidget(small_scene())
     seen = []
     widget.observe(lambda change: seen.append(change["new"]), names="selected")
-    told = {
+    node = {
         "kind": "node",
         "id": 7,
         "name": "ExpBackward0",
         "module": "",
         "location": "train.py:12",
     }
-    widget.set_state({"selected": told})
+    widget.set_state({"selected": node})
     widget.set_state({"selected": {}})
-    assert seen == [told, {}]
+    assert seen == [node, {}]
 
 
-def test_the_height_is_a_number_of_pixels_that_shows_something():
+def test_height_has_a_minimum_in_pixels():
     assert TraceWidget(small_scene()).height == HEIGHT
     assert TraceWidget(small_scene(), height=400).height == 400
     with pytest.raises(TraitError, match="height"):
         TraceWidget(small_scene(), height=10)
 
 
-def test_the_bundle_holds_widget_picture_and_words():
+def test_bundle_contains_widget_picture_and_text():
     widget = TraceWidget(small_scene(), picture=lambda: "<svg/>", words=lambda: "in words")
     bundle, metadata = bundle_for_cell(widget)
     assert list(bundle) == ["text/plain", WIDGET, "image/svg+xml"]
@@ -56,7 +56,7 @@ def test_the_bundle_holds_widget_picture_and_words():
     assert metadata == {}
 
 
-def test_a_widget_shown_by_hand_has_the_picture_behind_it(monkeypatch):
+def test_manually_displayed_widget_has_a_static_picture(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
     TraceWidget(small_scene())._ipython_display_()
@@ -71,7 +71,7 @@ def tower_widget():
     return TraceWidget(scene_of(*tower(3, leaves=["h.0.w"])))
 
 
-def test_select_finds_what_people_call_things():
+def test_select_accepts_ops_ids_modules_lines_and_parameters():
     widget = tower_widget()
     widget.select("relu")
     assert (widget.selected["kind"], widget.selected["name"]) == ("node", "ReluBackward0")
@@ -88,7 +88,7 @@ def test_select_finds_what_people_call_things():
     assert widget.selected == {}
 
 
-def test_what_is_called_otherwise_is_told_with_what_comes_near():
+def test_unknown_name_raises_with_suggestions():
     with pytest.raises(ValueError, match="nothing in this scene is named 'rellu'.*'relu'"):
         tower_widget().select("rellu")
     with pytest.raises(ValueError, match="no node 999"):
@@ -97,7 +97,7 @@ def test_what_is_called_otherwise_is_told_with_what_comes_near():
         tower_widget().focus("h.7")
 
 
-def test_focus_asks_anew_each_time():
+def test_every_focus_call_sends_a_change():
     widget = tower_widget()
     seen = []
     widget.observe(lambda change: seen.append(change["new"]["module"]), names="focused")
@@ -107,7 +107,7 @@ def test_focus_asks_anew_each_time():
     assert widget.focused["group"] == 0
 
 
-def test_colors_are_those_that_the_viewer_knows():
+def test_colors_are_known_to_the_viewer():
     widget = TraceWidget(small_scene())
     assert widget.color_by == COLORS[0] == "kind"
     widget.color_by = "bytes"
@@ -119,7 +119,7 @@ def test_colors_are_those_that_the_viewer_knows():
 
 
 class Shell:
-    """As much of a notebook's shell as tells cells apart."""
+    """A notebook shell with cell ids and run ids."""
 
     def __init__(self):
         self.cell, self.run = "a", 0
@@ -128,7 +128,7 @@ class Shell:
         return {"metadata": {"cellId": self.cell}, "header": {"msg_id": f"run {self.run}"}}
 
 
-def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
+def test_rerun_of_a_cell_closes_its_old_widgets(monkeypatch):
     shell = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     monkeypatch.setattr("autogradviz.render.widget_cleanup._DISPLAYED", {})
@@ -142,7 +142,7 @@ def test_a_cell_that_runs_again_closes_what_it_showed(monkeypatch):
         return sum(isinstance(_instances[key], TraceWidget) for key in made)
 
     show()
-    show()  # twice in one run: both stay
+    show()  # two widgets in one run: both stay open
     assert alive() == 2
     shell.run = 1
     show()

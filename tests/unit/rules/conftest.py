@@ -1,4 +1,4 @@
-"""Makes ``make_log`` importable, which is one folder up."""
+"""Make ``make_log``, one folder up, importable."""
 
 import sys
 from pathlib import Path

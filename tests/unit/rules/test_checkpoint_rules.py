@@ -37,7 +37,7 @@ from autogradviz.diagnose.rules.saved_tensor_mutated import saved_tensor_mutated
 
 
 def region(*inside, between=(), again=(), early_stop=True, **fields):
-    """A region with ops in its forward, after it and in its recomputation."""
+    """A region with ops in its forward, between forward and backward, and in its recomputation."""
     return [
         entered(4, at="t.py:9", early_stop=early_stop, **fields),
         inside,
@@ -66,7 +66,7 @@ def captured(*between):
     )
 
 
-def test_a_weight_written_after_the_forward_is_named():
+def test_weight_written_after_the_forward_is_reported():
     (finding,) = captured(op("mul_", (1,), inputs=(1,), writes=(1,), at="t.py:5"))
     assert finding.slug == "checkpoint-captured-tensor-mutated"
     assert lines(finding) == ("t.py:5", "t.py:2")
@@ -74,13 +74,13 @@ def test_a_weight_written_after_the_forward_is_named():
     assert finding.title == "weight changed before the region that reads it was recomputed"
 
 
-def test_a_write_of_an_optimizer_gets_its_own_fix():
+def test_optimizer_write_has_its_own_fix():
     place = ("torch/optim/sgd.py:9", "t.py:5")
     (finding,) = captured(op("add_", (1,), inputs=(1,), writes=(1,), at=place))
     assert "step()" in finding.fix
 
 
-def test_a_weight_that_is_read_only_is_no_finding():
+def test_weight_that_is_only_read_gives_no_finding():
     assert captured(op("mul", (6,), inputs=(1,), at="t.py:5")) == []
 
 
@@ -101,7 +101,7 @@ def repeated(**again):
     )
 
 
-def test_a_buffer_written_by_both_runs_is_named():
+def test_buffer_written_by_both_runs_is_reported():
     (finding,) = repeated()
     assert finding.slug == "checkpoint-effect-repeated"
     assert lines(finding) == ("t.py:3", "t.py:4")
@@ -109,7 +109,7 @@ def test_a_buffer_written_by_both_runs_is_named():
     assert finding.title == "mean was updated twice: in forward and again in recomputation"
 
 
-def test_a_buffer_that_both_runs_leave_with_the_same_values_is_no_finding():
+def test_buffer_with_equal_values_in_both_runs_gives_no_finding():
     assert repeated(output_hashes=(5,)) == []
 
 
@@ -124,7 +124,7 @@ def side_effect(before, after):
     )  # fmt: skip
 
 
-def test_a_counter_that_both_runs_raised_is_a_hint():
+def test_counter_incremented_by_both_runs_is_a_hint():
     (finding,) = side_effect(value("1", 1.0), value("2", 2.0))
     assert finding.slug == "checkpoint-effect-repeated"
     assert str(finding.culprit) == "t.py:4"
@@ -132,7 +132,7 @@ def test_a_counter_that_both_runs_raised_is_a_hint():
     assert finding.title.startswith("self.calls was changed twice")
 
 
-def test_state_that_is_no_number_is_no_finding():
+def test_non_numeric_state_gives_no_finding():
     assert side_effect(value("'a'"), value("'b'")) == []
 
 
@@ -158,21 +158,21 @@ def overwritten(storage):
     )  # fmt: skip
 
 
-def test_a_region_that_writes_what_its_recomputation_saved_is_named():
+def test_write_to_a_recomputed_save_is_reported():
     (finding,) = overwritten(3)
     assert finding.slug == "hidden-write"
     assert lines(finding) == ("t.py:3", "t.py:2")
     assert (finding.confidence, finding.region_id) == ("likely", 4)
 
 
-def test_a_write_to_another_tensor_is_no_finding():
+def test_write_to_another_tensor_gives_no_finding():
     assert overwritten(9) == []
 
 
 # --- checkpoint-random-not-restored, checkpoint-random-state -------------------------------------
 
 
-def test_dropout_without_preserved_state_is_named():
+def test_dropout_without_preserved_state_is_reported():
     draw = {"inputs": (1,), "at": "t.py:3", "region": 4}
     (finding,) = run_rule(
         checkpoint_random_not_restored,
@@ -188,7 +188,7 @@ def test_dropout_without_preserved_state_is_named():
     assert "its gradients belong to those" in finding.explanation
 
 
-def test_a_number_from_pythons_generator_is_named(tmp_path):
+def test_number_from_the_python_generator_is_reported(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import random\n\ndef forward(x):\n    return x * random.random()\n")
     place = {"inputs": (1,), "at": f"{script}:4", "region": 4}
@@ -244,14 +244,14 @@ def write(**fields):
     return [op("mul_", (1,), inputs=(1,), writes=(1,), **fields), bumped("mul_", 1)]
 
 
-def test_an_argument_written_after_the_forward_is_named():
+def test_argument_written_after_the_forward_is_reported():
     (finding,) = argument(after=write(at="t.py:11"))
     assert finding.slug == "checkpoint-argument-mutated"
     assert lines(finding) == ("t.py:11", "t.py:9")
     assert finding.title == "An argument of block was written before the region was recomputed"
 
 
-def test_a_region_that_writes_its_own_argument_is_named():
+def test_region_that_writes_its_own_argument_is_reported():
     (finding,) = argument(inside=write(at="t.py:3", region=4))
     assert finding.slug == "checkpoint-argument-mutated"
     assert lines(finding) == ("t.py:3", "t.py:9")

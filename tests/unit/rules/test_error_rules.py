@@ -1,4 +1,4 @@
-"""Rules about errors whose message is clear, but whose traceback ends at another line."""
+"""Rules about errors with a clear message and a traceback that ends at another line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def failed_unpack(rule, error, message, *, first_read="t.py:6"):
 # --- exec-group-overlap -------------------------------------------------------------------------
 
 
-def test_the_second_backward_in_an_exec_group_is_named():
+def test_second_backward_in_an_exec_group_is_reported():
     (finding,) = failed_unpack(exec_group_overlap, "CheckpointError", OVERLAP)
     assert finding.slug == "exec-group-overlap"
     assert lines(finding) == ("t.py:10", "t.py:2")
@@ -68,14 +68,14 @@ def test_the_second_backward_in_an_exec_group_is_named():
 # --- saved-tensors-read-twice -------------------------------------------------------------------
 
 
-def test_the_line_that_unpacked_before_the_node_is_named():
+def test_line_that_unpacked_before_the_node_is_reported():
     (finding,) = failed_unpack(saved_tensors_read_twice, "CheckpointError", ONCE)
     assert finding.slug == "saved-tensors-read-twice"
     assert lines(finding) == ("t.py:6", "t.py:2")
     assert finding.title == "ExpBackward0.result was unpacked twice under checkpoint"
 
 
-def test_without_such_a_line_the_failing_read_is_named():
+def test_failing_read_is_reported_if_no_earlier_line_unpacked():
     (finding,) = failed_unpack(
         saved_tensors_read_twice, "CheckpointError", ONCE, first_read="t.py:10"
     )
@@ -83,14 +83,14 @@ def test_without_such_a_line_the_failing_read_is_named():
     assert "ctx.saved_tensors" in finding.fix
 
 
-def test_an_overlap_in_an_exec_group_is_not_a_second_read():
+def test_overlap_in_an_exec_group_is_not_a_second_read():
     assert failed_unpack(saved_tensors_read_twice, "CheckpointError", OVERLAP) == []
 
 
 # --- mutation-context-left ----------------------------------------------------------------------
 
 
-def test_a_backward_outside_the_mutation_context_is_named():
+def test_backward_outside_the_mutation_context_is_reported():
     message = "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context"
     (finding,) = failed_unpack(mutation_context_left, "AssertionError", message)
     assert finding.slug == "mutation-context-left"
@@ -117,7 +117,7 @@ def freed(*between):
     )
 
 
-def test_the_first_backward_is_named():
+def test_first_backward_is_reported():
     (finding,) = freed()
     assert finding.slug == "graph-freed"
     assert lines(finding) == ("t.py:5", "t.py:2")
@@ -125,7 +125,7 @@ def test_the_first_backward_is_named():
     assert "retain_graph=True" in finding.fix
 
 
-def test_an_op_that_takes_a_tensor_of_the_previous_step_is_named():
+def test_op_with_an_input_from_the_previous_step_is_reported():
     (finding,) = run_rule(
         graph_freed,
         parameter(1, "w"),
@@ -149,7 +149,7 @@ def test_an_op_that_takes_a_tensor_of_the_previous_step_is_named():
 # --- selective-backward-twice -------------------------------------------------------------------
 
 
-def test_the_second_backward_over_a_selective_region_is_named():
+def test_second_backward_over_a_selective_region_is_reported():
     (finding,) = run_rule(
         selective_backward_twice,
         entered(4, at="t.py:9"),

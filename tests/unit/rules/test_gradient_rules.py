@@ -52,7 +52,7 @@ def missing(*forward, **root):
     )
 
 
-def test_a_detach_on_the_gradient_path_is_named():
+def test_detach_on_the_gradient_path_is_reported():
     (finding,) = missing(
         op("mm", (3,), inputs=(1,), nr=0, at="t.py:2"),
         op("detach", (3,), inputs=(3,), at="t.py:3"),
@@ -66,17 +66,17 @@ def test_a_detach_on_the_gradient_path_is_named():
     )
 
 
-def test_a_result_that_the_loss_does_not_use_is_named():
+def test_result_not_used_by_the_loss_is_reported():
     (finding,) = missing(op("mm", (3,), inputs=(1,), nr=0, at="t.py:2"))
     assert "the loss does not use their results" in finding.title
     assert lines(finding) == ("t.py:2", "t.py:2")
 
 
-def test_gradients_of_chosen_inputs_are_no_finding():
+def test_backward_with_inputs_gives_no_finding():
     assert missing(input_tensor_ids=(2,)) == []
 
 
-def test_a_partial_recording_proves_nothing():
+def test_partial_recording_gives_no_finding():
     assert missing(recorder_limited("within", "")) == []
 
 
@@ -85,7 +85,7 @@ def test_a_partial_recording_proves_nothing():
 NAN = fact(e.NotFiniteSeen, content_hash=66, nan_count=3)
 
 
-def test_the_first_op_with_finite_inputs_and_a_nan_output_is_named():
+def test_first_op_with_finite_inputs_and_a_nan_output_is_reported():
     (finding,) = run_rule(
         not_finite,
         NAN,
@@ -101,17 +101,17 @@ def test_the_first_op_with_finite_inputs_and_a_nan_output_is_named():
     assert "Its output has 3 NaN entries" in finding.explanation
 
 
-def test_without_fingerprints_only_the_gradient_is_named():
+def test_gradient_alone_is_reported_without_fingerprints():
     (finding,) = run_rule(not_finite, parameter(1, "w"), backward(at="t.py:4"), norm(1, None))
     assert finding.title == "The gradient of w is NaN or infinite"
     assert (finding.culprit, finding.confidence) == (None, "hint")
 
 
-def test_a_finite_norm_is_no_finding():
+def test_finite_norm_gives_no_finding():
     assert run_rule(not_finite, parameter(1, "w"), backward(at="t.py:4"), norm(1, 2.0)) == []
 
 
-def test_the_node_that_anomaly_detection_names_leads_to_its_forward():
+def test_node_named_by_anomaly_detection_leads_to_its_forward_line():
     (finding,) = run_rule(
         nan_in_anomaly_mode,
         op("sqrt", (2,), inputs=(1,), nr=0, at="t.py:2"),
@@ -142,21 +142,21 @@ def layers(*sizes):
     ], [norm(i, 2 * size) for i, size in enumerate(sizes, start=1)]
 
 
-def test_gradients_that_grow_towards_the_first_layers_explode():
+def test_gradients_that_grow_towards_the_first_layers_are_exploding():
     (finding,) = run_rule(gradient_magnitude, *layers(1e5, 1e2, 1.0))
     assert finding.slug == "gradient-exploding"
     assert lines(finding) == ("t.py:1", "t.py:3")
     assert "1.0e+05 per entry at layers.1.weight" in finding.title
 
 
-def test_gradients_that_shrink_towards_the_first_layers_vanish():
+def test_gradients_that_shrink_towards_the_first_layers_are_vanishing():
     (finding,) = run_rule(gradient_magnitude, *layers(1e-9, 1e-4, 1.0))
     assert finding.slug == "gradient-vanishing"
     assert lines(finding) == ("t.py:1", "t.py:3")
 
 
 @pytest.mark.parametrize("sizes", [(1.0, 1.0, 1.0), (1e-9, 1.0), (1.0, 1e-4, 1e-9)])
-def test_other_gradients_are_no_finding(sizes):
+def test_other_gradients_give_no_finding(sizes):
     assert run_rule(gradient_magnitude, *layers(*sizes)) == []
 
 
@@ -171,7 +171,7 @@ def rounding(*sizes, name="RoundBackward0"):
     )
 
 
-def test_a_step_function_before_gradients_of_zeros_is_named():
+def test_step_function_before_gradients_of_zeros_is_reported():
     (finding,) = rounding(0.0, 1.0)
     assert finding.slug == "gradient-zero"
     assert lines(finding) == ("t.py:30", "t.py:1")
@@ -180,7 +180,7 @@ def test_a_step_function_before_gradients_of_zeros_is_named():
     )
 
 
-def test_zeros_without_a_step_function_and_steps_without_zeros_are_no_finding():
+def test_zeros_without_a_step_function_and_steps_without_zeros_give_no_finding():
     assert rounding(0.0, name="ExpBackward0") == []
     assert rounding(1.0) == []
 
@@ -205,14 +205,14 @@ def counted(*, parent=1, accumulate=True):
     )
 
 
-def test_a_leaf_that_a_node_and_a_backward_inside_it_both_reach_is_named():
+def test_leaf_reached_by_a_node_and_its_nested_backward_is_reported():
     (finding,) = counted()
     assert finding.slug == "gradient-counted-twice"
     assert lines(finding) == ("t.py:5", "t.py:2")
     assert (finding.confidence, finding.nodes) == ("likely", (7,))
 
 
-def test_a_backward_that_is_not_nested_or_does_not_accumulate_is_no_finding():
+def test_separate_or_non_accumulating_backward_gives_no_finding():
     assert counted(parent=None) == []
     assert counted(accumulate=False) == []
 
@@ -228,7 +228,7 @@ def use(nr=0, *inputs, at="t.py:2"):
     return op("mm", (30 + nr,), inputs=inputs, nr=nr, at=at)
 
 
-def test_a_leaf_that_is_frozen_before_backward_reaches_it_is_named():
+def test_leaf_frozen_before_backward_reaches_it_is_reported():
     (finding,) = run_rule(
         leaf_frozen,
         parameter(1, "w"),
@@ -245,30 +245,30 @@ def test_a_leaf_that_is_frozen_before_backward_reaches_it_is_named():
     assert finding.title == "w was frozen before backward reached it: its gradient is lost"
 
 
-def thawed(*thaw):
+def unfrozen(*changes):
     return run_rule(
         leaf_frozen,
         [parameter(i, f"w{i}") for i in (1, 2)],
         [requires_grad(i, False, at="t.py:1") for i in (1, 2)],
         backward(1, at="t.py:5"),
         backward_ended(1),
-        thaw,
+        changes,
         use(1, 1, 2, at="t.py:7"),
         backward(2, at="t.py:5"),
     )
 
 
-def test_parameters_that_stay_frozen_while_others_are_thawed_are_named():
-    (finding,) = thawed(requires_grad(1, True, at="t.py:6"))
+def test_parameters_that_stay_frozen_while_others_are_unfrozen_are_reported():
+    (finding,) = unfrozen(requires_grad(1, True, at="t.py:6"))
     assert finding.slug == "leaf-never-thawed"
     assert lines(finding) == ("t.py:1", "t.py:7")
     assert finding.title == "1 of 2 frozen parameters were never unfrozen"
     assert "have not learned since: w2." in finding.explanation
 
 
-def test_all_thawed_or_none_is_no_finding():
-    assert thawed() == []
-    assert thawed([requires_grad(i, True, at="t.py:6") for i in (1, 2)]) == []
+def test_all_or_no_parameters_unfrozen_gives_no_finding():
+    assert unfrozen() == []
+    assert unfrozen([requires_grad(i, True, at="t.py:6") for i in (1, 2)]) == []
 
 
 # --- gradient-refused ---------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def script(tmp_path):
     return path
 
 
-def test_the_return_of_a_custom_backward_is_named(script):
+def test_return_of_a_custom_backward_is_reported(script):
     (finding,) = run_rule(
         refused.function_gradient_refused,
         op("mul", (2,), inputs=(1,), nr=0, at=f"{script}:19"),
@@ -321,7 +321,7 @@ def test_the_return_of_a_custom_backward_is_named(script):
     assert (finding.confidence, finding.nodes) == ("certain", (7,))
 
 
-def test_the_return_of_the_hook_that_ran_last_is_named(script):
+def test_return_of_the_last_hook_is_reported(script):
     hook = {"hook_id": 1, "hook_kind": "tensor"}
     (finding,) = run_rule(
         refused.hook_gradient_refused,
@@ -332,7 +332,7 @@ def test_the_return_of_the_hook_that_ran_last_is_named(script):
     assert lines(finding) == (f"{script}:10", f"{script}:20")
 
 
-def test_the_decorator_of_a_backward_that_is_differentiated_twice_is_named(script):
+def test_decorator_of_a_backward_differentiated_twice_is_reported(script):
     (finding,) = run_rule(
         refused.once_differentiable_refused,
         backward(create_graph=True, at=f"{script}:19"),

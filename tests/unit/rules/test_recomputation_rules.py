@@ -84,14 +84,14 @@ def test_state_that_changed_since_the_forward_is_the_cause(script):
     assert (finding.confidence, finding.nodes, finding.region_id) == ("likely", (7,), 4)
 
 
-def test_a_mode_that_the_recomputation_lacks_is_the_cause(script):
+def test_mode_missing_in_the_recomputation_is_the_cause(script):
     (finding,) = recomputation_raised(
         script, changed("context", ("default dtype",), "float64", "float32", at="t.py:5")
     )
     assert finding.slug == "checkpoint-context-missing"
 
 
-def test_a_clock_is_the_cause_if_no_state_changed(script):
+def test_clock_is_the_cause_if_no_state_changed(script):
     (finding,) = recomputation_raised(script)
     assert finding.slug == "checkpoint-not-repeatable"
     assert str(finding.culprit) == f"{script}:4"
@@ -100,7 +100,7 @@ def test_a_clock_is_the_cause_if_no_state_changed(script):
 # --- checkpoint-early-stop-caught ---------------------------------------------------------------
 
 
-def test_the_handler_that_caught_the_early_stop_is_named(tmp_path):
+def test_handler_that_caught_the_early_stop_is_reported(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "def forward(x):\n    try:\n        return x.exp()\n    except Exception:\n        pass\n"
@@ -123,7 +123,7 @@ def test_the_handler_that_caught_the_early_stop_is_named(tmp_path):
 # --- selective-cache-mutated --------------------------------------------------------------------
 
 
-def test_a_write_to_a_result_that_the_policy_saved_is_named():
+def test_write_to_a_result_saved_by_the_policy_is_reported():
     (finding,) = run_rule(
         selective_cache_mutated,
         entered(4, at="t.py:9"),
@@ -146,14 +146,14 @@ def test_a_write_to_a_result_that_the_policy_saved_is_named():
 # --- checkpoint-different-values ----------------------------------------------------------------
 
 
-def values(*, second=6, inputs=(3, 3), besides=()):
+def values(*, second=6, inputs=(3, 3), between=()):
     place = {"at": "t.py:2", "region": 4, "inputs": (1,)}
     return run_rule(
         checkpoint_value_mismatch,
         entered(4, at="t.py:9"),
         op("sin", (2,), nr=1, input_hashes=inputs[:1], output_hashes=(5,), **place),
         exited(4),
-        besides,
+        between,
         backward(at="t.py:10"),
         recompute(1, 4),
         op("sin", (3,), recompute=1, input_hashes=inputs[1:], output_hashes=(second,), **place),
@@ -161,7 +161,7 @@ def values(*, second=6, inputs=(3, 3), besides=()):
     )
 
 
-def test_an_op_with_other_results_is_named():
+def test_op_with_different_results_is_reported():
     (finding,) = values()
     assert finding.slug == "checkpoint-different-values"
     assert lines(finding) == ("t.py:2", "t.py:2")
@@ -169,20 +169,20 @@ def test_an_op_with_other_results_is_named():
     assert finding.title == "block computed other values when it was recomputed"
 
 
-def test_equal_results_are_no_finding():
+def test_equal_results_give_no_finding():
     assert values(second=5) == []
 
 
-def test_a_tensor_that_was_written_in_between_has_a_rule_of_its_own():
+def test_input_written_between_the_runs_gives_no_finding():
     write = op("mul_", (1,), inputs=(1,), writes=(1,), at="t.py:5")
-    assert values(inputs=(3, 4), besides=write) == []
+    assert values(inputs=(3, 4), between=write) == []
 
 
 # --- checkpoint-saves-shifted -------------------------------------------------------------------
 
 
 def shifted(*again):
-    """A region that saves the results of exp and sin; ``again`` is recomputed in early stop."""
+    """A region that saves the results of exp and sin; ``again`` are the recomputed ops."""
     line = {"cos": 7, "exp": 11, "sin": 12}
 
     def run(names, first, **fields):
@@ -208,7 +208,7 @@ def shifted(*again):
     )
 
 
-def test_saves_of_other_ops_at_the_same_positions_are_named():
+def test_saves_of_different_ops_at_the_same_positions_are_reported():
     (finding,) = shifted("cos", "exp")
     assert finding.slug == "checkpoint-saves-shifted"
     assert lines(finding) == ("t.py:7", "t.py:11")
@@ -216,7 +216,7 @@ def test_saves_of_other_ops_at_the_same_positions_are_named():
     assert finding.region_id == 4
 
 
-def test_the_same_ops_are_no_finding():
+def test_same_ops_give_no_finding():
     assert shifted("exp", "sin") == []
 
 
@@ -252,12 +252,12 @@ def handmade(dtype):
     )
 
 
-def test_a_recomputation_in_another_dtype_is_named():
+def test_recomputation_in_another_dtype_is_reported():
     (finding,) = handmade("bfloat16")
     assert finding.slug == "handmade-checkpoint-differs"
     assert lines(finding) == ("t.py:7", "t.py:3")
     assert finding.title == ("Ckpt.backward runs the forward again, and computes in another dtype")
 
 
-def test_the_same_dtype_is_no_finding():
+def test_same_dtype_gives_no_finding():
     assert handmade("float32") == []

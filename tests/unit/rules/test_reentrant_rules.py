@@ -52,7 +52,7 @@ def region(*forward, again=(), region_id=4, at="t.py:9"):
 # --- reentrant-needs-backward -------------------------------------------------------------------
 
 
-def test_the_region_whose_node_failed_is_named():
+def test_region_whose_node_failed_is_reported():
     forward, _ = region()
     (finding,) = run_rule(
         reentrant_needs_backward,
@@ -73,7 +73,7 @@ def test_the_region_whose_node_failed_is_named():
 # --- reentrant-detached-output ------------------------------------------------------------------
 
 
-def test_a_detach_inside_the_region_is_named():
+def test_detach_inside_the_region_is_reported():
     inside = {"region": 4}
     forward, again = region(
         op("mm", (3,), inputs=(1,), at="t.py:2", **inside),
@@ -120,7 +120,7 @@ def captured(*, argument):
     )  # fmt: skip
 
 
-def test_a_region_that_reads_a_graph_past_its_arguments_is_named():
+def test_region_that_reads_a_graph_not_passed_as_argument_is_reported():
     (finding,) = captured(argument=False)
     assert finding.slug == "reentrant-captured-graph"
     assert lines(finding) == ("t.py:9", "t.py:2")
@@ -128,7 +128,7 @@ def test_a_region_that_reads_a_graph_past_its_arguments_is_named():
     assert finding.region_id == 4
 
 
-def test_an_argument_is_no_finding():
+def test_argument_gives_no_finding():
     assert captured(argument=True) == []
 
 
@@ -136,7 +136,7 @@ def test_an_argument_is_no_finding():
 
 
 def side_channel(*, detached=False):
-    """A region that stores tensor 3, which the loss then takes without a gradient path."""
+    """A region that stores tensor 3, which the loss then uses without a gradient path."""
     inside = {"region": 4}
     forward, again = region(
         op("exp", (3,), inputs=(2,), at="t.py:3", **inside),
@@ -159,7 +159,7 @@ def side_channel(*, detached=False):
     )
 
 
-def test_a_tensor_that_the_loss_takes_from_inside_a_region_is_named():
+def test_tensor_from_inside_a_region_used_by_the_loss_is_reported():
     (finding,) = side_channel()
     assert finding.slug == "reentrant-side-channel"
     assert lines(finding) == ("t.py:9", "t.py:3")
@@ -168,7 +168,7 @@ def test_a_tensor_that_the_loss_takes_from_inside_a_region_is_named():
     )
 
 
-def test_a_tensor_that_another_region_takes_is_named():
+def test_tensor_from_inside_a_region_used_by_another_region_is_reported():
     first, first_again = region(
         op("exp", (3,), inputs=(2,), at="t.py:3", region=4),
         again=op("exp", (13,), inputs=(2,), nr=5, at="t.py:3", region=4, recompute=4),
@@ -211,7 +211,7 @@ def hook(*, failed=False, parent=1, kind="post_accumulate_grad", error=()):
     ]
 
 
-def test_a_hook_that_ran_in_a_nested_backward_as_well_is_named():
+def test_hook_that_also_ran_in_a_nested_backward_is_reported():
     (finding,) = run_rule(repeated_hook, hook())
     assert finding.slug == "reentrant-hook-repeated"
     assert lines(finding) == ("t.py:9", "t.py:3")
@@ -219,16 +219,16 @@ def test_a_hook_that_ran_in_a_nested_backward_as_well_is_named():
     assert finding.title == "clip ran 2 times in one backward, with partial gradients"
 
 
-def test_a_hook_that_only_reads_is_a_hint():
+def test_read_only_hook_is_a_hint():
     (finding,) = run_rule(repeated_hook, hook(kind="tensor"))
     assert finding.confidence == "hint"
 
 
-def test_a_hook_that_ran_in_two_separate_backwards_is_no_finding():
+def test_hook_that_ran_in_two_separate_backwards_gives_no_finding():
     assert run_rule(repeated_hook, hook(parent=None)) == []
 
 
-def test_a_hook_that_raised_in_its_second_run_is_named():
+def test_hook_that_raised_in_its_second_run_is_reported():
     error = raised("ValueError", "stepped twice", at="t.py:2")
     (finding,) = run_rule(repeated_accumulation_raised, hook(failed=True, error=error))
     assert lines(finding) == ("t.py:9", "t.py:3")
@@ -236,7 +236,7 @@ def test_a_hook_that_raised_in_its_second_run_is_named():
     assert "w accumulated its gradient more than once" in finding.title
 
 
-def test_ddps_reducer_leads_to_the_shared_leaf():
+def test_error_of_the_ddp_reducer_leads_to_the_shared_leaf():
     forward, again = region(op("mm", (3,), inputs=(1,), at="t.py:3", region=4))
     (finding,) = run_rule(
         repeated_accumulation_raised,
@@ -250,7 +250,7 @@ def test_ddps_reducer_leads_to_the_shared_leaf():
     assert (lines(finding), finding.confidence) == (("t.py:9", "t.py:3"), "certain")
 
 
-def test_another_error_is_no_finding():
+def test_another_error_gives_no_finding():
     error = raised("ValueError", "something else", at="t.py:2")
     assert run_rule(repeated_accumulation_raised, hook(error=error)) == []
 
@@ -273,13 +273,13 @@ def cut_off(reason, *, later=True, trainable=True):
     ("reason", "slug"),
     [("arguments", "reentrant-no-grad-input"), ("results", "reentrant-nested-results")],
 )
-def test_a_region_without_a_node_that_uses_a_parameter_is_named(reason, slug):
+def test_region_without_a_node_and_with_a_parameter_is_reported(reason, slug):
     (finding,) = cut_off(reason)
     assert finding.slug == slug
     assert lines(finding) == ("t.py:9", "t.py:3")
     assert finding.confidence == "certain"
 
 
-def test_a_region_without_parameters_or_without_a_backward_is_no_finding():
+def test_region_without_parameters_or_without_a_backward_gives_no_finding():
     assert cut_off("arguments", trainable=False) == []
     assert cut_off("arguments", later=False) == []

@@ -58,7 +58,7 @@ def silent(*between, slot="other", seen=0, needed=True, **hashes):
 WRITE = op("clamp_", (1,), inputs=(1,), writes=(1,), at="t.py:4")
 
 
-def test_a_write_that_left_the_version_as_it_was_is_named():
+def test_write_that_kept_the_version_is_reported():
     (finding,) = silent(WRITE)
     assert finding.slug == "silent-write"
     assert lines(finding) == ("t.py:4", "t.py:2")
@@ -66,21 +66,21 @@ def test_a_write_that_left_the_version_as_it_was_is_named():
     assert finding.title == "w was written before backward, past the version check"
 
 
-def test_fingerprints_prove_it():
+def test_fingerprints_prove_a_silent_write():
     (finding,) = silent(WRITE, saved_hash=5, seen_hash=6)
     assert finding.confidence == "certain"
     assert silent(WRITE, saved_hash=5, seen_hash=5) == []
 
 
-def test_a_write_that_pytorch_checks_is_no_silent_write():
+def test_write_checked_by_pytorch_is_not_a_silent_write():
     assert silent(WRITE, bumped("clamp_", 1), seen=1) == []
 
 
-def test_a_slot_that_backward_did_not_read_is_no_finding():
+def test_slot_not_read_by_backward_gives_no_finding():
     assert silent(WRITE, needed=False) == []
 
 
-def test_a_write_to_the_values_of_a_sparse_tensor_is_named():
+def test_write_to_the_values_of_a_sparse_tensor_is_reported():
     (finding,) = run_rule(
         sparse_parts_written,
         fact(e.TensorSeen, tensor_id=4, dtype="float32", device="cpu"),
@@ -96,7 +96,7 @@ def test_a_write_to_the_values_of_a_sparse_tensor_is_named():
 
 
 def read_back(*between, seen_hash=6):
-    """A foreach op, whose node shows no saves, and an op of its backward that reads its input."""
+    """A foreach op, whose node has no saves, and an op of its backward that reads its input."""
     return run_rule(
         backward_read_modified,
         op("_foreach_exp", (2,), inputs=(1,), nr=1, at="t.py:2", input_hashes=(5,),
@@ -110,13 +110,13 @@ def read_back(*between, seen_hash=6):
     )  # fmt: skip
 
 
-def test_a_tensor_that_backward_read_with_other_content_is_named():
+def test_tensor_read_by_backward_with_different_content_is_reported():
     (finding,) = read_back(WRITE)
     assert finding.slug == "silent-write"
     assert lines(finding) == ("t.py:4", "t.py:2")
 
 
-def test_the_same_content_is_no_finding():
+def test_same_content_gives_no_finding():
     assert read_back(WRITE, seen_hash=5) == []
 
 
@@ -136,13 +136,13 @@ def replaced(storage):
     )
 
 
-def test_a_leaf_that_has_other_memory_in_backward_is_named():
+def test_leaf_with_different_memory_in_backward_is_reported():
     (finding,) = replaced(storage=2)
     assert finding.slug == "silent-write"
     assert str(finding.victim) == "t.py:2"
 
 
-def test_a_leaf_with_the_same_memory_is_no_finding():
+def test_leaf_with_the_same_memory_gives_no_finding():
     assert replaced(storage=9) == []
 
 
@@ -171,7 +171,7 @@ def reused(*, saved_hash=None, seen_hash=None, written=20):
     )
 
 
-def test_a_write_to_the_memory_of_a_pack_hook_is_named():
+def test_write_to_the_memory_of_a_pack_hook_is_reported():
     (finding,) = reused()
     assert finding.slug == "hook-memory-reused"
     assert lines(finding) == ("t.py:9", "t.py:2")
@@ -179,12 +179,12 @@ def test_a_write_to_the_memory_of_a_pack_hook_is_named():
     assert "offload returned its own memory" in finding.explanation
 
 
-def test_fingerprints_prove_that_the_memory_changed():
+def test_fingerprints_prove_a_write_to_hook_memory():
     assert reused(saved_hash=5, seen_hash=6)[0].confidence == "certain"
     assert reused(saved_hash=5, seen_hash=5) == []
 
 
-def test_a_write_to_other_memory_is_no_finding():
+def test_write_to_other_memory_gives_no_finding():
     assert reused(written=21) == []
 
 
@@ -205,7 +205,7 @@ def mixed_up(seen_hash):
     )
 
 
-def test_a_hook_that_returns_another_saves_content_is_named():
+def test_hook_that_returns_the_content_of_another_save_is_reported():
     (finding,) = mixed_up(52)
     assert finding.slug == "hooks-mix-up"
     assert (finding.culprit, str(finding.victim)) == (None, "t.py:1")
@@ -213,7 +213,7 @@ def test_a_hook_that_returns_another_saves_content_is_named():
 
 
 @pytest.mark.parametrize("seen_hash", [51, 60])  # its own content; content of no other save
-def test_a_hook_that_returns_other_content_is_no_mix_up(seen_hash):
+def test_hook_that_returns_other_content_is_not_a_mix_up(seen_hash):
     assert mixed_up(seen_hash) == []
 
 
@@ -241,14 +241,14 @@ def shared(*, after=True):
     )  # fmt: skip
 
 
-def test_a_write_to_a_gradient_that_another_node_receives_later_is_named():
+def test_write_to_a_gradient_received_later_by_another_node_is_reported():
     (finding,) = shared()
     assert finding.slug == "shared-gradient-written"
     assert lines(finding) == ("t.py:8", "t.py:2")
     assert (finding.confidence, finding.nodes) == ("certain", (9, 7))
 
 
-def test_a_node_that_ran_before_the_write_is_no_victim():
+def test_node_that_ran_before_the_write_is_not_a_victim():
     assert shared(after=False) == []
 
 
@@ -267,7 +267,7 @@ def kept(*, own_output=True, nbytes=32, runs=True):
     )  # fmt: skip
 
 
-def test_an_attribute_of_ctx_that_keeps_an_output_is_named():
+def test_ctx_attribute_that_keeps_an_output_is_reported():
     (finding,) = kept()
     assert finding.slug == "context-keeps-tensor"
     assert lines(finding) == ("t.py:1", "t.py:2")
@@ -275,7 +275,7 @@ def test_an_attribute_of_ctx_that_keeps_an_output_is_named():
     assert finding.title == "ScaleBackward keeps ctx.mask, and backward does not free it"
 
 
-def test_a_large_tensor_is_a_hint_and_a_small_one_is_no_finding():
+def test_large_tensor_on_ctx_is_a_hint_and_a_small_one_gives_no_finding():
     assert kept(own_output=False, nbytes=1 << 30)[0].confidence == "hint"
     assert kept(own_output=False) == []
     assert kept(runs=False) == []
@@ -295,14 +295,14 @@ def hooks(count):
     )  # fmt: skip
 
 
-def test_hooks_of_one_line_that_all_run_are_a_hint():
+def test_three_hooks_from_one_line_are_a_hint():
     (finding,) = hooks(3)
     assert finding.slug == "hooks-pile-up"
     assert (str(finding.culprit), finding.victim, finding.confidence) == ("t.py:3", None, "hint")
     assert finding.title == "w has 3 hooks from one line, and all of them run"
 
 
-def test_two_hooks_are_no_finding():
+def test_two_hooks_give_no_finding():
     assert hooks(2) == []
 
 
@@ -323,7 +323,7 @@ def test_two_hooks_are_no_finding():
          "A view that a custom Function returned is written in place"),
     ],
 )  # fmt: skip
-def test_a_refused_write_is_explained(message, title):
+def test_refused_write_is_explained(message, title):
     (finding,) = run_rule(
         inplace_refused,
         op("unbind", (2,), inputs=(1,), nr=1, at="t.py:2"),
@@ -335,7 +335,7 @@ def test_a_refused_write_is_explained(message, title):
     assert finding.confidence == "certain"
 
 
-def test_the_line_that_enabled_inference_mode_is_named():
+def test_line_that_enabled_inference_mode_is_reported():
     (finding,) = run_rule(
         inference_tensor,
         fact(e.ModeChanged, mode="inference", before="off", after="on", at="t.py:1"),
@@ -377,7 +377,7 @@ def failed(rule, script, message):
     )
 
 
-def test_the_detach_of_a_saved_tensor_is_named(script):
+def test_detach_of_a_saved_tensor_is_reported(script):
     message = "Trying to use a saved tensor that has been detached in-place"
     (finding,) = failed(saved_tensor_detached_or_freed.saved_tensor_detached, script, message)
     assert finding.slug == "saved-tensor-detached"
@@ -385,7 +385,7 @@ def test_the_detach_of_a_saved_tensor_is_named(script):
     assert (finding.confidence, finding.nodes) == ("likely", (7,))
 
 
-def test_the_line_that_freed_the_memory_is_named(script):
+def test_line_that_freed_the_memory_is_reported(script):
     message = "setStorage: sizes [3] are out of bounds for storage of size 0"
     (finding,) = failed(saved_tensor_detached_or_freed.saved_memory_freed, script, message)
     assert finding.slug == "saved-memory-freed"
@@ -421,12 +421,12 @@ def frames_of(function, lineno):
     ]  # fmt: skip
 
 
-def test_a_write_to_a_tensor_that_a_function_keeps_on_ctx_is_named():
+def test_write_to_a_tensor_kept_on_ctx_is_reported():
     (finding,) = in_function(method="backward")
     assert finding.slug == "ctx-attribute-written"
     assert str(finding.culprit) == "t.py:4"
     assert finding.title == "ScaleBackward read a tensor that was written after its forward"
 
 
-def test_a_tensor_that_was_not_written_is_no_finding():
+def test_unwritten_tensor_on_ctx_gives_no_finding():
     assert in_function(method="backward", write=False) == []

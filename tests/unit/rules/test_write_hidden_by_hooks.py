@@ -1,4 +1,4 @@
-"""A saved tensor that saved-tensor hooks kept, and that was written before its unpack."""
+"""A saved tensor that was packed by saved-tensor hooks and written before its unpack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hidden(*, by="user", seen=1, seen_hash=6, options=("ops", "stacks", "fingerp
     )
 
 
-def test_the_write_is_named():
+def test_write_hidden_by_hooks_is_reported():
     (finding,) = hidden()
     assert finding.slug == "hidden-write"
     assert lines(finding) == ("t.py:4", "t.py:2")
@@ -28,15 +28,15 @@ def test_the_write_is_named():
     assert finding.title == "ExpBackward0.result was written before backward, and hooks hid it"
 
 
-def test_the_same_version_or_content_is_no_finding():
+def test_same_version_or_content_gives_no_finding():
     assert hidden(seen=0) == []
     assert hidden(seen_hash=5) == []
 
 
-def test_a_save_without_hooks_of_the_user_is_no_finding():
+def test_save_without_user_hooks_gives_no_finding():
     assert hidden(by="pytorch") == []
 
 
-def test_the_rule_needs_ops_and_fingerprints():
+def test_rule_needs_ops_and_fingerprints():
     assert hidden(options=("ops", "stacks")) == []
     assert hidden(options=("ops", "stacks", "values")) != []  # the old name of fingerprints
