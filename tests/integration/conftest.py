@@ -1,4 +1,4 @@
-"""Integration tests import their helpers by name, and run torch on one thread."""
+"""Make the helpers of integration tests importable, and run torch on one thread."""
 
 import logging
 import signal
@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
 
 import edge_case_programs  # noqa: E402, F401
-import training_loops  # noqa: E402, F401 - they join the programs; the path must be there first
+import training_loops  # noqa: E402, F401 - registers programs; needs the path above
 
 
 @pytest.fixture
 def quiet():
-    """PyTorch logs in words that pytest, where it listens, fails to put together."""
+    """Disable logging: pytest cannot format some log records of PyTorch."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -25,7 +25,7 @@ def quiet():
 
 @pytest.fixture(autouse=True)
 def ctrl_c():
-    """Ctrl-C is heard, also where a shell began them in the background, and left as it was."""
+    """Install the default SIGINT handler, also in background jobs; check that it stays."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     left = signal.signal(signal.SIGINT, before)

@@ -1,6 +1,6 @@
-"""Programs at the edges: mechanisms inside mechanisms, and exceptions in every place.
+"""Edge-case programs: nested mechanisms, and exceptions in every place.
 
-They join those of ``programs``; the same laws hold for them.
+They extend ``programs.PROGRAMS`` and must pass the same tests.
 """
 
 import contextlib
@@ -181,7 +181,7 @@ def post_accumulate_hook_of_a_result_raises():
 
 
 @program
-def hook_that_is_no_function_raises():
+def hook_that_is_not_callable_raises():
     a = leaf(3)
     a.register_hook(3)
     a.sum().backward()
@@ -195,7 +195,7 @@ def hook_of_the_wrong_shape_raises():
 
 
 @program
-def hook_handles_keep_their_numbers():
+def hook_handle_ids_are_consecutive():
     a = leaf(3)
     first, second = a.register_hook(lambda g: None), a.register_hook(lambda g: None)
     with first:
@@ -446,7 +446,7 @@ def hooks_in_double_backward():
     return a.grad, order
 
 
-# --- checkpoint in checkpoint, and others around it -------------------------------------------
+# --- nested checkpoints, and checkpoints inside other mechanisms -------------------------------
 
 
 @program
@@ -474,7 +474,7 @@ def nested_four_deep_reentrant():
 
 
 @program
-def one_kind_inside_the_other():
+def reentrant_and_non_reentrant_nested():
     results = []
     for outer in BOTH:
         net, x = stack(2), leaf(2, 8)
@@ -488,7 +488,7 @@ def one_kind_inside_the_other():
 
 
 @program
-def sequences_of_both_kinds():
+def sequences_of_both_variants():
     results = []
     for reentrant in BOTH:
         net, x = stack(5), leaf(2, 8)
@@ -680,13 +680,13 @@ def mutation_allowed_and_double_backward():
 
 
 @program
-def checkpoint_where_hooks_are_off_raises():
+def checkpoint_with_disabled_hooks_raises():
     with disable_saved_tensors_hooks("not here"):
         checkpoint(torch.exp, leaf(3), use_reentrant=False)
 
 
 @program
-def reentrant_where_hooks_are_off():
+def reentrant_with_disabled_hooks():
     x = leaf(3)
     with disable_saved_tensors_hooks("not here"):
         checkpoint(torch.exp, x, use_reentrant=True).sum().backward()
@@ -694,7 +694,7 @@ def reentrant_where_hooks_are_off():
 
 
 @program
-def hooks_switched_off_twice():
+def hooks_disabled_twice():
     x = leaf(3)
     with disable_saved_tensors_hooks("outer"), disable_saved_tensors_hooks("inner"):
         x.exp().sum().backward()
@@ -780,7 +780,7 @@ def selective_by_list():
 
 
 @program
-def selective_by_answer():
+def selective_by_policy_result():
     results = []
     for answer in (True, False, *CheckpointPolicy):
         x = leaf(3)
@@ -1005,7 +1005,7 @@ def interrupt_in_a_recomputation():
 
 
 @program
-def error_caught_and_gone_on():
+def backward_after_a_caught_error():
     a = leaf(3)
     b = a.exp()
     handle = b.register_hook(fail)
@@ -1018,7 +1018,7 @@ def error_caught_and_gone_on():
 
 
 @program
-def error_in_a_region_caught_and_gone_on():
+def region_after_a_caught_error():
     results = []
     for reentrant in BOTH:
         x = leaf(3)
@@ -1030,7 +1030,7 @@ def error_in_a_region_caught_and_gone_on():
 
 
 @program
-def gradients_switched_off_and_on():
+def gradients_disabled_and_enabled():
     a = leaf(3)
     with torch.no_grad():
         b = a.exp()
@@ -1044,7 +1044,7 @@ def gradients_switched_off_and_on():
 
 
 @program
-def leaves_frozen_and_thawed():
+def leaves_frozen_and_unfrozen():
     net = stack(2)
     net[0].requires_grad_(False)
     net(leaf(2, 8)).sum().backward()
@@ -1074,7 +1074,7 @@ def scaled_loss_with_autocast():
     return dict(net.state_dict())
 
 
-# --- what a dispatch mode alone would change --------------------------------------------------
+# --- programs that an empty dispatch mode would change -----------------------------------------
 
 
 @program
@@ -1109,7 +1109,7 @@ def traced_function():
 
 
 @program
-def sparse_gradient_is_handed_over():
+def sparse_gradient_is_not_copied():
     place = []
 
     class Handing(torch.autograd.Function):
@@ -1136,7 +1136,7 @@ def lazy_modules():
     return grads(net)
 
 
-# --- operators and tensors that a looker could get in the way of -----------------------------
+# --- operators and tensors that an observer could break --------------------------------------
 
 
 @contextlib.contextmanager
@@ -1158,7 +1158,7 @@ def bare_operators():
 
 
 @program
-def operators_without_a_gradient_of_their_own():
+def operators_without_a_gradient_formula():
     with bare_operators() as ops:
         a, b = leaf(4), leaf(4)
         c = ops.double_(ops.mix(a, b) + 1)
@@ -1169,13 +1169,13 @@ def operators_without_a_gradient_of_their_own():
 
 
 @program
-def an_operator_without_a_gradient_that_cannot_have_one():
+def operator_that_cannot_have_a_gradient():
     with bare_operators() as ops:
         ops.opaque(leaf(3)).sum().backward()
 
 
 @program
-def an_operator_without_a_gradient_under_vmap_and_another_mode():
+def operator_without_a_gradient_formula_under_another_mode():
     class Other(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             return func(*args, **(kwargs or {}))
@@ -1189,7 +1189,7 @@ def an_operator_without_a_gradient_under_vmap_and_another_mode():
 
 
 @program
-def an_operator_without_a_gradient_that_is_to_run_on_no_device():
+def operator_without_a_gradient_formula_on_meta():
     a = torch.rand(3)
     with bare_operators() as ops, torch._C._IncludeDispatchKeyGuard(torch.DispatchKey.Meta):
         b = ops.elsewhere(a)
@@ -1221,7 +1221,7 @@ def tensors_swapped():
 
 
 @program
-def swapping_a_tensor_that_the_graph_holds_raises():
+def swapped_tensor_of_a_graph_raises():
     a, b = leaf(3), leaf(3)
     c = a.exp() * b
     torch.utils.swap_tensors(a, b)
@@ -1229,7 +1229,7 @@ def swapping_a_tensor_that_the_graph_holds_raises():
 
 
 @program
-def a_module_that_is_traced_with_its_buffer_read_last():
+def traced_module_with_a_buffer():
     class Shifted(nn.Module):
         def __init__(self):
             super().__init__()
@@ -1240,13 +1240,13 @@ def a_module_that_is_traced_with_its_buffer_read_last():
             return self.l1(x) + self.shift
 
     net = Shifted()
-    traced = torch.jit.trace(net, torch.rand(3, 2))  # it traces twice, and compares
+    traced = torch.jit.trace(net, torch.rand(3, 2))  # traces twice, and compares
     traced(torch.rand(3, 2)).sum().backward()
     return grads(net)
 
 
 class Tagged(torch.Tensor):
-    """Made by calling it, as the pages on extending PyTorch show."""
+    """A subclass created by its constructor, as in the PyTorch documentation on extending."""
 
 
 class Checked(torch.Tensor):
@@ -1255,7 +1255,7 @@ class Checked(torch.Tensor):
 
 
 @program
-def subclasses_made_by_calling_them():
+def subclasses_created_by_their_constructor():
     made = [Tagged([1.0, 2.0]), Tagged(2), Tagged(torch.ones(2)), Checked(torch.ones(2), 3)]
     assert [type(each) for each in made] == [Tagged, Tagged, Tagged, Checked]
     made[1].zero_()
@@ -1265,12 +1265,12 @@ def subclasses_made_by_calling_them():
 
 
 @program
-def a_subclass_made_of_what_it_cannot_be_made_of_raises():
+def subclass_constructor_with_invalid_data_raises():
     Tagged("two")
 
 
 HANDLED = {}
-"""Filled before anybody records, as people fill theirs."""
+"""Overrides registered before the recording, as user code does."""
 
 
 class Overriding(torch.Tensor):
@@ -1287,7 +1287,7 @@ for each in NAMES:
 
 
 @program
-def overrides_that_were_registered_before():
+def overrides_registered_before_recording():
     a = torch.rand(2).as_subclass(Overriding)
     assert a.register_hook(fail) == "register_hook"
     assert a.register_post_accumulate_grad_hook(fail) == "register_post_accumulate_grad_hook"
@@ -1300,7 +1300,7 @@ def overrides_that_were_registered_before():
 
 
 @program
-def memory_freed_and_gathered_again():
+def parameter_memory_freed_and_restored():
     """Free and restore the memory of parameters, as sharded modules do."""
     parameter, idle = leaf(600), leaf(600)
     nbytes = parameter.untyped_storage().nbytes()
@@ -1319,7 +1319,7 @@ def memory_freed_and_gathered_again():
 
 
 @program
-def overrides_that_count_what_is_called_around_regions():
+def function_mode_around_regions():
     called = []
 
     class Counting(torch.overrides.TorchFunctionMode):
@@ -1337,7 +1337,7 @@ def overrides_that_count_what_is_called_around_regions():
 
 
 @program
-def leaves_that_refuse_most_functions():
+def leaves_that_reject_most_functions():
     net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -1347,7 +1347,7 @@ def leaves_that_refuse_most_functions():
 
 
 @program
-def a_region_of_an_object_that_answers_to_any_name():
+def region_of_an_object_with_getattr():
     queried = []
 
     class Scaled:
@@ -1367,7 +1367,7 @@ def a_region_of_an_object_that_answers_to_any_name():
 
 
 @program
-def a_function_that_lets_go_of_what_it_has_read():
+def function_that_clears_saved_tensors_on_access():
     class Read(Exp):
         clear_saved_tensors_on_access = True
 

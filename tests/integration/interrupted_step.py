@@ -1,4 +1,4 @@
-"""A training step that Ctrl-C interrupts at a given place."""
+"""A training step that raises KeyboardInterrupt at a given place."""
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +20,7 @@ class Interrupting(torch.autograd.Function):
 
 
 def step(where):
-    """Run a step with a checkpointed region; ``where`` says what raises, None: nothing."""
+    """Run a step with a checkpointed region; ``where`` is the place that raises, or None."""
     weight = torch.nn.Parameter(torch.ones(3))
 
     def part(x):

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 
 def patch_points():
-    """Return what every recording replaces in PyTorch, and the modes that are active."""
+    """Return the attributes of PyTorch that every recording replaces, and the active modes."""
     checkpoint = torch.utils.checkpoint
     return (
         torch.autograd._engine_run_backward,
@@ -50,7 +50,7 @@ def patch_points():
 
 
 def all_patch_points():
-    """Return what a recording replaces, also what it replaces only when it is needed."""
+    """Return all attributes that a recording replaces, including those replaced on demand."""
     return (
         *patch_points(),
         torch.nn.Module.__setattr__,

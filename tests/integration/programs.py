@@ -1,7 +1,7 @@
-"""Small PyTorch programs, of every family that the recorder meets.
+"""Small PyTorch programs for every mechanism of the recorder.
 
-Each takes nothing, seeds itself and returns tensors to compare (a dict, or nested tuples and
-lists), or raises. ``PROGRAMS`` maps names to functions.
+Each takes no arguments and returns tensors to compare (a dict, or nested tuples and lists), or
+raises. ``PROGRAMS`` maps names to functions.
 """
 
 import threading
@@ -608,7 +608,7 @@ def hook_that_raises():
 
 
 @program
-def user_pair():
+def user_hooks():
     a, order = leaf(3), []
 
     def pack(t):
@@ -638,7 +638,7 @@ def nested_pairs():
 
 
 @program
-def pair_that_packs_other_things():
+def hooks_that_pack_non_tensors():
     a, kept = leaf(3), {}
 
     def pack(t):
@@ -1078,7 +1078,7 @@ def checkpoint_unpack_twice_raises():
 
         @staticmethod
         def backward(ctx, g):
-            ctx.saved_tensors  # noqa: B018 - that is the mistake
+            ctx.saved_tensors  # noqa: B018 - the bug
             return ctx.saved_tensors[0].cos() * g
 
     checkpoint(lambda x: Two.apply(x * 1), leaf(3), use_reentrant=False).sum().backward()

@@ -1,4 +1,4 @@
-"""Under autocast the operators that a kernel calls are cast as well, recorded or not."""
+"""Autocast also casts the operators inside composite kernels, with and without recording."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ PROGRAMS = {
 
 
 def outcome(program):
-    """Return the program's result, or the message of its error if this CPU has no kernel."""
+    """Return the result of a program, or its error message if this CPU has no kernel."""
     try:
         return program()
     except RuntimeError as error:
@@ -65,7 +65,7 @@ def outcome(program):
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_what_autocast_casts_is_the_same_when_recorded(program, mode, dtype):
+def test_autocast_result_is_unchanged_by_recording(program, mode, dtype):
     with torch.autocast("cpu", dtype=dtype), mode():
         plain = outcome(program)
         with autogradviz.record() as trace:
@@ -78,7 +78,7 @@ def test_what_autocast_casts_is_the_same_when_recorded(program, mode, dtype):
     assert torch.allclose(seen, plain, rtol=1e-5, atol=1e-5)  # some LAPACK routines differ by a bit
 
 
-def test_gradients_of_a_network_under_autocast_are_the_same_when_recorded():
+def test_autocast_gradients_are_unchanged_by_recording():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
 

@@ -1,4 +1,4 @@
-"""Real bugs, each in an interpreter of its own: the first finding, and that nothing changes."""
+"""Real bugs, each in a separate interpreter: the first finding, and unchanged behavior."""
 
 import json
 from pathlib import Path
@@ -109,7 +109,7 @@ def marked(path, mark):
 
 
 @pytest.mark.parametrize("name", SLUGS)
-def test_a_real_bug_is_explained_by_its_line(examine, name):
+def test_first_finding_names_the_culprit_line_of_a_real_bug(examine, name):
     path, seen = examine(name)
     assert seen["recorded"] == seen["plain"]
     assert seen["alarms"] == []
@@ -122,7 +122,7 @@ def test_a_real_bug_is_explained_by_its_line(examine, name):
     assert seen["notes"] == (seen["plain"][0] != "NoneType")
 
 
-def test_an_optimizers_step_gets_a_fix_of_its_own(examine):
+def test_optimizer_write_has_its_own_fix(examine):
     _, seen = examine("ip_03_vae_step_before_discriminator")
     assert seen["findings"][0][4] == "certain"
     assert "call step() only after every backward()" in seen["fixes"][0]

@@ -1,4 +1,4 @@
-"""Other bugs of the same families, each in this interpreter: which line is named."""
+"""Variants of the bug cases, in this interpreter: the reported line."""
 
 import importlib.util
 from pathlib import Path
@@ -23,7 +23,7 @@ def marked(path, mark):
 
 
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
-def test_a_variant_is_explained_by_its_line(path):
+def test_first_finding_names_the_culprit_line_of_a_variant(path):
     module, notes = load(path), 1
     try:
         with autogradviz.record(fingerprints=True) as trace:
@@ -33,13 +33,13 @@ def test_a_variant_is_explained_by_its_line(path):
     assert notes == 1
     first = trace.diagnose()[0]
     assert (first.culprit.filename, [first.culprit.lineno]) == (str(path), marked(path, "CULPRIT"))
-    # Where the guilty line is the one that raises, it is marked once.
+    # If the guilty line also raises, it has only one mark.
     assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
 @pytest.mark.parametrize("fingerprints", [True, False], ids=["fingerprints", "no fingerprints"])
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
-def test_its_correct_twin_gives_no_finding(path, fingerprints):
+def test_correct_reference_gives_no_finding(path, fingerprints):
     module = load(path)
     with autogradviz.record(fingerprints=fingerprints) as trace:
         module.reference()

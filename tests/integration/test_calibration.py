@@ -1,4 +1,4 @@
-"""Confidence means something: counted over real bugs and correct programs."""
+"""Calibration of the confidence levels on real bugs and correct programs."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_certain_is_right_and_correct_programs_give_hints_at_most(tmp_path):
+def test_certain_findings_are_correct_and_correct_programs_give_only_hints(tmp_path):
     output = tmp_path / "calibration.md"
     code = (
         "import sys; sys.path.insert(0, 'tests/calibration'); import calibrate, pathlib;"
@@ -28,6 +28,6 @@ def test_certain_is_right_and_correct_programs_give_hints_at_most(tmp_path):
     assert sum(row[1] for row in rows.values()) >= 0.9 * bugs
 
 
-def test_the_table_in_the_docs_is_the_measured_one():
+def test_docs_table_equals_the_measured_table():
     measured = (ROOT / "assets" / "calibration.md").read_text(encoding="utf-8").splitlines()[:5]
     assert "\n".join(measured) in (ROOT / "docs" / "confidence.md").read_text(encoding="utf-8")

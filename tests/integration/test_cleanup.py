@@ -1,4 +1,4 @@
-"""Nothing is left installed, nothing is kept alive, and misuse is one clear error."""
+"""No patch stays installed, no object stays alive, and misuse raises a clear error."""
 
 import gc
 import textwrap
@@ -28,7 +28,7 @@ from autogradviz.events import (
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_installed():
+def no_patch_stays_installed():
     before = patch_points()
     yield
     assert patch_points() == before
@@ -36,7 +36,7 @@ def nothing_stays_installed():
 
 @pytest.fixture(scope="module")
 def frozen():
-    """Hide the objects of the test session from ``gc.collect``, which would visit them all."""
+    """Freeze the objects of the test session, so that ``gc.collect`` does not visit them."""
     gc.collect()
     gc.freeze()
     yield
@@ -44,10 +44,10 @@ def frozen():
 
 
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_nothing_stays_installed_or_alive(name, frozen):
+def test_no_patch_stays_installed_and_no_result_stays_alive(name, frozen):
     before = patch_points()
     watched = []
-    _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills PyTorch's own caches
+    _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills the caches of PyTorch
     gc.collect()
     gc.disable()
     try:
@@ -60,7 +60,7 @@ def test_nothing_stays_installed_or_alive(name, frozen):
 
 
 def _survivors(work, watched, *, recorded):
-    """Return how many of a program's results live on once nobody holds them."""
+    """Return the number of result tensors of a program that stay alive without references."""
     torch.manual_seed(0)
     result = None
     try:
@@ -70,7 +70,7 @@ def _survivors(work, watched, *, recorded):
         else:
             result = work()
     except BaseException as error:
-        # A traceback holds frames, ours among them, and they hold the user's tensors.
+        # The frames of a traceback, including ours, hold the tensors of the user.
         error.__traceback__ = None
         del error
     references = [weakref.ref(tensor) for tensor in _tensors(result)]
@@ -91,7 +91,7 @@ def _tensors(value):
             yield from _tensors(part)
 
 
-def test_the_graph_dies_when_its_tensors_do(frozen):
+def test_graph_is_freed_with_its_tensors(frozen):
     class Witness(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, witness):
@@ -120,16 +120,16 @@ def test_the_graph_dies_when_its_tensors_do(frozen):
         gc.enable()
 
 
-def test_saves_of_a_graph_that_never_ran_are_released():
+def test_saves_of_a_graph_that_did_not_run_are_released():
     with autogradviz.record() as trace:
         kept = torch.rand(3, requires_grad=True).exp()
-        torch.autograd.grad(kept.sum(), kept)  # looks at the graph, runs none of exp
+        torch.autograd.grad(kept.sum(), kept)  # walks the graph, runs no node of exp
         del kept
     saved = trace.saved_tensors()
     assert [(s.slot, s.released_seq is not None) for s in saved] == [("result", True)]
 
 
-def test_a_recording_inside_a_recording_is_refused():
+def test_nested_recording_is_refused():
     with autogradviz.record() as trace:
         with pytest.raises(AlreadyRecordingError, match="open already"), autogradviz.record():
             pass
@@ -137,7 +137,7 @@ def test_a_recording_inside_a_recording_is_refused():
     assert len(trace.log.of(BackwardEnded)) == 1
 
 
-def test_a_recording_is_used_once():
+def test_recording_can_be_used_only_once():
     recording = autogradviz.record()
     with recording:
         pass
@@ -147,24 +147,24 @@ def test_a_recording_is_used_once():
         recording.__exit__(None, None, None)
 
 
-def test_a_trace_is_not_read_while_it_records():
+def test_trace_cannot_be_read_while_recording():
     with autogradviz.record() as trace, pytest.raises(RecordingStateError, match="leave the with"):
         _ = trace.log
     assert trace.log.of(RecordingEnded)
 
 
-def test_a_model_must_be_a_module():
+def test_model_must_be_a_module():
     with pytest.raises(TypeError, match="takes an nn.Module, not function"):
         autogradviz.record(lambda x: x)
 
 
-def test_a_missing_seam_is_named(monkeypatch):
+def test_missing_hook_point_is_named(monkeypatch):
     monkeypatch.delattr(torch.autograd.graph, "_swap_with_cloned")
     with pytest.raises(UnsupportedTorchError, match=r"lacks autograd.graph._swap_with_cloned"):
         autogradviz.record().__enter__()
 
 
-def test_a_failed_start_leaves_nothing(monkeypatch):
+def test_failed_start_removes_all_patches(monkeypatch):
     def refuse(self):
         raise MemoryError
 
@@ -178,7 +178,7 @@ def test_a_failed_start_leaves_nothing(monkeypatch):
         pass
 
 
-def test_the_users_error_leaves_with_its_own_type_and_is_told():
+def test_user_error_keeps_its_type_and_is_recorded():
     class Mine(Exception):
         pass
 
@@ -189,7 +189,7 @@ def test_the_users_error_leaves_with_its_own_type_and_is_told():
     assert error.message == "x"
 
 
-def test_a_second_threads_backward_is_recorded_whole():
+def test_backwards_of_other_threads_are_recorded_completely():
     losses = [torch.rand(64, requires_grad=True).exp().sin().sum() for _ in range(8)]
     with autogradviz.record() as trace:
         threads = [threading.Thread(target=loss.backward) for loss in losses]
@@ -209,7 +209,7 @@ def run_python(code):
 
 
 @pytest.mark.parametrize("chain", ["loop", "stacked"])
-def test_a_very_deep_graph_does_not_crash_the_process(chain):
+def test_very_deep_graph_does_not_crash_the_process(chain):
     code = f"""
         import torch, autogradviz
         x = torch.ones(1, requires_grad=True)
@@ -259,7 +259,7 @@ def test_growing_chains_of_several_backwards_do_not_crash():
     assert ran.stdout.split() == ["1", "8.0"]
 
 
-def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
+def test_deep_graph_is_truncated_with_a_notice():
     with autogradviz.record(stacks=False) as trace:
         loss = torch.ones(1, requires_grad=True)
         for _ in range(16_000):
@@ -269,7 +269,7 @@ def test_a_deep_graph_tells_that_it_was_not_looked_at_whole():
     assert len(trace.analysis.graph.nodes) == 15_000
 
 
-def test_writes_to_modules_are_watched_from_the_first_region_on():
+def test_module_setattr_is_patched_from_the_first_region():
     original = torch.nn.Module.__setattr__
     layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
     with autogradviz.record(layer):
@@ -280,7 +280,7 @@ def test_writes_to_modules_are_watched_from_the_first_region_on():
     assert torch.nn.Module.__setattr__ is original
 
 
-def test_what_a_user_puts_over_a_watched_method_stays():
+def test_user_patch_of_a_watched_method_stays():
     original = torch.nn.Module.__setattr__
     layer, x = torch.nn.Linear(2, 2), torch.rand(2, 2, requires_grad=True)
 
@@ -296,7 +296,7 @@ def test_what_a_user_puts_over_a_watched_method_stays():
         torch.nn.Module.__setattr__ = original
 
 
-def test_with_a_lazy_backend_operators_run_as_they_do_unwatched():
+def test_lazy_backend_results_are_unchanged_by_recording():
     program = """
         import contextlib, torch, torch._lazy.ts_backend, autogradviz
         torch._lazy.ts_backend.init()
@@ -337,8 +337,8 @@ REPLACED = (
 )
 
 
-def put_around(owner, name):
-    """Do what libraries do that put a function of their own around one of PyTorch's."""
+def wrap(owner, name):
+    """Wrap a function of PyTorch, as libraries do."""
     held = getattr(owner, name)
 
     def around(*args, **kwargs):
@@ -350,27 +350,27 @@ def put_around(owner, name):
 
 
 @pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
-def test_what_others_put_in_place_meanwhile_stays(place):
+def test_patch_installed_by_others_during_the_recording_stays(place):
     owner, name = place
     plain = vars(owner)[name]
     try:
         with autogradviz.record() as trace:
-            others = put_around(*place)
+            others = wrap(*place)
             programs.PROGRAMS["checkpoint_blocks"]()
         assert vars(owner)[name] is others
         events = len(trace.log)
         for each in ("checkpoint_blocks", "checkpoint_reentrant", "tensor_hooks"):
-            programs.PROGRAMS[each]()  # below theirs ours is still there, and only hands on
+            programs.PROGRAMS[each]()  # the wrapper still calls our function, which only forwards
         assert len(trace.log) == events
     finally:
         setattr(owner, name, plain)
 
 
 @pytest.mark.parametrize("place", REPLACED, ids=lambda place: f"{place[0].__name__}.{place[1]}")
-def test_what_others_take_away_meanwhile_stays_away(place):
+def test_patch_removed_by_others_during_the_recording_stays_removed(place):
     owner, name = place
     plain = vars(owner)[name]
-    put_around(*place)
+    wrap(*place)
     try:
         with autogradviz.record():
             setattr(owner, name, plain)

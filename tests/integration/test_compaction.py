@@ -1,4 +1,4 @@
-"""Recordings so long that their old events become columns while they go on."""
+"""Long recordings, whose old events are compressed into columns while recording."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from autogradviz.events import EVENT_TYPES, OpCalled, RecorderFailed, StepEnded,
 
 @pytest.fixture
 def early(monkeypatch):
-    """Seal early and often."""
+    """Compress early and often."""
     for name, value in (("COMPRESS_AFTER_STEP", 200), ("COMPRESS", 400), ("UNCOMPRESSED", 60)):
         monkeypatch.setattr(f"autogradviz.recorder.retention.compress_events.{name}", value)
 
@@ -49,7 +49,7 @@ def record(work, *args, **kwargs):
 
 
 def facts(trace):
-    """Return what a recording says, without times and addresses."""
+    """Return the content of a recording, without times and addresses."""
     model = trace.analysis
     return [
         [(op.name, op.phase, op.module, [t.tensor_id for t in op.outputs]) for op in model.ops],
@@ -63,7 +63,7 @@ def facts(trace):
     ]
 
 
-def test_a_compressed_recording_gives_the_same_findings(early, tmp_path):
+def test_compressed_recording_gives_the_same_findings(early, tmp_path):
     plain = train(40)
     trace, seen, rows = record(train, 40)
     assert all(map(torch.equal, plain, seen))
@@ -80,14 +80,14 @@ def test_a_compressed_recording_gives_the_same_findings(early, tmp_path):
     assert facts(trace) == facts(expected)
 
 
-def test_an_error_after_much_was_compressed_is_explained(early):
+def test_error_after_compression_is_explained(early):
     with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
         with autogradviz.record():
             train(30, fail_at=25)
     assert "hidden.add_(1)" in caught.value.__notes__[0]
 
 
-def test_a_write_is_found_although_the_save_was_compressed_before_anybody_looked(early):
+def test_write_is_found_if_the_save_was_already_compressed(early):
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         with autogradviz.record() as trace:
             x = torch.ones(2, requires_grad=True)
@@ -103,7 +103,7 @@ def test_a_write_is_found_although_the_save_was_compressed_before_anybody_looked
     assert save.version == 0
 
 
-def test_a_snapshot_holds_what_is_compressed_too(early):
+def test_snapshot_contains_compressed_events(early):
     with autogradviz.record() as trace:
         train(20)
         held = trace.snapshot()
@@ -112,7 +112,7 @@ def test_a_snapshot_holds_what_is_compressed_too(early):
     assert len(trace.log) > len(held.log)
 
 
-def test_where_compression_fails_the_rows_stay(early, monkeypatch):
+def test_rows_are_kept_if_compression_fails(early, monkeypatch):
     def fail(self, seq):
         raise MemoryError("no room")
 
@@ -125,7 +125,7 @@ def test_where_compression_fails_the_rows_stay(early, monkeypatch):
     assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
 
 
-def test_one_endless_step_is_compressed_while_it_goes_on(early):
+def test_step_without_an_end_is_compressed_while_it_runs(early):
     def step(chains):
         most = 0
         weight = torch.ones(3, requires_grad=True)
@@ -141,13 +141,13 @@ def test_one_endless_step_is_compressed_while_it_goes_on(early):
         log, heights = trace._source.copy.__self__.session.log, []
         most, gradient = step(300)
     assert len(trace.log) > 5_000
-    assert max(most, *heights) < 500  # COMPRESS, and what one op tells
+    assert max(most, *heights) < 500  # COMPRESS, plus the events of one op
     assert len(trace.log.of(StepEnded)) == 0
     assert torch.allclose(gradient, torch.full((3,), 600 * torch.e))
     assert {node.state for node in trace.analysis.graph.nodes.values()} == {"ran"}
 
 
-def test_backwards_of_several_threads_are_compressed_whole(early):
+def test_backwards_of_several_threads_are_compressed_completely(early):
     def work():
         for _ in range(60):
             x = torch.ones(3, requires_grad=True)
@@ -166,7 +166,7 @@ def test_backwards_of_several_threads_are_compressed_whole(early):
     assert len([op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]) >= 60
 
 
-def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
+def test_tables_of_the_recorder_do_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {
             "ops": len(recorder.observer.creators.ops),
@@ -186,7 +186,7 @@ def test_what_the_recorder_remembers_does_not_grow_from_step_to_step(early):
     assert {name for name, size in after.items() if size > 1.2 * before[name] + 100} == set()
 
 
-def test_ctrl_c_while_rows_are_compressed_comes_after_it(early, monkeypatch):
+def test_interrupt_during_compression_is_raised_after_it(early, monkeypatch):
     sent = []
 
     def compress_and_interrupt(kind, rows):
@@ -203,12 +203,12 @@ def test_ctrl_c_while_rows_are_compressed_comes_after_it(early, monkeypatch):
     assert len(trace.log.segments) > 0
     seqs = [event.seq for event in trace.log]
     assert seqs == sorted(set(seqs))
-    assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being told when it came
+    assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being written during the interrupt
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
-def test_what_any_program_records_is_plain_and_marshalled_as_it_is(work, monkeypatch):
+def test_rows_of_any_program_are_plain_and_can_be_marshalled(work, monkeypatch):
     monkeypatch.delattr(compressed_rows, "_through_arrow")
     with suppress(Exception, KeyboardInterrupt), autogradviz.record(fingerprints=True) as trace:
         work()

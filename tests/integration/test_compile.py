@@ -1,4 +1,4 @@
-"""``torch.compile`` compiles the same graphs, recorded or not."""
+"""``torch.compile`` compiles the same graphs with and without recording."""
 
 import warnings
 from contextlib import nullcontext
@@ -59,7 +59,7 @@ def graphs_of(*, recorded):
     return train(backend, recorded=recorded), graphs
 
 
-def test_the_same_graphs_are_compiled():
+def test_compiled_graphs_are_unchanged_by_recording():
     (plain_losses, plain_grads), plain = graphs_of(recorded=False)
     torch._dynamo.reset()
     (losses, grads), seen = graphs_of(recorded=True)
@@ -69,7 +69,7 @@ def test_the_same_graphs_are_compiled():
     assert all(torch.equal(a, b) for a, b in zip(grads, plain_grads, strict=True))
 
 
-def test_a_compiled_module_is_not_compiled_again():
+def test_compiled_module_is_not_recompiled():
     graphs = []
 
     def backend(graph, example_inputs):
@@ -86,13 +86,13 @@ def test_a_compiled_module_is_not_compiled_again():
     assert trace.log.of(RecorderFailed) == ()
 
 
-def test_dynamo_remembers_the_untouched_module_call():
+def test_dynamo_keeps_the_original_module_call():
     with autogradviz.record():
         assert dynamo_utils.unpatched_nn_module_call is nn.Module.__call__
     assert dynamo_utils.unpatched_nn_module_call is nn.Module.__call__
 
 
-def test_an_aot_backend_runs_under_a_recording():
+def test_aot_backend_runs_while_recording():
     net = torch.compile(nn.Linear(3, 3), backend="aot_eager")
     with autogradviz.record() as trace:
         net(torch.rand(2, 3)).sum().backward()
@@ -127,9 +127,9 @@ def compiled_backwards(*, recorded):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_backwards_inside_compiled_code_are_compiled_the_same(compiled):
+def test_backwards_inside_compiled_code_are_unchanged_by_recording(compiled):
     with torch._dynamo.config.patch(compiled_autograd=compiled):
-        compiled_backwards(recorded=False)  # some of PyTorch's warnings come once a process
+        compiled_backwards(recorded=False)  # PyTorch emits some warnings once per process
         (plain_graphs, plain_warned, plain_grad), _ = compiled_backwards(recorded=False)
         (graphs, warned, grad), trace = compiled_backwards(recorded=True)
     assert graphs == plain_graphs
@@ -141,7 +141,7 @@ def test_backwards_inside_compiled_code_are_compiled_the_same(compiled):
     assert trace.diagnose() == []
 
 
-def test_a_compiled_backward_is_a_step():
+def test_compiled_backward_is_a_step():
     net = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(net.parameters())
     with (

@@ -1,4 +1,4 @@
-"""Complex numbers are conjugated lazily; a dispatch mode must not make kernels forget it."""
+"""Lazy conjugation of complex tensors must be preserved by our dispatch mode."""
 
 import pytest
 import torch
@@ -78,16 +78,17 @@ def run(program):
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("options", [{}, {"fingerprints": True}, {"ops": False}], ids=str)
-def test_lazy_conjugates_are_the_same_when_recorded(program, options):
+def test_lazy_conjugation_is_unchanged_by_recording(program, options):
     plain = run(program)
     with autogradviz.record(**options) as trace:
         seen = run(program)
-    assert all(map(torch.allclose, plain, seen))  # LAPACK's last bit depends on addresses
+    # The last bit of LAPACK results depends on addresses.
+    assert all(map(torch.allclose, plain, seen))
     assert options.get("ops", True) == bool(trace.log.of(OpCalled))
 
 
-def test_a_mode_that_passes_operators_on_changes_them():
-    """The reason for the care: an empty mode gets another inverse."""
+def test_empty_dispatch_mode_changes_the_result():
+    """The reason for these tests: an empty mode computes another inverse."""
     plain = run(PROGRAMS["pinv, complex128"])
     with EmptyMode():
         seen = run(PROGRAMS["pinv, complex128"])
@@ -95,7 +96,7 @@ def test_a_mode_that_passes_operators_on_changes_them():
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-def test_they_are_the_same_without_gradients(mode):
+def test_results_without_gradients_are_unchanged_by_recording(mode):
     with mode():
         x = leaf(4, 3).detach()
         plain = torch.linalg.pinv(x)

@@ -1,4 +1,4 @@
-"""Guilty lines in files that ran no operator, and so appear in no stack."""
+"""Culprit lines in files that ran no operator, so that no stack contains them."""
 
 import sys
 import textwrap
@@ -41,7 +41,7 @@ class Schedule:
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Return the module of a program and the file that its schedule comes from."""
+    """Return the module of a program, and the file of its schedule."""
     package = tmp_path / "steps_of_two_files"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -54,7 +54,7 @@ def program(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_a_line_in_an_imported_file_that_ran_no_operator_is_named(program):
+def test_line_in_an_imported_file_without_operators_is_reported(program):
     module, schedules = program
     with autogradviz.record(fingerprints=True) as trace:
         module.run(early=True)
@@ -62,7 +62,7 @@ def test_a_line_in_an_imported_file_that_ran_no_operator_is_named(program):
     assert (culprit.filename, culprit.text) == (str(schedules), "self.steps += 1")
 
 
-def test_the_same_files_without_the_early_step_give_no_finding(program):
+def test_same_files_without_the_early_step_give_no_finding(program):
     module, _ = program
     with autogradviz.record(fingerprints=True) as trace:
         module.run(early=False)
@@ -81,7 +81,7 @@ def test_the_same_files_without_the_early_step_give_no_finding(program):
         ("import near, main", ["near.py"]),  # each file is listed once
     ],
 )
-def test_imports_are_followed_in_the_files_own_folder(tmp_path, text, expected):
+def test_imports_are_resolved_in_the_folder_of_the_file(tmp_path, text, expected):
     (tmp_path / "pack").mkdir()
     for name in ("near.py", "pack/__init__.py", "pack/inner.py"):
         (tmp_path / name).write_text("import main" if name == "near.py" else "")
@@ -94,7 +94,7 @@ def test_imports_are_followed_in_the_files_own_folder(tmp_path, text, expected):
     }
 
 
-def test_a_relative_import_climbs_as_many_folders_as_it_has_dots(tmp_path):
+def test_relative_import_ascends_one_folder_per_dot(tmp_path):
     deep = tmp_path / "project" / "models"
     deep.mkdir(parents=True)
     for folder in (deep, deep.parent):
@@ -104,7 +104,7 @@ def test_a_relative_import_climbs_as_many_folders_as_it_has_dots(tmp_path):
     assert with_imported([str(deep / "net.py")])[1:] == (str(deep.parent / "state.py"),)
 
 
-def test_imports_of_an_installed_package_are_not_read(tmp_path):
+def test_imports_of_an_installed_package_are_not_followed(tmp_path):
     package = tmp_path / "site-packages" / "package"
     package.mkdir(parents=True)
     (package / "net.py").write_text("from . import inner")

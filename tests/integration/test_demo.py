@@ -1,4 +1,4 @@
-"""The demo: it writes what it says, finds its own bug, and is the same each time."""
+"""The demo: its files, its finding, and its reproducibility."""
 
 import io
 
@@ -22,14 +22,14 @@ def demo(tmp_path_factory):
     return folder, console.file.getvalue()
 
 
-def test_everything_it_names_is_there(demo):
+def test_every_printed_file_exists(demo):
     folder, printed = demo
     names = ["bug.agv", "bug.html", "graph.svg", "report.html", "step.agv"]
     assert sorted(path.name for path in folder.iterdir()) == names
     assert [name for name in names if str(folder / name) not in printed] == []
 
 
-def test_the_sound_step_has_no_finding(demo):
+def test_correct_step_has_no_finding(demo):
     trace = autogradviz.load(demo[0] / "step.agv")
     assert trace.diagnose() == []
     assert trace.log.problem is None
@@ -40,7 +40,7 @@ def test_the_sound_step_has_no_finding(demo):
     assert "No findings." in demo[1]
 
 
-def test_the_bug_is_found_where_the_cache_grows(demo):
+def test_bug_is_found_where_the_cache_grows(demo):
     (finding,) = autogradviz.load(demo[0] / "bug.agv").diagnose()
     assert finding.slug == "checkpoint-different-metadata"
     assert finding.culprit.function == "CachedAttention.forward"
@@ -49,7 +49,7 @@ def test_the_bug_is_found_where_the_cache_grows(demo):
     assert finding.culprit.text in demo[1]
 
 
-def test_the_same_seed_gives_the_same_loss():
+def test_same_seed_gives_the_same_loss():
     losses = []
     for _ in range(2):
         training = Training(SMALL)
@@ -69,7 +69,7 @@ def test_recording_does_not_change_the_training():
         assert ours.equal(theirs)
 
 
-def test_characters_see_themselves_and_those_before():
+def test_attention_is_causal():
     model = GPT(SMALL)
     characters = torch.randint(128, (1, 16))
     changed = characters.clone()
@@ -79,7 +79,7 @@ def test_characters_see_themselves_and_those_before():
     assert not after[:, 8:].equal(before[:, 8:])
 
 
-def test_the_cache_is_right_for_generating():
+def test_cache_is_correct_for_generation():
     torch.manual_seed(0)
     cached, x = CachedAttention(SMALL), torch.randn(1, 6, 16)
     whole = cached(x)
@@ -94,13 +94,13 @@ def test_text_is_ascii_of_the_requested_length():
     assert int(characters.max()) < SMALL.vocabulary
 
 
-def test_a_batch_is_text_and_the_same_one_later():
+def test_later_batch_is_shifted_by_one_character():
     now, later = dataset.draw_batch(torch.arange(50), batch=4, context=8)
     assert now.shape == (4, 8)
     assert later.equal(now + 1)
 
 
-def test_a_python_without_sources_is_an_error(monkeypatch, tmp_path):
+def test_missing_standard_library_sources_raise(monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", {"stdlib": str(tmp_path)}.get)
     with pytest.raises(FileNotFoundError, match="which this Python lacks"):
         dataset.read_text()

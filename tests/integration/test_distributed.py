@@ -1,4 +1,4 @@
-"""Models inside PyTorch's distributed wrappers: the same results, and nothing found in them."""
+"""Models in distributed wrappers of PyTorch: unchanged results and no findings."""
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def tensor_parallel():
 @pytest.mark.parametrize(
     "wrapped", [replicated, sharded, sharded_without_checkpoints, tensor_parallel]
 )
-def test_distributed_wrappers_train_the_same_and_nothing_is_found(wrapped, options):
+def test_distributed_wrappers_train_the_same_without_findings(wrapped, options):
     torch.manual_seed(0)
     losses, gradients = trained(wrapped())
     torch.manual_seed(0)
@@ -93,7 +93,7 @@ def test_distributed_wrappers_train_the_same_and_nothing_is_found(wrapped, optio
     assert [found.slug for found in trace.diagnose() if found.confidence != "hint"] == []
 
 
-def test_a_counter_that_is_set_back_is_recorded():
+def test_restored_version_counter_is_recorded():
     weight = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         loss = checkpoint(lambda x: (x * weight).sin(), torch.rand(3), use_reentrant=False).sum()
@@ -109,7 +109,7 @@ def test_a_counter_that_is_set_back_is_recorded():
     assert trace.diagnose() == []
 
 
-def test_a_parameter_that_ddp_finds_ready_twice_is_explained():
+def test_parameter_marked_ready_twice_by_ddp_is_explained():
     class Pyramid(Net):
         def forward(self, x):
             x = self.blocks[1](x)

@@ -1,4 +1,4 @@
-"""Telling an event: its number, its time, and the row that it becomes."""
+"""Writing an event: its number, its time and its row."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from autogradviz.recorder.event_writer import EventSequence
 
 
 def test_events_of_all_kinds_share_one_numbering_and_take_values_in_field_order():
-    tally, log = EventSequence(), Log()
-    started, finished = tally.emitter(log, NodeStarted), tally.emitter(log, NodeFinished)
+    sequence, log = EventSequence(), Log()
+    started, finished = sequence.emitter(log, NodeStarted), sequence.emitter(log, NodeFinished)
     assert [started(1, None, 2, 3, (4,)), finished(1, 9, 2, 3), started(1, None, 2, 5, ())] == [
         0,
         1,
         2,
     ]
-    assert tally.newest == 2
+    assert sequence.newest == 2
     assert [(e.seq, e.thread, e.node_id, e.inputs) for e in log.of(NodeStarted)] == [
         (0, 1, 3, (4,)),
         (2, 1, 5, ()),
@@ -25,20 +25,20 @@ def test_events_of_all_kinds_share_one_numbering_and_take_values_in_field_order(
     assert [event.time_ns for event in log] == sorted(event.time_ns for event in log)
 
 
-def test_the_keeper_is_called_before_the_the_event_that_is_due_and_each_after_it():
+def test_callback_runs_before_the_due_event_and_every_later_event():
     called = []
-    tally, log = EventSequence(called.append), Log()
-    finished = tally.emitter(log, NodeFinished)
-    tally.due = 2
+    sequence, log = EventSequence(called.append), Log()
+    finished = sequence.emitter(log, NodeFinished)
+    sequence.due = 2
     for _ in range(4):
         finished(0, None, 0, 0)
     assert called == [2, 3]
-    assert tally.next() == 4
+    assert sequence.next() == 4
     assert called == [2, 3, 4]
 
 
-def test_an_event_with_a_field_too_few_is_refused_and_takes_no_number():
-    tally, log = EventSequence(), Log()
+def test_event_with_a_missing_field_is_refused_and_has_no_number():
+    sequence, log = EventSequence(), Log()
     with pytest.raises(TypeError):
-        tally.emitter(log, NodeFinished)(0, None, 0)
-    assert (len(log), tally.newest) == (0, -1)
+        sequence.emitter(log, NodeFinished)(0, None, 0)
+    assert (len(log), sequence.newest) == (0, -1)

@@ -1,4 +1,4 @@
-"""Every finding and error has a page, and each page's example really gives it."""
+"""Every finding and error has a page, and the example of each page reproduces it."""
 
 import ast
 import re
@@ -11,16 +11,16 @@ import autogradviz
 from autogradviz import errors
 from autogradviz.explain import overview, pages
 
-HOUSE = Path(autogradviz.__file__).parent
+PACKAGE = Path(autogradviz.__file__).parent
 PAGES = {page.slug: page for page in pages()}
 SLUG = re.compile(r"[a-z]+(-[a-z]+)+")
-NO_SLUGS = {"memory-efficient"}  # words of other kinds in the same form
+NO_SLUGS = {"memory-efficient"}  # other hyphenated words
 
 
 def given_slugs():
-    """Return the strings in the code of findings that look like slugs, and the slugs of errors."""
+    """Return the slugs in the code of findings, and the slugs of errors."""
     found = set()
-    for path in sorted((HOUSE / "diagnose").rglob("*.py")):
+    for path in sorted((PACKAGE / "diagnose").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {node.value} & {node.value} if SLUG.fullmatch(node.value) else set()
@@ -28,16 +28,16 @@ def given_slugs():
     return (found - NO_SLUGS) | {kind.slug for kind in own if hasattr(kind, "slug")}
 
 
-def test_no_slug_lacks_a_page():
+def test_every_slug_has_a_page():
     assert given_slugs() - PAGES.keys() == set()
 
 
-def test_no_page_is_about_nothing():
+def test_every_page_has_a_slug_in_use():
     assert PAGES.keys() - given_slugs() == set()
 
 
 def run(page, folder):
-    """Run an example as a file of its own; return its trace and what it raised."""
+    """Run an example as a file; return its trace and its exception."""
     path = folder / "example.py"
     path.write_text(page.example, encoding="utf-8")
     names = {"__name__": "example"}
@@ -53,7 +53,7 @@ def run(page, folder):
 
 
 @pytest.mark.parametrize("slug", PAGES)
-def test_its_example_gives_it(slug, tmp_path, monkeypatch):
+def test_page_example_gives_its_finding_or_error(slug, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trace, raised = run(PAGES[slug], tmp_path)
     if isinstance(raised, errors.AutogradvizError):
@@ -68,17 +68,17 @@ def test_its_example_gives_it(slug, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("slug", PAGES)
-def test_a_page_is_short_and_narrow(slug):
+def test_page_is_short_and_narrow(slug):
     lines = str(autogradviz.explain(slug)).splitlines()
     assert lines[0] == f"{PAGES[slug].title}  [{slug}]"
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 100
 
 
-def test_an_unknown_name_gives_the_nearest_ones():
+def test_unknown_name_raises_with_suggestions():
     with pytest.raises(errors.UnknownSlugError, match="did you mean graph-lost"):
         autogradviz.explain("graph-list")
 
 
-def test_the_overview_has_a_line_for_each():
+def test_overview_has_a_line_for_each_page():
     assert [line.split()[0] for line in overview()] == list(PAGES)

@@ -1,4 +1,4 @@
-"""Traces in other programs' formats, read back by those programs' libraries."""
+"""Exported traces, read by the libraries of the target programs."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ def trace():
     return recorded
 
 
-def test_parquet_holds_all_events(trace, tmp_path):
+def test_parquet_contains_all_events(trace, tmp_path):
     trace.export(tmp_path / "x.parquet")
     table = pq.read_table(tmp_path / "x.parquet")
     assert table.num_rows == len(trace.log)
@@ -39,7 +39,7 @@ def test_parquet_holds_all_events(trace, tmp_path):
     assert names == [op.op for op in trace.log.of(OpCalled)]
 
 
-def test_sqlite_has_a_table_a_kind(trace, tmp_path):
+def test_sqlite_has_a_table_per_event_kind(trace, tmp_path):
     trace.export(tmp_path / "x.sqlite")
     with sqlite3.connect(tmp_path / "x.sqlite") as database:
         rows = database.execute('SELECT op, outputs, failed FROM "OpCalled" ORDER BY seq')
@@ -54,7 +54,7 @@ def test_sqlite_has_a_table_a_kind(trace, tmp_path):
     assert saves["ExpBackward0"] == 1
 
 
-def test_graphml_is_the_graph(trace, tmp_path):
+def test_graphml_equals_the_graph(trace, tmp_path):
     trace.export(tmp_path / "x.graphml")
     read = nx.read_graphml(tmp_path / "x.graphml")
     graph = trace.analysis.graph
@@ -69,7 +69,7 @@ def test_graphml_is_the_graph(trace, tmp_path):
     assert (exp["saved_nbytes"], exp["op"], exp["runs"]) == (12, "aten.exp.default", 1)
 
 
-def test_model_explorer_gets_modules_as_namespaces(trace, tmp_path):
+def test_model_explorer_json_has_modules_as_namespaces(trace, tmp_path):
     trace.export(tmp_path / "x.json")
     collection = json.loads((tmp_path / "x.json").read_text())
     assert collection["label"] == "Sequential"
@@ -85,12 +85,12 @@ def test_model_explorer_gets_modules_as_namespaces(trace, tmp_path):
     ]
 
 
-def test_dot_is_the_picture_that_opens(trace, tmp_path):
+def test_dot_equals_the_initially_open_graph(trace, tmp_path):
     trace.export(tmp_path / "x.gv")
     assert (tmp_path / "x.gv").read_text() == trace.graph().dot()
 
 
-def test_perfetto_shows_tracks_bytes_and_flows(trace, tmp_path):
+def test_perfetto_has_tracks_bytes_and_flows(trace, tmp_path):
     trace.export(tmp_path / "x.pftrace")
     read = PerfettoTrace()
     read.ParseFromString((tmp_path / "x.pftrace").read_bytes())
@@ -129,7 +129,7 @@ def test_perfetto_shows_tracks_bytes_and_flows(trace, tmp_path):
         assert stamps == sorted(stamps)
 
 
-def test_perfettos_bars_nest_and_its_flows_lead_forward_in_time(tmp_path):
+def test_perfetto_bars_are_nested_and_flows_lead_forward_in_time(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with autogradviz.record(model) as trace:
@@ -141,7 +141,7 @@ def test_perfettos_bars_nest_and_its_flows_lead_forward_in_time(tmp_path):
     read = PerfettoTrace()
     read.ParseFromString((tmp_path / "x.pftrace").read_bytes())
     packets = [p for p in read.packet if p.HasField("track_event")]
-    around = {}  # by track, where the bars that are open began
+    around = {}  # per track: start times of the open bars
     bars, begun, ended = Counter(), {}, Counter()
     for packet in packets:
         event, open_bars = packet.track_event, around.setdefault(packet.track_event.track_uuid, [])
@@ -168,7 +168,7 @@ def test_perfettos_bars_nest_and_its_flows_lead_forward_in_time(tmp_path):
     assert bars.total() >= len(trace.analysis.ops)
 
 
-def test_perfetto_absent_names_the_extra(trace, tmp_path, monkeypatch):
+def test_missing_perfetto_raises_with_the_extra(trace, tmp_path, monkeypatch):
     for name in ("perfetto", "perfetto.trace_builder", "perfetto.trace_builder.proto_builder"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'pip install "autogradviz\[perfetto\]"'):
@@ -184,7 +184,7 @@ def test_unknown_formats_are_refused(trace, tmp_path, name, format_name):
 
 
 def write_foreign_file(path):
-    """Write a file of another program under a name that an export would use."""
+    """Write a file of another program at the path of an export."""
     if path.suffix == ".sqlite":
         with sqlite3.connect(path) as database:
             database.execute("CREATE TABLE autogradviz (a)")
@@ -195,7 +195,7 @@ def write_foreign_file(path):
 
 
 @pytest.mark.parametrize("end", ["parquet", "sqlite", "pftrace", "json", "graphml", "dot"])
-def test_an_export_replaces_an_older_one_and_nothing_else(trace, tmp_path, end):
+def test_export_replaces_only_an_older_export_of_its_kind(trace, tmp_path, end):
     path = tmp_path / f"x.{end}"
     path.touch()
     trace.export(path)  # over an empty file
@@ -212,7 +212,7 @@ def test_an_export_replaces_an_older_one_and_nothing_else(trace, tmp_path, end):
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_the_command_exports(trace, tmp_path, monkeypatch, capsys):
+def test_export_command_writes_files(trace, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     trace.save("x.agv")
     assert main(["export", "x.agv", "-f", "graphml"]) == 0
@@ -225,7 +225,7 @@ def test_the_command_exports(trace, tmp_path, monkeypatch, capsys):
     assert main(["export", "x.agv", "-f", "dot", "-o", "y.sqlite", "--force"]) == 0
 
 
-def test_hostile_text_stays_text(tmp_path):
+def test_hostile_text_is_escaped(tmp_path):
     with autogradviz.record() as trace:
         namespace = {"torch": torch}
         source = "def f(x):\n    return x.exp()"

@@ -1,8 +1,7 @@
-"""Law 5: the recorder's own failure never breaks a user's step, and never passes silently.
+"""Failures of the recorder never break a user step, and are always reported.
 
-Every piece of recording that reaches into PyTorch runs through ``Session.guarded``, or guards
-itself where it stands on the path of an operator. Each is made to fail at its first, second and
-hundredth event, and always.
+Every hook point runs through ``Session.guarded``, or guards itself on the path of an operator.
+Each is made to fail at its first, second and hundredth event, and always.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def recorded(names, times=1):
 
 @pytest.fixture(scope="module")
 def reach():
-    """How often each program reaches each seam."""
+    """The number of calls of each hook point in each program."""
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         for name in WORK:
@@ -85,17 +84,17 @@ def reach():
 
 
 class Injector:
-    """Fails in place of one seam's nth piece of work, or of all of them."""
+    """Replaces the nth call of one hook point, or all its calls, by a failure."""
 
-    def __init__(self, seam, nth):
-        self.seam, self.nth, self.calls, self.failed = seam, nth, {}, 0
+    def __init__(self, hook_point, nth):
+        self.hook_point, self.nth, self.calls, self.failed = hook_point, nth, {}, 0
 
-    def __call__(self, recorder, seam, work, *args, **kwargs):
-        self.calls[seam] = self.calls.get(seam, 0) + 1
-        if seam == self.seam and self.nth in (EVERY, self.calls[seam]):
+    def __call__(self, recorder, hook_point, work, *args, **kwargs):
+        self.calls[hook_point] = self.calls.get(hook_point, 0) + 1
+        if hook_point == self.hook_point and self.nth in (EVERY, self.calls[hook_point]):
             self.failed += 1
-            return self.guarded(recorder, seam, self.fail)
-        return self.guarded(recorder, seam, work, *args, **kwargs)
+            return self.guarded(recorder, hook_point, self.fail)
+        return self.guarded(recorder, hook_point, work, *args, **kwargs)
 
     guarded = staticmethod(Session.guarded)
 
@@ -103,8 +102,8 @@ class Injector:
         raise ZeroDivisionError("injected")
 
 
-def inject(monkeypatch, seam, nth):
-    injector = Injector(seam, nth)
+def inject(monkeypatch, hook_point, nth):
+    injector = Injector(hook_point, nth)
 
     def guarded(self, *args, **kwargs):
         return injector(self, *args, **kwargs)
@@ -113,26 +112,26 @@ def inject(monkeypatch, seam, nth):
     return injector
 
 
-def test_the_programs_reach_every_seam(reach):
-    assert {seam for calls in reach.values() for seam in calls} - {"error"} == GUARDED
+def test_programs_reach_every_hook_point(reach):
+    assert {hook_point for calls in reach.values() for hook_point in calls} - {"error"} == GUARDED
 
 
 @pytest.mark.parametrize("nth", [1, 2, 100, EVERY])
-@pytest.mark.parametrize("seam", sorted(GUARDED))
-def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reach):
-    names = [name for name in WORK if seam in reach[name]]
+@pytest.mark.parametrize("hook_point", sorted(GUARDED))
+def test_failing_hook_point_changes_nothing_and_is_reported(hook_point, nth, monkeypatch, reach):
+    names = [name for name in WORK if hook_point in reach[name]]
     names = sorted(names, key=lambda name: sum(reach[name].values()))[:2]
     plain = run(names)
     before = patch_points()
-    injector = inject(monkeypatch, seam, nth)
-    for _ in range(110):  # some work is done once a recording
+    injector = inject(monkeypatch, hook_point, nth)
+    for _ in range(110):  # some work is done once per recording
         results, trace = recorded(names)
         assert same(results, [plain])
         assert patch_points() == before
         if injector.failed:
             break
-    told = trace.log.of(RecorderFailed)
-    assert {(event.seam, "injected" in event.message) for event in told} == {(seam, True)}
+    failures = trace.log.of(RecorderFailed)
+    assert {(event.seam, "injected" in event.message) for event in failures} == {(hook_point, True)}
     assert any("injected" in notice.message for notice in trace.analysis.notices)
     assert trace.diagnose() is not None
     assert "<svg" in trace.graph().svg()
@@ -140,14 +139,16 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
 
 @pytest.mark.parametrize("nth", [1, 2, 100])
 @pytest.mark.parametrize(
-    ("seam", "owner", "name"),
+    ("hook_point", "owner", "name"),
     [
         ("ops", dispatch_mode, "_sequence_nr"),
         ("ops", dispatch_mode, "_graph_task"),
         ("modules", ModuleTable, "intern"),
     ],
 )
-def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
+def test_failing_hook_point_that_guards_itself_is_reported(
+    hook_point, owner, name, nth, monkeypatch
+):
     original, calls = getattr(owner, name), []
 
     def sometimes(*args):
@@ -164,8 +165,8 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
     assert len(calls) >= nth
     assert same(results, [plain] * 4)
     assert patch_points() == before
-    told = trace.log.of(RecorderFailed)
-    assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
+    failures = trace.log.of(RecorderFailed)
+    assert [(event.seam, "injected" in event.message) for event in failures] == [(hook_point, True)]
 
 
 @rule("graph-lost", when=Always(), priority=0)
@@ -174,7 +175,7 @@ def broken(_):
     raise ZeroDivisionError("injected")
 
 
-def test_a_diagnosis_that_fails_leaves_the_other_findings_and_the_users_error(monkeypatch):
+def test_failing_rule_keeps_other_findings_and_the_user_error(monkeypatch):
     rules = (broken, *all_rules())
     monkeypatch.setattr("autogradviz.diagnose.all_rules", lambda: rules)
     work = programs.PROGRAMS["inplace_on_saved_output_raises"]
@@ -190,7 +191,7 @@ def test_a_diagnosis_that_fails_leaves_the_other_findings_and_the_users_error(mo
     assert "was written before backward needed it" in seen.value.__notes__[0]
 
 
-def test_a_trace_that_cannot_be_explained_leaves_the_users_error(monkeypatch):
+def test_failing_diagnosis_keeps_the_user_error(monkeypatch):
     monkeypatch.setattr("autogradviz.trace.diagnose", lambda _: 1 / 0)
     with pytest.raises(KeyError, match="mine") as seen, autogradviz.record():
         raise KeyError("mine")

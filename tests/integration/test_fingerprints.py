@@ -1,4 +1,4 @@
-"""record(fingerprints=True): what is silently wrong, and what is not."""
+"""record(fingerprints=True): silently wrong programs are reported, and correct ones are not."""
 
 import numpy as np
 import programs
@@ -13,7 +13,7 @@ import autogradviz
 from autogradviz.diagnose.rules import checkpoint_value_mismatch
 from autogradviz.events import NotFiniteSeen, OpCalled, RecorderFailed
 
-# Programs that are silently wrong on purpose, and the finding that says so.
+# Silently wrong programs, with their expected finding.
 WRONG = {
     "data_write_is_silent": "silent-write",
     "checkpoint_without_rng": "checkpoint-random-not-restored",
@@ -26,18 +26,18 @@ def surest(trace):
 
 
 @pytest.mark.parametrize("name", [n for n in programs.PROGRAMS if n not in WRONG])
-def test_a_correct_program_gives_no_finding(name):
+def test_correct_program_gives_no_finding(name):
     torch.manual_seed(0)
     try:
         with autogradviz.record(fingerprints=True) as trace:
             programs.PROGRAMS[name]()
     except BaseException:
-        return  # what raises may well be explained
+        return  # programs that raise may have findings
     assert surest(trace) == []
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_silently_wrong_program_is_told(name):
+def test_silently_wrong_program_gives_a_certain_finding(name):
     torch.manual_seed(0)
     with autogradviz.record(fingerprints=True) as trace:
         programs.PROGRAMS[name]()
@@ -53,7 +53,7 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_every_operator_that_draws_is_known_without_its_name(name):
+def test_random_operators_are_recognized_without_a_list_of_names(name):
     x = torch.rand(8, requires_grad=True)
     with autogradviz.record(fingerprints=True) as trace:
         y = checkpoint(
@@ -64,7 +64,7 @@ def test_every_operator_that_draws_is_known_without_its_name(name):
     assert f"{name} at" in trace.diagnose()[0].explanation
 
 
-def test_a_write_of_the_same_values_is_harmless():
+def test_write_of_equal_values_gives_no_finding():
     w = nn.Parameter(torch.rand(3))
     with autogradviz.record(fingerprints=True) as trace:
         loss = (w * w).sum()
@@ -73,7 +73,7 @@ def test_a_write_of_the_same_values_is_harmless():
     assert surest(trace) == []
 
 
-def test_a_write_through_numpy_is_noticed_though_nobody_was_seen():
+def test_write_through_numpy_is_found_without_a_recorded_write():
     a = torch.rand(4, requires_grad=True)
     with autogradviz.record(fingerprints=True) as trace:
         b = a * 1
@@ -85,16 +85,16 @@ def test_a_write_through_numpy_is_noticed_though_nobody_was_seen():
     assert finding.culprit.text.startswith("np.add(b.detach()")
 
 
-def test_a_weight_written_through_data_that_backward_does_not_read_is_no_finding():
+def test_write_through_data_not_read_by_backward_gives_no_finding():
     net = nn.Linear(3, 1)
     with autogradviz.record(fingerprints=True) as trace:
         loss = net(torch.rand(2, 3)).sum()
-        net.weight.data.clamp_(-0.01, 0.01)  # its own gradient needs the input only
+        net.weight.data.clamp_(-0.01, 0.01)  # the weight gradient needs only the input
         loss.backward()
     assert surest(trace) == []
 
 
-def test_a_counter_that_changes_values_silently_is_named():
+def test_counter_that_changes_values_silently_is_reported():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -114,7 +114,7 @@ def test_a_counter_that_changes_values_silently_is_named():
     assert finding.confidence == "certain"
 
 
-def test_a_training_loop_gives_no_finding():
+def test_training_loop_gives_no_finding():
     net = nn.Sequential(stack(2), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(net.parameters())
     with autogradviz.record(net, fingerprints=True) as trace:
@@ -126,16 +126,16 @@ def test_a_training_loop_gives_no_finding():
     assert trace.diagnose() == []
 
 
-def test_without_values_no_content_is_read():
+def test_content_is_not_read_without_fingerprints():
     with autogradviz.record() as trace:
         torch.rand(3, requires_grad=True).exp().sum().backward()
     assert {op.output_hashes for op in trace.analysis.ops} == {()}
 
 
-def test_where_nothing_differs_no_cause_is_sought(monkeypatch):
+def test_no_cause_is_searched_without_a_difference(monkeypatch):
     monkeypatch.setattr(
         checkpoint_value_mismatch, "find_cause", pytest.fail
-    )  # it reads all of the user's files
+    )  # reads all files of the user
     with autogradviz.record() as trace:
         checkpoint(
             Block(), torch.rand(2, 8, requires_grad=True), use_reentrant=True
@@ -143,7 +143,7 @@ def test_where_nothing_differs_no_cause_is_sought(monkeypatch):
     assert trace.diagnose() == []
 
 
-def test_another_branch_that_saves_the_same_is_no_finding():
+def test_different_branch_with_equal_saves_gives_no_finding():
     linear, other = nn.Linear(3, 3), nn.Linear(3, 3)
     calls = []
 
@@ -151,21 +151,21 @@ def test_another_branch_that_saves_the_same_is_no_finding():
         calls.append(1)
         if len(calls) == 1:
             return torch.tanh(linear(x))
-        return torch.tanh(linear(x)) * other(x)  # early stop comes before other
+        return torch.tanh(linear(x)) * other(x)  # early stop ends before other
 
     with autogradviz.record(fingerprints=True) as trace:
         checkpoint(region, torch.rand(2, 3), use_reentrant=False).exp().sum().backward()
     assert surest(trace) == []
 
 
-def test_statistics_that_move_twice_are_not_told_as_other_values():
+def test_statistics_updated_twice_are_not_reported_as_different_values():
     net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
     with autogradviz.record(net, fingerprints=True) as trace:
         checkpoint(net, torch.rand(4, 3), use_reentrant=False).sum().backward()
     assert {slug for slug, _ in surest(trace)} == {"checkpoint-effect-repeated"}
 
 
-def test_weights_that_move_between_two_backwards_are_named():
+def test_weights_changed_between_two_backwards_are_reported():
     net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
     with autogradviz.record(net, fingerprints=True) as trace:
         out = checkpoint(net, torch.rand(4, 3), use_reentrant=False)
@@ -178,7 +178,7 @@ def test_weights_that_move_between_two_backwards_are_named():
 
 
 @pytest.mark.parametrize("fingerprints", [True, False])
-def test_gates_that_share_a_storage_are_no_silent_write(fingerprints):
+def test_gates_that_share_a_storage_are_not_a_silent_write(fingerprints):
     cell = nn.GRUCell(3, 4)
     with autogradviz.record(cell, fingerprints=fingerprints) as trace:
         state = cell(torch.rand(2, 3), torch.zeros(2, 4))
@@ -186,7 +186,7 @@ def test_gates_that_share_a_storage_are_no_silent_write(fingerprints):
     assert surest(trace) == []
 
 
-def test_noise_that_is_drawn_after_it_was_saved_is_no_other_value():
+def test_noise_drawn_after_its_save_is_not_a_different_value():
     net = nn.Sequential(nn.Linear(8, 8), nn.RReLU(0.1, 0.9), nn.Linear(8, 8))
     with autogradviz.record(net, fingerprints=True) as trace:
         checkpoint(net, torch.rand(16, 8), use_reentrant=False).square().sum().backward()
@@ -194,7 +194,7 @@ def test_noise_that_is_drawn_after_it_was_saved_is_no_other_value():
 
 
 def contents(*tensors):
-    """Return the numbers that a recording gives to what tensors hold."""
+    """Return the content hashes of tensors in a recording."""
     with autogradviz.record(fingerprints=True) as trace:
         for tensor in tensors:
             tensor.sum()
@@ -203,7 +203,7 @@ def contents(*tensors):
 
 @pytest.mark.parametrize("rows", [2, 1000, 1001])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.complex64])
-def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
+def test_content_hashes_do_not_depend_on_the_layout(rows, dtype):
     wide = (torch.randn(rows, 199) * 1000).to(dtype)
     spread = torch.empty(rows, 2 * 199, dtype=dtype)[:, ::2]
     shifted = torch.empty(rows * 199 + 1, dtype=dtype)[1:].view(rows, 199)
@@ -219,14 +219,14 @@ def test_contents_are_told_apart_whatever_their_layout(rows, dtype):
 
 @pytest.mark.parametrize("times", [600, 601])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int16])
-def test_what_is_expanded_has_the_content_of_its_copy(times, dtype):
+def test_expanded_tensor_has_the_hash_of_its_copy(times, dtype):
     row = (torch.randn(3, 1, 5) * 1000).to(dtype)
     wide = row.expand(3, times, 5)
     same, copied, other = contents(wide, wide.clone(), wide * 2)
     assert same == copied != other
 
 
-def test_what_is_expanded_past_any_memory_is_read():
+def test_tensor_expanded_beyond_memory_is_read():
     with autogradviz.record(fingerprints=True) as trace:
         wide = torch.tensor([[1.0], [float("nan")]]).expand(2, 2**50).unsqueeze(0)
         wide[:, :, :3].isnan()
@@ -236,7 +236,7 @@ def test_what_is_expanded_past_any_memory_is_read():
     }
 
 
-def test_small_contents_are_told_apart_by_their_order_too():
+def test_small_content_hashes_depend_on_the_order():
     with autogradviz.record(fingerprints=True) as trace:
         square = torch.arange(16.0).reshape(4, 4)
         turned = square.t().contiguous()
@@ -247,7 +247,7 @@ def test_small_contents_are_told_apart_by_their_order_too():
     assert hashes["aten.clone.default"] == hashes["aten.mul.Tensor"]
 
 
-def test_a_product_of_a_square_and_its_transpose_is_no_silent_write():
+def test_product_of_a_matrix_and_its_transpose_is_not_a_silent_write():
     weight = torch.randn(4, 4, requires_grad=True)
     with autogradviz.record(fingerprints=True) as trace:
         h = (torch.randn(4, 4) @ weight).tanh()
@@ -256,7 +256,7 @@ def test_a_product_of_a_square_and_its_transpose_is_no_silent_write():
 
 
 class Counting(TorchDispatchMode):
-    """Rounds what matrix products take, and counts what it sees."""
+    """Rounds the inputs of matrix products, and lists the operators."""
 
     def __init__(self):
         super().__init__()
@@ -277,7 +277,7 @@ def rounded_in_forward_only():
     return mode.seen, w.grad
 
 
-def test_contents_are_read_below_other_peoples_modes():
+def test_contents_are_read_below_the_modes_of_the_user():
     torch.manual_seed(0)
     seen, gradient = rounded_in_forward_only()
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Long recordings: the last steps in memory, everything on disk, and what may go wrong with it."""
+"""Long recordings: the last steps in memory, everything on disk, and disk failures."""
 
 import errno
 import gc
@@ -48,7 +48,7 @@ def steps_in(trace):
 # --- steps ---------------------------------------------------------------------------------
 
 
-def test_an_optimizer_ends_a_step():
+def test_optimizer_step_ends_a_step():
     with autogradviz.record() as trace:
         run(3)
     assert steps_in(trace) == [0, 1, 2]
@@ -57,7 +57,7 @@ def test_an_optimizer_ends_a_step():
     assert names[-1].startswith("aten._foreach_add_") or names[-1] == "aten.add_.Tensor"
 
 
-def test_without_an_optimizer_a_backward_ends_a_step():
+def test_backward_ends_a_step_without_an_optimizer():
     x = torch.ones(2, requires_grad=True)
     with autogradviz.record() as trace:
         for _ in range(3):
@@ -69,7 +69,7 @@ def test_without_an_optimizer_a_backward_ends_a_step():
 
 
 @pytest.mark.parametrize("options", [{}, {"ops": False}, {"fingerprints": True}], ids=str)
-def test_gradients_accumulated_before_an_optimizer_steps_are_of_its_step(options):
+def test_accumulated_gradients_belong_to_the_step_of_their_optimizer(options):
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.AdamW(model.parameters())
     with autogradviz.record(**options) as trace:
@@ -84,7 +84,7 @@ def test_gradients_accumulated_before_an_optimizer_steps_are_of_its_step(options
 
 
 @pytest.mark.parametrize("cleared", ["none", "zeroed", "nobody's"])
-def test_gradients_that_wait_for_no_optimizer_end_a_step_each(cleared):
+def test_each_backward_ends_a_step_if_no_optimizer_uses_its_gradients(cleared):
     model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD((other if cleared == "nobody's" else model).parameters())
     with autogradviz.record() as trace:
@@ -92,10 +92,10 @@ def test_gradients_that_wait_for_no_optimizer_end_a_step_each(cleared):
             model(torch.ones(2, 3)).sum().backward()
             if cleared != "nobody's":
                 optimizer.zero_grad(set_to_none=cleared == "none")
-    assert steps_in(trace) == [0, 1]  # the last one is told of when the next begins
+    assert steps_in(trace) == [0, 1]  # the last step ends when the next one begins
 
 
-def test_optimizers_one_after_the_other_end_one_step():
+def test_consecutive_optimizers_end_one_step():
     a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     both = [torch.optim.SGD([p], lr=0.1) for p in (a, b)]
     with autogradviz.record() as trace:
@@ -106,7 +106,7 @@ def test_optimizers_one_after_the_other_end_one_step():
     assert steps_in(trace) == [0, 1]
 
 
-def test_optimizers_that_step_in_hooks_end_a_step_with_the_backward():
+def test_optimizers_in_hooks_end_a_step_with_the_backward():
     a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     for p in (a, b):
         optimizer = torch.optim.SGD([p], lr=0.1)
@@ -120,7 +120,7 @@ def test_optimizers_that_step_in_hooks_end_a_step_with_the_backward():
 # --- the last steps ------------------------------------------------------------------------
 
 
-def test_only_the_last_steps_are_kept_and_results_are_the_same():
+def test_only_the_last_steps_are_kept_and_results_are_unchanged():
     plain = run(12)
     with autogradviz.record(keep_steps=2) as trace:
         seen = run(12)
@@ -133,7 +133,7 @@ def test_only_the_last_steps_are_kept_and_results_are_the_same():
     assert trace.diagnose() == []
 
 
-def test_what_is_kept_reads_like_a_recording_of_those_steps_alone():
+def test_kept_steps_equal_a_recording_of_those_steps_only():
     with autogradviz.record(keep_steps=2) as trace:
         list(train(30))
     steps = train(30)
@@ -142,7 +142,7 @@ def test_what_is_kept_reads_like_a_recording_of_those_steps_alone():
     with autogradviz.record() as expected:
         list(steps)
     names = [[op.name for op in each.analysis.ops] for each in (trace, expected)]
-    assert names[0].pop(0) == "_record_function_exit"  # of the optimizer's step before
+    assert names[0].pop(0) == "_record_function_exit"  # from the previous optimizer step
     assert names[0] == names[1]
     made = [
         sorted(n.name for n in each.analysis.graph.nodes.values() if n.sequence_nr)
@@ -161,7 +161,7 @@ def test_what_is_kept_reads_like_a_recording_of_those_steps_alone():
     assert "Net.inner" in {op.module for op in trace.analysis.ops}
 
 
-def test_an_error_is_explained_and_the_last_steps_are_written(tmp_path):
+def test_error_is_explained_and_the_last_steps_are_written(tmp_path):
     path = tmp_path / "crash.agv"
     with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
         with autogradviz.record(keep_steps=2, path=path):
@@ -172,13 +172,13 @@ def test_an_error_is_explained_and_the_last_steps_are_written(tmp_path):
     assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
 
 
-def test_what_ends_well_is_not_written(tmp_path):
+def test_successful_recording_is_not_written(tmp_path):
     with autogradviz.record(keep_steps=2, path=tmp_path / "x.agv"):
         run(3)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_snapshot_is_what_is_held_now(tmp_path):
+def test_snapshot_contains_the_steps_held_at_that_time(tmp_path):
     with autogradviz.record(keep_steps=1) as trace:
         steps = train(5)
         for _ in range(3):
@@ -194,28 +194,28 @@ def test_a_snapshot_is_what_is_held_now(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "3"])
-def test_keep_steps_is_a_whole_number_from_1(steps):
+def test_keep_steps_must_be_a_positive_integer(steps):
     with pytest.raises(ValueError, match="keep_steps must be a positive integer"):
         autogradviz.record(keep_steps=steps)
 
 
 def table_sizes(recorder):
-    """Return how much every table of a recorder holds, by its name."""
+    """Return the size of every table of a recorder, by name."""
     sizes = {}
     tables = {**vars(recorder.session), **vars(recorder.observer), "retention": recorder.retention}
     for name, table in tables.items():
         if hasattr(table, "__dict__") and type(table).__module__.startswith("autogradviz.recorder"):
             for field, value in vars(table).items():
                 if isinstance(value, (dict, list, set, frozenset)) or hasattr(value, "data"):
-                    # some stand in for long arrays, and say that they are as long
+                    # some subclasses override the length
                     held = dict.__len__(value) if isinstance(value, dict) else len(value)
                     sizes[f"{name}.{field}"] = held
     sizes.update({kind.__name__: len(rows) for kind, rows in recorder.session.log._recent.items()})
     return sizes
 
 
-def restless(step, kept):
-    """One step that makes everything anew: modules, hooks, functions, storages, graphs."""
+def step_with_new_objects(step, kept):
+    """Run a step that creates new modules, hooks, functions, storages and graphs."""
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     namespace = {}
@@ -224,17 +224,17 @@ def restless(step, kept):
     x.register_hook(lambda gradient: gradient * 2)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
         loss = namespace["work"](model, x + kept[step % 900 : step % 900 + 3]).sum()
-        unused = x.exp()  # noqa: F841 - a graph that nobody runs
+        unused = x.exp()  # noqa: F841 - a graph that never runs
     loss.backward()
     optimizer.step()
 
 
-def test_nothing_grows_however_long_the_recording_is(monkeypatch):
+def test_tables_do_not_grow_in_long_recordings(monkeypatch):
     for name, limit in (
-        ("stacks.MAX_STACKS", 400),
-        ("ids.tensors.MAX_WINDOWS", 60),
-        ("engine.hooks.MAX_HOOKS", 50),
-        ("ops.creators.MAX_CUSTOM", 50),
+        ("python_stacks.MAX_STACKS", 400),
+        ("ids.tensor_ids.MAX_WINDOWS", 60),
+        ("engine.user_hooks.MAX_HOOKS", 50),
+        ("ops.node_creators.MAX_CUSTOM", 50),
         ("retention.flight_recorder._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
@@ -243,7 +243,7 @@ def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     with autogradviz.record(keep_steps=2) as trace:
         recorder = trace._source.copy.__self__
         for step in range(600):
-            restless(step, kept)
+            step_with_new_objects(step, kept)
             if step in {99, 599}:
                 gc.collect()
                 sizes.append(table_sizes(recorder))
@@ -258,7 +258,7 @@ def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     assert trace.diagnose() == []
 
 
-def test_nothing_is_kept_alive(tmp_path):
+def test_recording_keeps_no_tensor_alive(tmp_path):
     with autogradviz.record(keep_steps=1):
         tensor = torch.ones(3, requires_grad=True)
         alive = weakref.ref(tensor)
@@ -268,7 +268,7 @@ def test_nothing_is_kept_alive(tmp_path):
         assert alive() is None
 
 
-def test_a_graph_older_than_what_is_kept_is_told_of_anew():
+def test_graph_older_than_the_kept_steps_is_described_again():
     x = torch.ones(2, requires_grad=True)
     y = x.exp()
     with autogradviz.record(keep_steps=1) as trace:
@@ -282,7 +282,7 @@ def test_a_graph_older_than_what_is_kept_is_told_of_anew():
     assert len(graph.edges) == len({(e.source, e.target, e.output) for e in graph.edges})
 
 
-def test_an_endless_step_is_bounded_too(monkeypatch):
+def test_step_without_an_end_is_bounded(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_HELD", 2_000)
     with autogradviz.record(keep_steps=1) as trace:
@@ -293,7 +293,7 @@ def test_an_endless_step_is_bounded_too(monkeypatch):
     assert "older events are gone" in trace.log.of(RecorderLimited)[0].message
 
 
-def test_of_an_endless_step_only_the_end_is_held_beside_its_file(tmp_path, monkeypatch):
+def test_step_without_an_end_is_held_partly_if_written_to_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_BESIDE_FILE", 2_000)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
@@ -316,7 +316,7 @@ def small_batches(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 300)
 
 
-def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
+def test_streamed_recording_is_complete(tmp_path, small_batches):
     plain = run(8)
     with autogradviz.record(path=tmp_path / "run.agv") as trace:
         recorder = trace._source.copy.__self__
@@ -334,7 +334,7 @@ def test_a_streamed_recording_is_all_of_it(tmp_path, small_batches):
     assert [path.name for path in tmp_path.iterdir()] == ["run.agv"]
 
 
-def test_a_file_is_readable_while_it_is_written(tmp_path, small_batches):
+def test_file_is_readable_while_it_is_written(tmp_path, small_batches):
     seen = []
     with autogradviz.record(path=tmp_path / "run.agv"):
         for _ in train(4):
@@ -344,7 +344,7 @@ def test_a_file_is_readable_while_it_is_written(tmp_path, small_batches):
     assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
-def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
+def test_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
     with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
         with autogradviz.record(path=tmp_path / "run.agv") as trace:
             run(9, fail_at=7)
@@ -352,7 +352,7 @@ def test_an_error_in_a_streamed_recording_is_explained(tmp_path, small_batches):
     assert [finding.slug for finding in trace.diagnose()] == ["saved-tensor-mutated"]
 
 
-def test_another_file_is_never_written_over(tmp_path):
+def test_foreign_file_is_never_overwritten(tmp_path):
     path = tmp_path / "run.agv"
     path.write_text("precious")
     with pytest.raises(OutputExistsError, match="exists already"):
@@ -366,7 +366,7 @@ def test_another_file_is_never_written_over(tmp_path):
     assert path.read_text() == "precious"
 
 
-def test_a_trace_of_another_process_is_never_written_over(tmp_path):
+def test_trace_of_another_process_is_never_overwritten(tmp_path):
     path = tmp_path / "crash.agv"
     with autogradviz.record() as other:
         run(2)
@@ -385,13 +385,13 @@ def test_a_trace_of_another_process_is_never_written_over(tmp_path):
     assert trace.diagnose()
 
 
-def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch):
+def test_second_process_that_creates_the_same_file_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "run.agv"
     first = []
 
     def link(*names):
         monkeypatch.undo()
-        first.append(streaming_writer.Stream(path))  # another process, just before
+        first.append(streaming_writer.Stream(path))  # simulates another process
         os.link(*names)
 
     monkeypatch.setattr(os, "link", link)
@@ -402,7 +402,7 @@ def test_of_two_that_begin_one_file_at_once_one_is_refused(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_streamed_file_is_never_seen_empty(tmp_path, monkeypatch):
+def test_streamed_file_is_never_empty(tmp_path, monkeypatch):
     seen = []
     put = streaming_writer.Stream._put
     monkeypatch.setattr(
@@ -415,7 +415,7 @@ def test_a_streamed_file_is_never_seen_empty(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_without_links_files_are_begun_too(tmp_path, monkeypatch, there):
+def test_files_are_created_without_hard_links(tmp_path, monkeypatch, there):
     def refuse(*_):
         raise OSError(errno.EPERM, "no links here")
 
@@ -430,25 +430,25 @@ def test_without_links_files_are_begun_too(tmp_path, monkeypatch, there):
 
 
 class _FullDisk:
-    """A file on a disk that is full from some batch on; half of that batch still fits."""
+    """A file on a disk that becomes full; the first batch beyond the limit is written in part."""
 
-    def __init__(self, file, room):
+    def __init__(self, file, free):
         self._file = file
-        self._room = room
+        self._free = free
 
     def write(self, content):
-        if len(content) > self._room:
-            if self._room < 100:
+        if len(content) > self._free:
+            if self._free < 100:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            content = content[: self._room]
-        self._room -= len(content)
+            content = content[: self._free]
+        self._free -= len(content)
         return self._file.write(content)
 
     def __getattr__(self, name):
         return getattr(self._file, name)
 
 
-def check_that_training_went_on(trace_of, path=None):
+def check_that_training_continued(trace_of, path=None):
     plain = run(8)
     with pytest.warns(AutogradvizWarning, match="could not record everything .file: ") as warned:
         trace, seen = trace_of()
@@ -462,7 +462,7 @@ def check_that_training_went_on(trace_of, path=None):
     return trace
 
 
-def test_a_full_disk_leaves_training_alone(tmp_path, small_batches, monkeypatch):
+def test_full_disk_does_not_affect_training(tmp_path, small_batches, monkeypatch):
     def open_full(self, path):
         original(self, path)
         self.file = _FullDisk(self.file, 60_000)
@@ -474,7 +474,7 @@ def test_a_full_disk_leaves_training_alone(tmp_path, small_batches, monkeypatch)
         with autogradviz.record(path=tmp_path / "run.agv") as trace:
             return trace, run(8)
 
-    trace = check_that_training_went_on(record)
+    trace = check_that_training_continued(record)
     assert "No space left on device" in trace.log.of(RecorderFailed)[0].message
     assert steps_in(trace)[0] > 0
     torn = autogradviz.load(tmp_path / "run.agv")
@@ -482,16 +482,16 @@ def test_a_full_disk_leaves_training_alone(tmp_path, small_batches, monkeypatch)
     assert steps_in(torn)[0] == 0
 
 
-def test_a_folder_that_may_not_be_written_to_leaves_training_alone(tmp_path):
+def test_unwritable_folder_does_not_affect_training(tmp_path):
     def record():
         with autogradviz.record(path=tmp_path / "absent" / "run.agv") as trace:
             return trace, run(8)
 
-    check_that_training_went_on(record)
+    check_that_training_continued(record)
 
 
-def test_a_read_only_file_system_leaves_training_alone(tmp_path, monkeypatch):
-    """Modes do not stop root, a mount does: opening for writing fails with EROFS."""
+def test_read_only_file_system_does_not_affect_training(tmp_path, monkeypatch):
+    """File modes do not restrict root, but a read-only mount does: open fails with EROFS."""
 
     def refuse(self, mode="r", *args, **kwargs):
         if "w" in mode or "x" in mode:
@@ -505,7 +505,7 @@ def test_a_read_only_file_system_leaves_training_alone(tmp_path, monkeypatch):
         with autogradviz.record(path=tmp_path / "run.agv") as trace:
             return trace, run(8)
 
-    trace = check_that_training_went_on(record)
+    trace = check_that_training_continued(record)
     assert "Read-only file system" in trace.log.of(RecorderFailed)[0].message
     assert list(tmp_path.iterdir()) == []
     with pytest.warns(AutogradvizWarning, match="Read-only"), pytest.raises(RuntimeError):
@@ -513,10 +513,10 @@ def test_a_read_only_file_system_leaves_training_alone(tmp_path, monkeypatch):
             run(9, fail_at=7)
 
 
-def test_a_file_system_that_becomes_read_only_leaves_training_alone(
+def test_file_system_that_becomes_read_only_does_not_affect_training(
     tmp_path, small_batches, monkeypatch
 ):
-    """As after an error of the disk: the kernel remounts it, and every write fails."""
+    """After a disk error the kernel remounts the file system, and every write fails."""
 
     class Remounted:
         def __init__(self, file):
@@ -546,14 +546,14 @@ def test_a_file_system_that_becomes_read_only_leaves_training_alone(
         with autogradviz.record(path=tmp_path / "run.agv") as trace:
             return trace, run(8)
 
-    check_that_training_went_on(record)
+    check_that_training_continued(record)
     torn = autogradviz.load(tmp_path / "run.agv")
     assert steps_in(torn)[0] == 0
     assert torn.log.problem.startswith("the recording has no end")
 
 
 def trained_while(path, harm):
-    """Record a training to a file that somebody harms in the middle."""
+    """Record a training to a file, and call ``harm`` in the middle."""
     with autogradviz.record(path=path) as trace:
         steps = train(8)
         for _ in range(4):
@@ -564,23 +564,23 @@ def trained_while(path, harm):
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_taken_away_leaves_training_alone(tmp_path, small_batches, replaced):
+def test_removed_file_does_not_affect_training(tmp_path, small_batches, replaced):
     path = tmp_path / "run.agv"
 
-    def take_away():
+    def remove():
         path.unlink()
         if replaced:
-            path.write_text("somebody else's")
+            path.write_text("another file")
 
-    check_that_training_went_on(lambda: trained_while(path, take_away))
+    check_that_training_continued(lambda: trained_while(path, remove))
     assert replaced == path.exists()
-    assert not replaced or path.read_text() == "somebody else's"
+    assert not replaced or path.read_text() == "another file"
 
 
-def test_a_file_that_somebody_cuts_off_leaves_training_alone(tmp_path, small_batches):
+def test_truncated_file_does_not_affect_training(tmp_path, small_batches):
     path = tmp_path / "run.agv"
 
-    trace = check_that_training_went_on(lambda: trained_while(path, lambda: os.truncate(path, 0)))
+    trace = check_that_training_continued(lambda: trained_while(path, lambda: os.truncate(path, 0)))
     assert "truncated it" in trace.log.of(RecorderFailed)[0].message
     assert path.stat().st_size == 0
 
@@ -602,7 +602,7 @@ with autogradviz.record(path=sys.argv[2]) as trace:
 """
 
 
-def test_a_killed_process_loses_at_most_its_last_batch(tmp_path):
+def test_killed_process_loses_at_most_its_last_batch(tmp_path):
     rng = random.Random(0)
     for attempt in range(20):
         path = tmp_path / f"{attempt}.agv"
@@ -638,7 +638,7 @@ class Marks(torch.autograd.Function):
         return grad * 2
 
 
-def test_what_held_events_refer_to_stays_defined(monkeypatch):
+def test_definitions_of_held_events_are_kept(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
     with autogradviz.record(keep_steps=30, ops=False) as trace:
         for step in range(150):
@@ -656,7 +656,7 @@ def test_what_held_events_refer_to_stays_defined(monkeypatch):
 
 
 def undefined(log):
-    """Return the ids that events of a log refer to and none defines."""
+    """Return the ids that events of a log refer to without a definition."""
     definitions = {
         "tensor": TensorSeen,
         "stack": StackSeen,
@@ -679,10 +679,10 @@ def undefined(log):
     ]
 
 
-def test_a_training_loop_leaves_nothing_undefined(monkeypatch):
+def test_training_loop_has_no_undefined_ids(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder._SLACK", 16)
     kept = torch.randn(1000, 4)
     with autogradviz.record(keep_steps=3) as trace:
         for step in range(60):
-            restless(step, kept)
+            step_with_new_objects(step, kept)
     assert undefined(trace.log) == []

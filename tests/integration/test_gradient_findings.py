@@ -1,4 +1,4 @@
-"""Why a loss has no graph, a parameter no gradient, or a gradient no number."""
+"""Findings about a loss without a graph, a missing gradient, and a non-finite gradient."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from autogradviz.events import ModeChanged, NormRead, NotFiniteSeen, RequiresGra
 
 
 def recorded(work, model=None, **options):
-    """Return the trace of a program, whatever becomes of it."""
+    """Return the trace of a program, which may raise RuntimeError."""
     torch.manual_seed(0)
     try:
         with autogradviz.record(model, **options) as trace:
@@ -89,11 +89,11 @@ LOST = {
 
 
 @pytest.mark.parametrize("work", LOST)
-def test_the_line_that_lost_the_graph_is_named(work):
+def test_line_that_lost_the_graph_is_reported(work):
     assert first(work, NET) == ("graph-lost", LOST[work], "certain")
 
 
-def test_recreated_tensors_are_named_but_not_for_certain():
+def test_recreated_tensor_is_reported_as_likely():
     def work():
         parts = [NET(X).sum(), NET(X).mean()]
         torch.tensor(parts).sum().backward()
@@ -114,7 +114,7 @@ def test_two_interrupted_gradient_paths_are_both_reported():
     assert "with torch.no_grad():" in finding.explanation
 
 
-def test_freezing_everything_is_named():
+def test_freezing_all_parameters_is_reported():
     net = nn.Linear(3, 3)
 
     def work():
@@ -180,7 +180,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("kind", MISSING)
-def test_a_missing_gradient_is_reported_with_the_end_of_its_path(kind):
+def test_missing_gradient_is_reported_with_the_end_of_its_path(kind):
     net = kind()
     (finding,) = recorded(lambda: net(X).sum().backward(), net).diagnose()
     assert (finding.slug, finding.confidence) == ("gradient-missing", "hint")
@@ -189,7 +189,7 @@ def test_a_missing_gradient_is_reported_with_the_end_of_its_path(kind):
     assert "cut.weight, cut.bias" in finding.explanation
 
 
-def test_frozen_parameters_and_those_outside_inputs_are_not_missing():
+def test_frozen_parameters_and_parameters_outside_inputs_are_not_missing():
     net = Unused()
     net.cut.requires_grad_(False)
     assert recorded(lambda: net(X).sum().backward(), net).diagnose() == []
@@ -198,7 +198,7 @@ def test_frozen_parameters_and_those_outside_inputs_are_not_missing():
     assert recorded(lambda: net(X).sum().backward(inputs=chosen), net).diagnose() == []
 
 
-def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
+def test_parameters_beyond_the_depth_limit_are_not_missing(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.engine.graph_walk.SAFE_DEPTH", 20)
     net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])
     trace = recorded(lambda: net(X).sum().backward(), net)
@@ -206,7 +206,7 @@ def test_what_lies_deeper_than_nodes_are_looked_at_is_not_missing(monkeypatch):
     assert "gradient-missing" not in {finding.slug for finding in trace.diagnose()}
 
 
-def test_a_detached_value_that_is_only_logged_is_not_reported():
+def test_detached_value_that_is_only_logged_is_not_reported():
     def work():
         h = NET(X)
         str(h.detach().mean())
@@ -242,19 +242,19 @@ NOT_FINITE = {
 
 
 @pytest.mark.parametrize("work", NOT_FINITE)
-def test_the_first_operator_that_gave_no_number_is_named(work):
+def test_first_operator_with_a_non_finite_result_is_reported(work):
     leaf = torch.rand(2, 3, requires_grad=True)
     found = first(lambda: work(leaf).backward(), fingerprints=True)
     assert found == ("not-finite", *NOT_FINITE[work])
 
 
 @pytest.mark.parametrize("work", NOT_FINITE)
-def test_without_fingerprints_it_is_reported_without_a_line(work):
+def test_non_finite_gradient_is_reported_without_a_line_without_fingerprints(work):
     leaf = torch.rand(2, 3, requires_grad=True)
     assert first(lambda: work(leaf).backward()) == ("not-finite", None, "hint")
 
 
-def test_anomaly_detections_node_is_placed():
+def test_node_of_anomaly_detection_has_a_line():
     leaf = torch.rand(2, 3, requires_grad=True)
 
     def work():
@@ -264,7 +264,7 @@ def test_anomaly_detections_node_is_placed():
     assert first(work) == ("not-finite", "h = torch.sqrt(x - x)", "certain")
 
 
-def test_infinities_of_a_mask_are_no_finding():
+def test_infinities_of_a_mask_give_no_finding():
     mask = torch.tensor([[True, False, False], [False, False, True]])
     leaf = torch.rand(2, 3, requires_grad=True)
 
@@ -276,7 +276,7 @@ def test_infinities_of_a_mask_are_no_finding():
     assert [event.infinity_count for event in trace.log.of(NotFiniteSeen)] == [2]
 
 
-def test_an_overflow_of_a_scaled_loss_is_a_hint():
+def test_overflow_of_a_scaled_loss_is_a_hint():
     net = nn.Linear(3, 1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126)
     optimizer = torch.optim.SGD(net.parameters())
@@ -290,10 +290,10 @@ def test_an_overflow_of_a_scaled_loss_is_a_hint():
     assert {f.confidence for f in recorded(work, net, fingerprints=True).diagnose()} <= {"hint"}
 
 
-# --- what is recorded ---------------------------------------------------------------------------
+# --- recorded events ----------------------------------------------------------------------------
 
 
-def test_switches_are_recorded_with_the_lines_that_threw_them():
+def test_mode_changes_are_recorded_with_their_lines():
     def work():
         with torch.no_grad():
             pass
@@ -312,7 +312,7 @@ def test_switches_are_recorded_with_the_lines_that_threw_them():
     assert lines == {"with torch.no_grad():", 'with torch.autocast("cpu"):'}
 
 
-def test_modes_from_before_the_recording_are_reported_without_a_line():
+def test_modes_set_before_the_recording_have_no_line():
     with torch.no_grad():
         trace = recorded(lambda: None)
     (event,) = trace.log.of(ModeChanged)
@@ -335,7 +335,7 @@ def test_requires_grad_is_recorded_when_called_and_when_assigned():
     assert changes == [("weight", False, True), ("weight", True, True), ("bias", False, False)]
 
 
-def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
+def test_norms_of_the_loss_and_of_final_gradients_are_recorded():
     net = nn.Linear(3, 1).double()
     loss = None
 
@@ -354,7 +354,7 @@ def test_norms_are_those_of_the_loss_and_of_what_is_left_in_grad():
     }
 
 
-def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
+def test_only_small_gradients_are_read_without_fingerprints(monkeypatch):
     monkeypatch.setattr(
         "autogradviz.recorder.engine.loss_and_gradient_norms.MAX_BYTES", 12
     )  # a bias of three floats
@@ -368,7 +368,7 @@ def test_of_large_gradients_only_the_small_ones_are_read(monkeypatch):
 
 
 class _Gives(torch.autograd.Function):
-    """Hands the gradient on as a function makes it."""
+    """Returns the gradient transformed by a function."""
 
     @staticmethod
     def forward(ctx, x, make):
@@ -390,13 +390,13 @@ class _Gives(torch.autograd.Function):
         pytest.param(lambda g: torch._efficientzerotensor(2, 2), torch.float32, [], id="no memory"),
     ],
 )
-def test_gradients_of_every_make_are_read_or_left_alone(make, dtype, norms):
+def test_norms_of_unusual_gradients_are_read_or_skipped(make, dtype, norms):
     leaf = torch.ones(2, 2, dtype=dtype, requires_grad=True)
     trace = recorded(lambda: _Gives.apply(leaf, make).sum().backward())
     assert [e.norm for e in trace.log.of(NormRead) if e.place == "gradient"] == norms
 
 
-def test_a_gradient_whose_memory_was_given_up_is_left_alone():
+def test_gradient_with_resized_memory_is_skipped():
     leaf = torch.ones(3, requires_grad=True)
 
     def work():
@@ -406,7 +406,7 @@ def test_a_gradient_whose_memory_was_given_up_is_left_alone():
     assert [e.place for e in recorded(work).log.of(NormRead)] == ["root"]
 
 
-def test_gradients_that_were_dropped_have_no_norm():
+def test_cleared_gradients_have_no_norm():
     def work():
         NET(X).sum().backward()
         NET.zero_grad()
@@ -416,7 +416,7 @@ def test_gradients_that_were_dropped_have_no_norm():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
-def test_large_numbers_are_not_taken_for_infinite(dtype):
+def test_large_numbers_are_not_infinite(dtype):
     leaf = torch.ones(4, dtype=dtype, requires_grad=True)
 
     def work():
@@ -428,7 +428,7 @@ def test_large_numbers_are_not_taken_for_infinite(dtype):
     assert norms == pytest.approx([4e30, 2e30])
 
 
-def test_what_a_region_left_behind_without_a_gradient_on_purpose_is_no_finding():
+def test_detached_values_stored_by_a_region_give_no_gradient_finding():
     kept = []
 
     def block(x):
@@ -446,7 +446,7 @@ def test_what_a_region_left_behind_without_a_gradient_on_purpose_is_no_finding()
     assert slugs == {"checkpoint-effect-repeated"}  # the list itself grows twice
 
 
-def test_weights_that_an_inner_loop_computed_miss_no_gradient():
+def test_weights_computed_by_an_inner_loop_give_no_finding():
     net = nn.Linear(3, 1)
     weight = net.weight
     with autogradviz.record() as trace:

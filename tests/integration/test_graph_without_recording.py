@@ -1,4 +1,4 @@
-"""``autogradviz.graph``: a picture of what is there, without a recording."""
+"""``autogradviz.graph``: a picture of an existing graph, without a recording."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def names(view):
     return sorted(node.name for node in view._scene.nodes)
 
 
-def test_a_graph_is_drawn_with_the_models_names():
+def test_graph_is_drawn_with_parameter_names():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     view = autogradviz.graph(net(torch.rand(2, 3)).sum(), net)
     assert names(view) == ["AddmmBackward0", "SumBackward0", "TanhBackward0"]
@@ -25,7 +25,7 @@ def test_a_graph_is_drawn_with_the_models_names():
     assert "TanhBackward0" in svg
 
 
-def test_looking_runs_nothing_and_leaves_nothing():
+def test_drawing_runs_nothing_and_changes_nothing():
     calls = []
 
     def work(x):
@@ -44,7 +44,7 @@ def test_looking_runs_nothing_and_leaves_nothing():
     assert x.grad is not None
 
 
-def test_a_freed_and_a_mutated_graph_are_drawn():
+def test_freed_and_mutated_graphs_are_drawn():
     x = torch.rand(3, requires_grad=True)
     loss = x.exp().sum()
     loss.backward()
@@ -55,7 +55,7 @@ def test_a_freed_and_a_mutated_graph_are_drawn():
     assert names(autogradviz.graph(total)) == ["ExpBackward0", "SumBackward0"]
 
 
-def test_edges_lists_and_dicts_have_graphs_too():
+def test_edges_lists_and_dicts_are_accepted():
     x = torch.rand(3, requires_grad=True)
     a, b = x.exp(), x.sin()
     assert names(autogradviz.graph({"a": a, "b": [b]})) == ["ExpBackward0", "SinBackward0"]
@@ -63,12 +63,12 @@ def test_edges_lists_and_dicts_have_graphs_too():
 
 
 @pytest.mark.parametrize("thing", [torch.rand(3), 3, None, [], "loss", torch.ones(2).sum()])
-def test_what_has_no_graph_is_refused(thing):
+def test_objects_without_a_graph_are_refused(thing):
     with pytest.raises(NotAGraphError, match="has no autograd graph"):
         autogradviz.graph(thing)
 
 
-def test_a_graph_can_be_drawn_while_a_recording_is_open():
+def test_graph_can_be_drawn_while_recording():
     x = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         loss = x.exp().sum()
@@ -78,7 +78,7 @@ def test_a_graph_can_be_drawn_while_a_recording_is_open():
     assert len(trace.analysis.graph.nodes) == 3
 
 
-def test_everything_opens_and_everything_closes():
+def test_depth_opens_and_closes_all_groups():
     net = stack(3)
     with autogradviz.record(net) as trace:
         net(torch.rand(2, 8)).sum().backward()
@@ -88,7 +88,7 @@ def test_everything_opens_and_everything_closes():
     assert len(opened.svg()) > 3 * len(closed.svg())
 
 
-def test_dot_draws_it_or_names_what_to_install(monkeypatch):
+def test_dot_is_drawn_or_the_error_names_the_packages(monkeypatch):
     net = Block()
     with autogradviz.record(net) as trace:
         net(torch.rand(2, 8)).sum().backward()
@@ -100,7 +100,7 @@ def test_dot_draws_it_or_names_what_to_install(monkeypatch):
         trace.graph().svg(engine="neato")
 
 
-def test_an_rnn_of_a_thousand_steps_is_drawn_and_dot_refuses_it():
+def test_rnn_of_a_thousand_steps_is_drawn_and_refused_by_dot():
     w = [nn.Parameter(torch.randn(4, 4) * 0.1) for _ in range(3)]
     h = torch.zeros(2, 4)
     with autogradviz.record(stacks=False) as trace:
@@ -115,7 +115,7 @@ def test_an_rnn_of_a_thousand_steps_is_drawn_and_dot_refuses_it():
         trace.graph(depth=9).svg(engine="dot")
 
 
-def test_an_empty_recording_has_a_picture_that_says_so():
+def test_empty_recording_has_a_picture_and_a_repr():
     with autogradviz.record() as trace:
         pass
     assert trace.graph().svg().startswith("<svg")

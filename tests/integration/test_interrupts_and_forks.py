@@ -1,4 +1,4 @@
-"""Ctrl-C, forks and threads: nothing is left installed, and the trace can be read."""
+"""Ctrl-C, forks and threads: no patch stays installed, and the trace is readable."""
 
 import functools
 import os
@@ -27,7 +27,7 @@ from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_installed():
+def no_patch_stays_installed():
     before = all_patch_points()
     yield
     assert all_patch_points() == before
@@ -35,7 +35,9 @@ def nothing_stays_installed():
 
 @pytest.mark.parametrize("where", ["forward", "backward", "hook", "pack"])
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 1}, {"path": "x.agv"}], ids=str)
-def test_an_interrupt_leaves_nothing_and_a_readable_trace(where, options, tmp_path, monkeypatch):
+def test_interrupt_removes_all_patches_and_keeps_a_readable_trace(
+    where, options, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt), autogradviz.record(**options) as trace:
         step(where)
@@ -83,14 +85,14 @@ print(interrupted)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_interrupts_at_any_moment_leave_nothing(seed):
+def test_interrupts_at_any_time_remove_all_patches(seed):
     done = run_forked("-c", HAMMERED, os.path.dirname(__file__), seed, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) >= 20  # Python drops one that comes in somebody's __del__
+    assert int(done.stdout) >= 20  # Python ignores an interrupt inside a __del__
 
 
-def child_says(work):
-    """Run some work in a forked child; return what it gives as text."""
+def run_in_child(work):
+    """Run a function in a forked child; return its result as text."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -102,34 +104,34 @@ def child_says(work):
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     os.waitpid(child, 0)
-    return said
+    return output
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_is_not_recorded_and_says_so(tmp_path):
+def test_forked_child_is_not_recorded_and_raises(tmp_path):
     plain = all_patch_points()
     with autogradviz.record(path=tmp_path / "x.agv") as trace:
         torch.ones(2, requires_grad=True).exp().sum().backward()
-        assert child_says(lambda: all_patch_points() == plain) == "True"
-        assert "this process was forked while recording" in child_says(trace.snapshot)
+        assert run_in_child(lambda: all_patch_points() == plain) == "True"
+        assert "this process was forked while recording" in run_in_child(trace.snapshot)
         gradient = torch.ones(2, requires_grad=True)
 
         def train():
             gradient.exp().sum().backward()
-            with autogradviz.record() as own:  # the child may record for itself
+            with autogradviz.record() as own:  # the child may start its own recording
                 gradient.exp()
             return own.log.of(OpCalled)[0].op
 
-        assert child_says(train) == "aten.exp.default"
+        assert run_in_child(train) == "aten.exp.default"
     assert [op.op for op in trace.log.of(OpCalled)][-1].startswith("aten.")
     assert trace.log.problem is None
     assert autogradviz.load(tmp_path / "x.agv").log == trace.log
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_child_that_leaves_the_block_leaves_quietly():
+def test_child_leaves_the_block_without_an_error():
     read, write = os.pipe()
     with autogradviz.record() as trace:
         child = os.fork()
@@ -148,7 +150,7 @@ def test_a_child_that_leaves_the_block_leaves_quietly():
 
 
 @pytest.mark.parametrize("options", [{}, {"keep_steps": 2}, {"path": "x.agv"}], ids=str)
-def test_many_threads_train_at_once(options, tmp_path, monkeypatch):
+def test_many_threads_train_concurrently(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.SMALL_BATCH", 1)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 97)
@@ -182,7 +184,7 @@ def test_many_threads_train_at_once(options, tmp_path, monkeypatch):
     assert trace.analysis.graph.nodes
 
 
-def test_the_warning_of_a_failed_file_comes_once(tmp_path):
+def test_warning_about_a_failed_file_is_emitted_once(tmp_path):
     with pytest.warns(AutogradvizWarning) as warned:
         with autogradviz.record(path=tmp_path / "absent" / "x.agv"):
             pass
@@ -190,7 +192,7 @@ def test_the_warning_of_a_failed_file_comes_once(tmp_path):
 
 
 class TooLate(Exception):
-    """What a handler of the program's own raises, after a time limit for instance."""
+    """Raised by a signal handler of the program, for example after a time limit."""
 
 
 @pytest.fixture
@@ -222,12 +224,12 @@ def raise_signal():
         (NodeRuns, "_finish"),
         (ModuleTable, "intern"),
         (SaveTable, "packing"),
-        (SlotTable, "release"),  # mostly where a node dies, and Python drops exceptions
+        (SlotTable, "release"),  # mostly in destructors of nodes, where Python ignores exceptions
         (FlightRecorder, "write"),
     ],
     ids=lambda part: f"{part[0].__name__}.{part[1]}",
 )
-def test_what_a_signals_handler_raises_is_the_programs_own(
+def test_exception_of_a_signal_handler_is_not_a_recorder_failure(
     part, raise_signal, monkeypatch, tmp_path
 ):
     original = getattr(*part)
@@ -242,7 +244,7 @@ def test_what_a_signals_handler_raises_is_the_programs_own(
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             step(None)
-            net(torch.ones(1, 3)).sum()  # its graph dies unused
+            net(torch.ones(1, 3)).sum()  # its graph is freed without a backward
             torch.ones(3).add_(1)
     assert trace.log.problem is None
     assert trace.log.of(RecorderFailed) == ()

@@ -1,4 +1,4 @@
-"""A flight recording whose loss is no longer finite: the last steps are written at once."""
+"""Flight recordings with a non-finite loss: the last steps are written immediately."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ from autogradviz.recorder.retention import loss_watch
 
 
 def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
-    """Train; the losses of some steps are made not finite, and the weights stay what they were."""
+    """Train; the losses of ``bad`` steps are not finite, and these steps keep the weights."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -32,7 +32,7 @@ def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
 
 
 def record(path, *args, keep_steps=2, **kwargs):
-    """Return the trace, what training gave, what was warned of, and which steps wrote the file."""
+    """Return the trace, the final weights, the warnings, and the steps that wrote the file."""
     wrote = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -46,7 +46,7 @@ def record(path, *args, keep_steps=2, **kwargs):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_first_loss_that_is_not_finite_has_the_last_steps_written(tmp_path, value):
+def test_last_steps_are_written_at_the_first_non_finite_loss(tmp_path, value):
     path = tmp_path / "nan.agv"
     *_, plain = train(12, bad={7, 9}, value=value)
     trace, seen, warned, wrote = record(path, 12, bad={7, 9}, value=value)
@@ -61,7 +61,7 @@ def test_the_first_loss_that_is_not_finite_has_the_last_steps_written(tmp_path, 
     assert [event.step for event in trace.log.of(StepEnded)] == [10, 11]
 
 
-def test_the_ops_that_read_losses_are_not_recorded(tmp_path):
+def test_ops_that_read_losses_are_not_recorded(tmp_path):
     counts = []
     for options in ({}, {"path": tmp_path / "nan.agv"}):
         with autogradviz.record(keep_steps=20, **options) as trace:
@@ -70,7 +70,7 @@ def test_the_ops_that_read_losses_are_not_recorded(tmp_path):
     assert counts[0] == counts[1]
 
 
-def test_finite_losses_write_nothing_and_are_recorded_once(tmp_path):
+def test_finite_losses_write_no_file_and_are_recorded_once(tmp_path):
     trace, _, warned, _ = record(tmp_path / "nan.agv", 12, keep_steps=20)
     assert (warned, list(tmp_path.iterdir())) == ([], [])
     norms = [(event.backward_id, event.place) for event in trace.log.of(NormRead)]
@@ -78,7 +78,7 @@ def test_finite_losses_write_nothing_and_are_recorded_once(tmp_path):
     assert len([place for _, place in norms if place == "root"]) == 12
 
 
-def test_a_last_loss_is_seen_too_where_no_optimizer_ends_its_step(tmp_path):
+def test_non_finite_last_loss_is_found_without_an_optimizer(tmp_path):
     path = tmp_path / "nan.agv"
     _, _, warned, _ = record(path, 5, bad={4}, with_optimizer=False)
     assert warned == [f"a loss is not finite; the last steps are in {path}"]
@@ -86,7 +86,7 @@ def test_a_last_loss_is_seen_too_where_no_optimizer_ends_its_step(tmp_path):
 
 
 @pytest.mark.parametrize("with_optimizer", [True, False])
-def test_the_warning_names_the_users_own_line(tmp_path, with_optimizer):
+def test_warning_has_the_line_of_the_user(tmp_path, with_optimizer):
     x = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([x])
     with warnings.catch_warnings(record=True) as warned:
@@ -101,7 +101,7 @@ def test_the_warning_names_the_users_own_line(tmp_path, with_optimizer):
     assert line.startswith("optimizer.step()" if with_optimizer else "with autogradviz.record(")
 
 
-def test_what_was_written_first_stays_when_an_exception_follows(tmp_path):
+def test_first_written_file_is_kept_if_an_exception_follows(tmp_path):
     path = tmp_path / "nan.agv"
 
     def fly():
@@ -117,7 +117,7 @@ def test_what_was_written_first_stays_when_an_exception_follows(tmp_path):
     assert written.analysis.error is None
 
 
-def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path):
+def test_warning_filter_or_missing_folder_does_not_affect_training(tmp_path):
     *_, plain = train(9, bad={3})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -133,8 +133,8 @@ def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path
     assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
 
 
-def test_no_step_waits_for_a_loss_that_is_being_copied(tmp_path, monkeypatch):
-    """As on another device: each loss arrives when two more have been sent."""
+def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):
+    """Simulates another device: each loss arrives after the next two were sent."""
     sent = []
 
     class Arrival:

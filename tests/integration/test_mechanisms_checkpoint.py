@@ -32,11 +32,11 @@ def work(x, scale=1.0):
 
 
 def outcomes(trace):
-    """Return (outcome, nodes that asked) of every recomputation, region by region."""
+    """Return the outcome of every recomputation, per region."""
     return [[again.outcome for again in region.recomputations] for region in trace.checkpoints()]
 
 
-def test_keyword_arguments_reach_both_runs():
+def test_keyword_arguments_are_passed_to_both_runs():
     with autogradviz.record() as trace:
         checkpoint(work, leaf(), scale=2.0, use_reentrant=False).sum().backward()
     assert outcomes(trace) == [["early_stop"]]
@@ -46,7 +46,7 @@ def test_keyword_arguments_reach_both_runs():
 
 
 @pytest.mark.usefixtures("quiet")
-def test_debugging_enabled_for_all_regions_is_recorded():
+def test_global_debug_option_is_recorded():
     with set_checkpoint_debug_enabled(True), autogradviz.record() as trace:
         y = checkpoint(work, leaf(), use_reentrant=False)
     assert [event.debug for event in trace.log.of(RegionEntered)] == [True]
@@ -54,7 +54,7 @@ def test_debugging_enabled_for_all_regions_is_recorded():
     del y
 
 
-def test_a_backward_inside_a_region_runs_again_with_it():
+def test_backward_inside_a_region_runs_again_in_the_recomputation():
     w = leaf()
 
     def inner(x):
@@ -75,7 +75,7 @@ def test_a_backward_inside_a_region_runs_again_with_it():
     assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
 
 
-def test_a_region_is_computed_again_for_each_backward_over_it():
+def test_region_is_recomputed_for_each_backward():
     with autogradviz.record() as trace:
         loss = checkpoint(work, leaf(), use_reentrant=False).sum()
         loss.backward(retain_graph=True)
@@ -86,7 +86,7 @@ def test_a_region_is_computed_again_for_each_backward_over_it():
     assert len([span for span in trace._scene.spans if span.kind == "recompute"]) == 2
 
 
-def test_regions_nest_to_any_depth():
+def test_deeply_nested_regions_are_recorded_and_drawn():
     def deep(x, depth):
         if depth:
             x = checkpoint(deep, x, depth - 1, use_reentrant=False)
@@ -94,7 +94,7 @@ def test_regions_nest_to_any_depth():
 
     with autogradviz.record() as trace:
         checkpoint(deep, leaf(), 3, use_reentrant=False).sum().backward()
-    # Each recomputation of an outer region enters the inner ones again, after those of the forward.
+    # Each recomputation of an outer region enters the inner regions again, after the forward ones.
     assert [region.parent for region in trace._scene.regions][:4] == [-1, 0, 1, 2]
     assert outcomes(trace)[0] == ["early_stop"]
     again = [span for span in trace._scene.spans if span.kind == "recompute"]
@@ -102,7 +102,7 @@ def test_regions_nest_to_any_depth():
     assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
 
 
-def test_a_group_of_backwards_shares_what_was_computed_again():
+def test_backwards_in_an_exec_group_share_a_recomputation():
     def two(x):
         return x.exp(), x.sin()
 
@@ -116,7 +116,7 @@ def test_a_group_of_backwards_shares_what_was_computed_again():
     assert [region.options for region in trace._scene.regions] == ["GraphExecGroup 0"]
 
 
-def test_a_modified_tensor_in_the_policys_cache_is_recorded_and_drawn():
+def test_modified_tensor_in_a_selective_cache_is_recorded_and_drawn():
     def policy(context, op, *args, **kwargs):
         save = op is torch.ops.aten.exp.default
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
@@ -135,8 +135,8 @@ def test_a_modified_tensor_in_the_policys_cache_is_recorded_and_drawn():
     assert next(row.policy for row in trace._scene.diffs) == "must save"
 
 
-def test_recomputed_saves_are_held_until_the_forwards_save_is_released():
-    """The recomputed graph dies at once; reuse of its memory must not end the saves it provided."""
+def test_recomputed_saves_are_held_until_the_forward_save_is_released():
+    """The recomputed graph is freed at once; reuse of its memory must not release its saves."""
     training = Training(Config(layers=3))
     training.step()
     curves = set()

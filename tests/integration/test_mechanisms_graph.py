@@ -1,4 +1,4 @@
-"""Gradient edges, generations, custom functions and switches are recorded, and drawn."""
+"""Gradient edges, double backward, custom functions and modes are recorded and drawn."""
 
 import threading
 from functools import partial
@@ -27,10 +27,10 @@ from autogradviz.events import (
 line_of = partial(marked_line, __file__)
 
 
-# --- roots, inputs and generations ----------------------------------------------------------------
+# --- roots, inputs and double backward ------------------------------------------------------------
 
 
-def test_gradient_edges_begin_and_end_a_backward():
+def test_gradient_edges_are_roots_and_inputs_of_a_backward():
     with autogradviz.record() as trace:
         a = leaf()
         b = a.exp()
@@ -49,7 +49,7 @@ def test_gradient_edges_begin_and_end_a_backward():
     ]
 
 
-def test_named_inputs_alone_get_gradients():
+def test_only_the_given_inputs_accumulate_gradients():
     with autogradviz.record() as trace:
         a, b = leaf(), leaf()
         (a * b).sum().backward(inputs=[a])
@@ -60,7 +60,7 @@ def test_named_inputs_alone_get_gradients():
     assert [s.label for s in trace._scene.spans if s.kind == "node"][-1] == "AccumulateGrad"
 
 
-def test_a_double_backward_has_nodes_of_its_own():
+def test_double_backward_has_separate_nodes():
     with autogradviz.record() as trace:
         a = leaf()
         (g,) = torch.autograd.grad(a.exp().sin().sum(), a, create_graph=True)
@@ -73,7 +73,7 @@ def test_a_double_backward_has_nodes_of_its_own():
     assert {e.target for e in trace._scene.edges if e.source == made[-1].index} == {0, 4}
 
 
-def test_several_roots_and_several_backwards_over_one_graph_are_drawn():
+def test_several_roots_and_backwards_over_one_graph_are_drawn():
     with autogradviz.record() as trace:
         a = leaf()
         both = [a.exp().sum(), a.sin().sum()]
@@ -85,7 +85,7 @@ def test_several_roots_and_several_backwards_over_one_graph_are_drawn():
     assert len([s for s in trace._scene.spans if s.kind == "backward"]) == 2
 
 
-def test_a_freed_graph_used_again_is_told_and_drawn():
+def test_freed_graph_used_again_is_reported_and_drawn():
     with pytest.raises(RuntimeError, match="second time"), autogradviz.record() as trace:
         loss = leaf().exp().sum()
         loss.backward()
@@ -138,7 +138,7 @@ class Dirty(torch.autograd.Function):
         return g * 2
 
 
-def test_a_custom_function_keeps_saves_and_stashed_tensors():
+def test_custom_function_saves_and_ctx_attributes_are_recorded():
     with autogradviz.record() as trace:
         Styled.apply(leaf()).sum().backward()
     (kept,) = trace.log.of(ContextTensorKept)
@@ -150,7 +150,7 @@ def test_a_custom_function_keeps_saves_and_stashed_tensors():
     assert [b.parent_backward_id for b in trace.log.of(BackwardStarted)] == [None, 0]
 
 
-def test_a_once_differentiable_function_ends_the_second_generation():
+def test_once_differentiable_function_ends_the_double_backward():
     with pytest.raises(RuntimeError), autogradviz.record() as trace:
         a = leaf()
         (g,) = torch.autograd.grad(Styled.apply(a).sum(), a, create_graph=True)
@@ -160,7 +160,7 @@ def test_a_once_differentiable_function_ends_the_second_generation():
     assert "StyledBackward" in trace.graph().svg()
 
 
-def test_split_and_dirty_functions_are_drawn():
+def test_setup_context_and_mark_dirty_functions_are_drawn():
     with autogradviz.record() as trace:
         Split.apply(Dirty.apply(leaf() * 2)).sum().backward()
     names = [node.name for node in trace._scene.nodes]
@@ -169,10 +169,10 @@ def test_split_and_dirty_functions_are_drawn():
     assert ("saved_tensors[0]", 0, "released", "pytorch", 12) in saved_badges(trace)
 
 
-# --- switches, threads and kinds of tensors -----------------------------------------------------
+# --- modes, threads and kinds of tensors --------------------------------------------------------
 
 
-def test_switches_are_drawn_where_they_lost_the_graph():
+def test_modes_are_drawn_where_they_lost_the_graph():
     net = nn.Linear(3, 3)
     with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
         with torch.no_grad():  # <switch>
@@ -186,7 +186,7 @@ def test_switches_are_drawn_where_they_lost_the_graph():
     assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("switch"))
 
 
-def test_a_freeze_is_drawn_where_it_lost_the_graph():
+def test_freeze_is_drawn_where_it_lost_the_graph():
     net = nn.Linear(3, 3)
     with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
         net.requires_grad_(False)  # <freeze>
@@ -196,7 +196,7 @@ def test_a_freeze_is_drawn_where_it_lost_the_graph():
     assert (finding.slug, finding.culprit_line) == ("graph-lost", line_of("freeze"))
 
 
-def test_each_threads_backward_has_bars_of_its_own():
+def test_backward_of_each_thread_has_its_own_bars():
     with autogradviz.record() as trace:
         a = leaf()
         for loss in (a.exp().sum(), a.sin().sum()):
@@ -246,9 +246,9 @@ def complex_numbers():
 
 KINDS = {
     subclass: ("ExpBackward0", ("result", "float32", 12)),
-    sparse: ("SparseAddmmBackward0", ("mat1", "float32", 0)),  # it has no storage of its own
+    sparse: ("SparseAddmmBackward0", ("mat1", "float32", 0)),  # it has no storage
     jagged: ("SinBackward0", ("self", "NestedTensor", 0)),
-    strided: ("SinBackward0", ("self", "float32", 0)),  # it has no one shape
+    strided: ("SinBackward0", ("self", "float32", 0)),  # it has no single shape
     complex_numbers: ("AbsBackward0", ("self", "complex64", 24)),
 }
 
@@ -267,14 +267,14 @@ def test_tensors_of_all_kinds_are_recorded_and_drawn(work, fingerprints):
     assert len(trace.log.of(TensorSaved)) >= len(drawn)
 
 
-# --- what stands beside the graph -----------------------------------------------------------------
+# --- outside the graph ----------------------------------------------------------------------------
 
 
 def here(text):
     return f"integration/{Path(__file__).name}:{line_of(text)}"
 
 
-def test_switches_have_bars_as_long_as_they_were_thrown():
+def test_modes_have_bars_for_their_duration():
     a = leaf()
     with autogradviz.record() as trace:
         with torch.no_grad():  # <no_grad>
@@ -291,7 +291,7 @@ def test_switches_have_bars_as_long_as_they_were_thrown():
     assert bars(trace, "mode") == [
         ("gradients off", line_of("no_grad")),
         ("autocast float16 (cpu)", line_of("float16")),
-        ("gradients off", line_of("enable_grad")),  # thrown back where that context ends
+        ("gradients off", line_of("enable_grad")),  # restored at the end of that context
         ("inference mode", line_of("inference")),
         ("autocast bfloat16 (cpu)", line_of("autocast")),
         ("gradients off", line_of("off")),
@@ -301,14 +301,14 @@ def test_switches_have_bars_as_long_as_they_were_thrown():
     assert last.end_ns == trace._scene.summary.end_ns
 
 
-def test_a_toggle_has_a_moment_on_the_timeline():
+def test_requires_grad_change_has_a_marker_on_the_timeline():
     model = nn.Linear(2, 2)
     with autogradviz.record(model) as trace:
         model.bias.requires_grad_(requires_grad=False)  # <frozen>
     assert bars(trace, "toggle") == [("bias.requires_grad = False", line_of("frozen"))]
 
 
-def test_random_numbers_are_recorded_with_their_generator_and_drawn():
+def test_random_draws_are_recorded_with_their_generator_and_drawn():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     with autogradviz.record(model) as trace:
         x = torch.rand(2, 3, generator=torch.Generator())  # <given>
@@ -333,7 +333,7 @@ def words(write, version):
     return f"{write}, v{version} → v{version + 1}"
 
 
-def test_a_buffers_writes_have_moments_on_the_timeline():
+def test_writes_to_buffers_have_markers_on_the_timeline():
     model = nn.BatchNorm1d(2)
     version = model.num_batches_tracked._version, model.running_mean._version
     with autogradviz.record(model) as trace:
@@ -345,7 +345,7 @@ def test_a_buffers_writes_have_moments_on_the_timeline():
     ]
 
 
-def test_a_backward_says_where_it_began_and_what_it_was_asked_for():
+def test_backward_has_its_roots_and_requested_inputs():
     model = nn.Linear(2, 1)
     with autogradviz.record(model) as trace:
         hidden = model(torch.ones(1, 2))
@@ -358,8 +358,8 @@ def test_a_backward_says_where_it_began_and_what_it_was_asked_for():
         ("backward, inputs=bias, retain_graph", line_of("backward")),
         ("backward, 2 roots", line_of("two")),
     ]
-    (asked,) = notes(trace, "AddmmBackward0")
-    assert set(asked) == {
+    (requested,) = notes(trace, "AddmmBackward0")
+    assert set(requested) == {
         f"gradient of weight requested by autograd.grad · {here('grad')}",
         f"gradient of this node requested by autograd.grad · {here('grad')}",
         f"gradient of bias requested by backward · {here('backward')}",
@@ -373,7 +373,7 @@ def test_a_backward_says_where_it_began_and_what_it_was_asked_for():
 
 
 class Marking(torch.autograd.Function):
-    """Writes its input, and counts without being followed."""
+    """Writes its input, and returns a non-differentiable count."""
 
     @staticmethod
     def forward(ctx, x):
@@ -388,7 +388,7 @@ class Marking(torch.autograd.Function):
         return gradient * 2
 
 
-def test_what_a_function_marks_and_stashes_is_recorded_and_drawn():
+def test_function_marks_and_ctx_attributes_are_recorded_and_drawn():
     with autogradviz.record() as trace:
         x = leaf().clone()
         Marking.apply(x)[0].sum().backward()

@@ -1,4 +1,4 @@
-"""Every mechanism of autograd and checkpoint is recorded, and drawn."""
+"""Hooks, checkpoint regions and policies are recorded and drawn."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def reentrant():
     return trace
 
 
-def test_reentrant_regions_are_recorded_like_others(reentrant):
+def test_reentrant_regions_are_recorded(reentrant):
     first, second = reentrant.checkpoints()
     assert [(r.function, r.reentrant, r.early_stop, r.preserve_rng) for r in (first, second)] == [
         ("Block.forward", True, False, True)
@@ -73,7 +73,7 @@ def test_reentrant_regions_are_drawn(reentrant):
     assert words.count("checkpoint") == words.count("CheckpointFunctionBackward") == 2
 
 
-def test_a_region_inside_a_reentrant_one_belongs_to_its_recomputation():
+def test_region_inside_a_reentrant_region_belongs_to_its_recomputation():
     inner, x = Block(), torch.rand(2, 8, requires_grad=True)
 
     def outer(t):
@@ -93,7 +93,7 @@ def test_a_region_inside_a_reentrant_one_belongs_to_its_recomputation():
     assert regions[0].recomputations[0].first_difference is None
 
 
-def test_segments_of_both_kinds_are_recorded():
+def test_segments_of_checkpoint_sequential_are_recorded():
     for kind in (True, False):
         net, x = stack(4), torch.rand(2, 8, requires_grad=True)
         with autogradviz.record(net) as trace:
@@ -105,7 +105,7 @@ def test_segments_of_both_kinds_are_recorded():
         assert again.first_difference is None
 
 
-def test_a_reentrant_recomputation_that_fails_says_so():
+def test_failed_reentrant_recomputation_is_recorded():
     calls, message = [], "no"
 
     def work(x):
@@ -121,7 +121,7 @@ def test_a_reentrant_recomputation_that_fails_says_so():
     assert trace._scene.regions[0].outcome == "error"
 
 
-def test_a_reentrant_region_that_runs_otherwise_shows_where():
+def test_different_reentrant_recomputation_has_its_first_difference():
     calls = []
 
     def work(x):
@@ -150,7 +150,7 @@ def look(*_):
     return None
 
 
-def renew(inputs, _):
+def copy_gradients(inputs, _):
     return tuple(gradient * 1 for gradient in inputs)
 
 
@@ -192,13 +192,13 @@ def test_tensor_hooks_are_recorded_and_drawn():
         ("double, changed the gradient", line_of("tensor hook")),
         ("look", line_of("second hook")),
     ]
-    assert runs[0].start_ns < runs[0].end_ns <= runs[1].start_ns  # the order in which they ran
+    assert runs[0].start_ns < runs[0].end_ns <= runs[1].start_ns  # in the order of the runs
     svg = trace.graph().svg()
     assert f"tensor hook double · {here('tensor hook')}" in svg
-    assert svg.count('r="6.5"') == 2  # the node's, and the legend's
+    assert svg.count('r="6.5"') == 2  # at the node and in the legend
 
 
-def test_hooks_on_leaves_are_drawn_next_to_them():
+def test_hooks_on_leaves_are_drawn_at_the_users_of_the_leaves():
     a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         a.register_hook(look)
@@ -215,31 +215,31 @@ def test_hooks_on_leaves_are_drawn_next_to_them():
     assert len(hooked(trace)["MulBackward0"]) == 4
 
 
-def test_node_hooks_say_whether_they_ran_before_or_after():
+def test_node_hooks_are_recorded_as_pre_or_post():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a.exp()
         b.grad_fn.register_prehook(look)
-        b.grad_fn.register_hook(renew)
+        b.grad_fn.register_hook(copy_gradients)
         b.sum().backward()
-    assert hooks_of(trace) == [("node_pre", "look", 1, 0), ("node_post", "renew", 1, 1)]
+    assert hooks_of(trace) == [("node_pre", "look", 1, 0), ("node_post", "copy_gradients", 1, 1)]
     assert [words.split(" · ")[0] for words in hooked(trace)["ExpBackward0"]] == [
         "node pre-hook look",
-        "node hook renew",
+        "node hook copy_gradients",
     ]
 
 
-def test_a_node_hook_put_on_while_backward_runs_can_be_taken_off():
+def test_node_hook_registered_during_backward_can_be_removed():
     a, runs, handles = torch.rand(3, requires_grad=True), [], []
     with autogradviz.record() as trace:
         b = a.exp()
         c = b.sin()
         node = b.grad_fn
 
-        def put_on(_):
+        def register(_):
             handles.append(node.register_prehook(lambda gradients: runs.append(len(gradients))))
 
-        c.register_hook(put_on)
+        c.register_hook(register)
         c.sum().backward(retain_graph=True)
         handles[0].remove()
         b.sum().backward()
@@ -263,7 +263,7 @@ def test_module_hooks_are_recorded_and_drawn():
     assert "registered before the recording" in words[0]
 
 
-def test_a_leafs_hooks_from_before_the_recording_are_seen():
+def test_leaf_hooks_registered_before_the_recording_are_recorded():
     a = torch.rand(3, requires_grad=True)
     a.register_hook(double)
     a.register_post_accumulate_grad_hook(look)
@@ -275,7 +275,7 @@ def test_a_leafs_hooks_from_before_the_recording_are_seen():
     ]
 
 
-def test_a_hook_that_raises_is_recorded():
+def test_hook_that_raises_is_recorded():
     message = "no"
 
     def fail(_):
@@ -290,7 +290,7 @@ def test_a_hook_that_raises_is_recorded():
     assert any(line.endswith("raised") for line in hooked(trace)["ExpBackward0"])
 
 
-def test_users_hooks_stay_theirs():
+def test_hooks_of_the_user_are_not_replaced():
     a, seen = torch.rand(3, requires_grad=True), []
     with autogradviz.record() as trace:
         b = a.exp()
@@ -306,7 +306,7 @@ def test_users_hooks_stay_theirs():
     assert list(b._backward_hooks.values()) == [look]
 
 
-def test_a_hook_that_never_ran_stands_at_its_tensors_node():
+def test_hook_that_never_ran_is_at_the_node_of_its_tensor():
     with autogradviz.record() as trace:
         b = torch.rand(3, requires_grad=True).exp()
         b.register_hook(look)
@@ -341,7 +341,7 @@ def selective():
     return trace
 
 
-def test_a_policys_decisions_are_recorded(selective):
+def test_policy_decisions_are_recorded(selective):
     recorded = [(e.op, e.decision, e.cached) for e in selective.log.of(PolicyDecided)]
     assert recorded == [
         ("aten.sin.default", "prefer_recompute", False),
@@ -359,7 +359,7 @@ def test_a_policys_decisions_are_recorded(selective):
     ]
 
 
-def test_what_the_policy_kept_is_drawn_as_kept(selective):
+def test_results_saved_by_the_policy_are_drawn_as_cached(selective):
     (region,) = selective.checkpoints()
     (again,) = region.recomputations
     assert again.first_difference is None
@@ -372,10 +372,10 @@ def test_what_the_policy_kept_is_drawn_as_kept(selective):
     ]
 
 
-# --- checkpoint's options -----------------------------------------------------------------------
+# --- checkpoint options -------------------------------------------------------------------------
 
 
-def test_a_regions_options_are_recorded_and_drawn():
+def test_options_of_a_region_are_recorded_and_drawn():
     x = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace, GraphExecGroup():
         y = checkpoint(torch.sin, x, use_reentrant=False, preserve_rng_state=False)
@@ -390,10 +390,10 @@ def test_a_regions_options_are_recorded_and_drawn():
     ]
 
 
-# --- saved-tensor hooks switched off ----------------------------------------------------------
+# --- disabled saved-tensor hooks --------------------------------------------------------------
 
 
-def test_who_switched_saved_tensor_hooks_off_is_recorded_and_drawn():
+def test_disabled_saved_tensor_hooks_are_recorded_with_their_line():
     with autogradviz.record() as trace, disable_saved_tensors_hooks("not here"):  # <disable>
         torch.rand(3, requires_grad=True).exp().sum().backward()
     (event,) = trace.log.of(HooksDisabled)

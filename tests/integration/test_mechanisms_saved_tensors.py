@@ -1,4 +1,4 @@
-"""Hooks around saved tensors, versions and checkpoint's options are recorded, and drawn."""
+"""Saved-tensor hooks, versions and checkpoint options are recorded and drawn."""
 
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,10 @@ def refuse(_):
     raise ValueError(refuse.__name__)
 
 
-# --- saved tensors and the hooks around them ------------------------------------------------------
+# --- saved tensors and saved-tensor hooks ---------------------------------------------------------
 
 
-def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
+def test_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
     with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
         b = leaf().exp()  # <saves>
         loss = b.sin().sum()  # <saves too>
@@ -59,14 +59,14 @@ def test_a_clone_before_a_write_is_recorded_and_drawn_with_its_cause():
         ("released", "", True, 0),
     ]
     (storage,) = trace._scene.storages
-    assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # whom the clone served
-    assert saved_badges(trace) == [  # backward got what was saved: nothing is broken
+    assert storage.slots == ("ExpBackward0.result", "SinBackward0.self")  # the users of the clone
+    assert saved_badges(trace) == [  # backward got the saved values: no badge is broken
         ("result", 0, "released", "allow_mutation", 12),
         ("self", 0, "released", "allow_mutation", 12),
     ]
 
 
-def test_a_write_that_no_save_needs_makes_no_clone():
+def test_write_to_an_unsaved_tensor_makes_no_clone():
     with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
         b = leaf().exp()
         (b * 1).add_(1)
@@ -75,7 +75,7 @@ def test_a_write_that_no_save_needs_makes_no_clone():
     assert [event[0] for event in storage_events(trace)] == ["saved", "unpacked", "released"]
 
 
-def test_backward_outside_the_mutation_context_is_told_and_drawn():
+def test_backward_outside_the_mutation_context_is_reported_and_drawn():
     with (
         pytest.raises(AssertionError, match="allow_mutation"),
         autogradviz.record() as trace,
@@ -89,17 +89,17 @@ def test_backward_outside_the_mutation_context_is_told_and_drawn():
     assert [f.slug for f in trace._scene.findings] == ["mutation-context-left"]
 
 
-def test_what_is_moved_to_the_cpu_is_drawn_with_its_bytes():
+def test_tensor_offloaded_to_the_cpu_is_drawn_with_its_bytes():
     with autogradviz.record() as trace:
         with save_on_cpu():
             b = leaf(250).exp()
         b.sum().backward()
     assert [s.packed_by for s in trace.log.of(TensorSaved)] == ["offload"]
     assert saved_badges(trace) == [("result", 0, "released", "offload", 1000)]
-    assert trace.log.of(TensorMoved) == ()  # it was there already
+    assert trace.log.of(TensorMoved) == ()  # it was already on the CPU
 
 
-def test_what_is_copied_to_the_cpu_is_told_with_its_way():
+def test_copy_to_the_cpu_is_recorded_with_its_direction():
     with autogradviz.record() as trace:
         with save_on_cpu(pin_memory=True):  # without an accelerator the copy is not pinned
             b = leaf(250).exp()
@@ -110,7 +110,7 @@ def test_what_is_copied_to_the_cpu_is_told_with_its_way():
 
 
 class Compressed(save_on_cpu):
-    """Packs something else than its base does."""
+    """Packs an object instead of a tensor."""
 
     def __init__(self):
         super().__init__()
@@ -126,7 +126,7 @@ class Box:
         return self.tensor
 
 
-def test_a_subclass_of_save_on_cpu_may_pack_what_it_likes():
+def test_subclass_of_save_on_cpu_may_pack_other_objects():
     a = leaf()
     with autogradviz.record() as trace:
         with Compressed():
@@ -136,21 +136,21 @@ def test_a_subclass_of_save_on_cpu_may_pack_what_it_likes():
     assert trace.log.of(TensorMoved) == trace.log.of(RecorderFailed) == ()
 
 
-def test_hooks_on_one_saved_tensor_are_told_from_others():
+def test_hooks_on_one_saved_tensor_apply_to_that_tensor_only():
     with autogradviz.record() as trace:
         b = leaf().exp()
         c = b.sin()
         c.grad_fn._raw_saved_self.register_hooks(same, same)
         c.sum().backward()
-    told = {s.slot: s.packed_by for s in trace.log.of(TensorSaved)}
-    assert told == {"self": "user", "result": "pytorch"}
-    assert [(slot, who) for slot, _, _, who, _ in saved_badges(trace)] == [
+    packed = {s.slot: s.packed_by for s in trace.log.of(TensorSaved)}
+    assert packed == {"self": "user", "result": "pytorch"}
+    assert [(slot, packed_by) for slot, _, _, packed_by, _ in saved_badges(trace)] == [
         ("result", "pytorch"),
         ("self", "user"),
     ]
 
 
-def test_of_nested_pairs_the_innermost_keeps_the_tensor():
+def test_innermost_of_nested_hook_pairs_packs_the_tensor():
     with autogradviz.record() as trace:
         with saved_tensors_hooks(same, same), save_on_cpu():
             b = leaf().exp()
@@ -165,7 +165,7 @@ def squeeze(tensor):
     return tensor
 
 
-def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
+def test_function_of_the_innermost_user_hooks_is_recorded():
     with autogradviz.record() as trace:
         with saved_tensors_hooks(same, same):
             with saved_tensors_hooks(squeeze, same):  # <inner>
@@ -185,7 +185,7 @@ def test_of_two_pairs_of_the_users_the_one_that_won_is_named():
     assert outer.start_ns < within.start_ns < within.end_ns < outer.end_ns
 
 
-def test_a_pack_hook_that_raises_is_told():
+def test_error_in_a_pack_hook_is_recorded():
     with pytest.raises(ValueError, match="refuse"), autogradviz.record() as trace:
         with saved_tensors_hooks(refuse, same):
             leaf().exp()  # <packs>
@@ -195,7 +195,7 @@ def test_a_pack_hook_that_raises_is_told():
     assert storage_events(trace) == [("saved", "exp", True, line_of("packs"))]
 
 
-def test_an_unpack_hook_that_raises_is_drawn_at_its_node():
+def test_error_in_an_unpack_hook_is_drawn_at_its_node():
     with pytest.raises(ValueError, match="refuse"), autogradviz.record() as trace:
         with saved_tensors_hooks(same, refuse):
             b = leaf().exp()
@@ -208,7 +208,7 @@ def test_an_unpack_hook_that_raises_is_drawn_at_its_node():
 # --- versions -----------------------------------------------------------------------------------
 
 
-def test_a_base_and_its_views_count_writes_together():
+def test_base_and_its_views_share_a_version_counter():
     with autogradviz.record() as trace:
         base = torch.zeros(4)
         base[:2].mul_(2)
@@ -224,7 +224,7 @@ def test_a_base_and_its_views_count_writes_together():
     assert ("self", 3, "released", "pytorch", 16) in saved_badges(trace)
 
 
-def test_data_counts_for_itself_and_detach_with_its_tensor():
+def test_data_has_a_separate_version_counter_and_detach_shares_it():
     with autogradviz.record() as trace:
         b = leaf().exp()
         b.data.mul_(1)  # <data>
@@ -239,21 +239,21 @@ def test_data_counts_for_itself_and_detach_with_its_tensor():
 
 
 @pytest.mark.parametrize(("kind", "counted"), [("foreach", 1), ("fused", 0)])
-def test_an_optimizers_writes_are_recorded_and_drawn(kind, counted):
+def test_optimizer_writes_are_recorded_and_drawn(kind, counted):
     w, u = nn.Parameter(torch.rand(3)), nn.Parameter(torch.rand(3))
     optimizer = torch.optim.SGD([w, u], lr=0.1, **{kind: True})
     with autogradviz.record() as trace:
         (w * u).sum().backward()
         optimizer.step()
     (step,) = [e for e in trace.log.of(OpCalled) if f"_{kind}_" in e.op]
-    assert len(set(step.written)) == (2 if counted else 4)  # fused writes its gradients too
+    assert len(set(step.written)) == (2 if counted else 4)  # fused also writes the gradients
     assert len(bumps(trace)) == 2 * counted
     assert [s.label for s in trace._scene.spans if s.kind == "optimizer"] == ["optimizer"]
     op = "_foreach_add_" if counted else "_fused_sgd_"
     assert [m[1] for m in storage_events(trace) if m[0] == "written"] == [op] * 2
 
 
-def test_a_closure_that_a_step_calls_is_a_forward():
+def test_closure_called_by_an_optimizer_step_is_a_forward():
     net = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
 
@@ -269,7 +269,7 @@ def test_a_closure_that_a_step_calls_is_a_forward():
     assert [span.kind for span in trace.analysis.timeline.spans].count("forward") == 1
 
 
-def test_a_write_in_a_closure_that_a_step_calls_is_not_the_optimizers():
+def test_write_in_a_closure_is_not_an_optimizer_write():
     w = nn.Parameter(torch.rand(3))
 
     def closure():
@@ -282,16 +282,16 @@ def test_a_write_in_a_closure_that_a_step_calls_is_not_the_optimizers():
     assert trace.diagnose()[0].fix == "gate = gate.mul(2)"
 
 
-def test_a_buffers_writes_are_recorded_with_its_name():
+def test_writes_to_a_buffer_are_recorded_with_its_name():
     net = nn.BatchNorm1d(3)
     with autogradviz.record(net) as trace:
         net(torch.rand(4, 3)).sum().backward()
     names = [trace.analysis.parameters[b.tensor_id] for b in trace.log.of(VersionBumped)]
-    assert names == [("num_batches_tracked",)]  # PyTorch writes the statistics without counting
+    assert names == [("num_batches_tracked",)]  # PyTorch does not count writes to the statistics
     assert trace._scene.nodes[0].name == "NativeBatchNormBackward0"
 
 
-# --- checkpoint's options -------------------------------------------------------------------------
+# --- checkpoint options ---------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quiet")
@@ -311,7 +311,7 @@ def test_debug_and_early_stop_are_recorded_and_drawn():
     assert (rows[0][-1], set(rows[1])) == ("not_rerun", {"same"})
 
 
-def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
+def test_autocast_inside_a_region_changes_again_in_its_recomputation():
     net = nn.Linear(3, 3)
 
     def work(x):
@@ -320,9 +320,11 @@ def test_autocast_inside_a_region_is_switched_again_by_its_recomputation():
 
     with autogradviz.record(net) as trace:
         checkpoint(work, torch.rand(2, 3), use_reentrant=False).float().sum().backward()
-    told = [e for e in trace.log.of(ModeChanged) if (e.mode, e.device_type) == ("autocast", "cpu")]
-    assert [(e.before, e.after) for e in told] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
-    assert {trace.analysis.location(e.stack_id).lineno for e in told} == {line_of("autocast")}
+    changes = [
+        e for e in trace.log.of(ModeChanged) if (e.mode, e.device_type) == ("autocast", "cpu")
+    ]
+    assert [(e.before, e.after) for e in changes] == [("off", "bfloat16"), ("bfloat16", "off")] * 2
+    assert {trace.analysis.location(e.stack_id).lineno for e in changes} == {line_of("autocast")}
     assert {row.status for row in trace._scene.diffs} <= {"same", "not_rerun"}
     assert {(c.slot, c.dtype, c.state) for c in trace._scene.saved_badges if c.slot == "mat1"} == {
         ("mat1", "bfloat16", "recomputed")

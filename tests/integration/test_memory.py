@@ -1,4 +1,4 @@
-"""Recording holds no tensor longer than PyTorch does, and takes the heap apart no further."""
+"""Recording keeps no tensor alive longer than PyTorch, and does not increase the peak memory."""
 
 import weakref
 
@@ -11,11 +11,11 @@ import autogradviz
 from autogradviz.recorder.recorder import Recorder
 
 LARGE = 100_000
-"""Bytes: the recorder's own scalars and norms are smaller, activations and gradients larger."""
+"""Bytes: scalars and norms of the recorder are smaller, activations and gradients larger."""
 
 
 class Block(torch.nn.Module):
-    """A transformer's block."""
+    """A transformer block."""
 
     def __init__(self, width):
         super().__init__()
@@ -73,7 +73,7 @@ class Allocations:
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("options", [{}, {"ops": False}], ids=["full", "graph only"])
-def test_a_recorded_step_holds_what_a_plain_one_holds(options, checkpointed):
+def test_recorded_step_has_the_same_peak_memory(options, checkpointed):
     torch.manual_seed(0)
     model, x = GPT(checkpointed=checkpointed), torch.rand(4, 64, 192)
 
@@ -94,11 +94,11 @@ def test_a_recorded_step_holds_what_a_plain_one_holds(options, checkpointed):
     assert before.peak > 8 * LARGE
     assert watched.peak == before.peak
     assert sum(watched.steps) == sum(before.steps)
-    # Under a recording the engine adds gradients into a new tensor, once for each residual.
+    # While recording, the engine adds gradients out of place, once for each residual.
     assert before.total <= watched.total <= before.total * 1.08
 
 
-def test_a_dead_storage_is_forgotten_at_once():
+def test_freed_storage_is_forgotten_immediately():
     recorder = Recorder()
     recorder.start(None, 0)
     try:
@@ -112,7 +112,7 @@ def test_a_dead_storage_is_forgotten_at_once():
     assert len(living) <= 3
 
 
-def test_what_is_known_of_dead_storages_is_bounded():
+def test_table_of_freed_storages_is_bounded():
     recorder = Recorder()
     recorder.start(None, 0)
     try:
@@ -126,8 +126,8 @@ def test_what_is_known_of_dead_storages_is_bounded():
     assert known <= 2 * 3_000 + 1_000
 
 
-def test_a_storage_lives_as_long_as_its_python_object():
-    """The ids of storages rely on this."""
+def test_storage_lives_as_long_as_its_python_object():
+    """The ids of storages depend on this."""
     tensor = torch.ones(3)
     died = []
     reference = weakref.ref(tensor.untyped_storage(), died.append)
@@ -141,7 +141,7 @@ def test_a_storage_lives_as_long_as_its_python_object():
     assert reference() is silent() is None
 
 
-def test_a_storage_at_an_address_that_is_used_again_is_a_new_one():
+def test_storage_at_a_reused_address_is_a_new_storage():
     with autogradviz.record() as trace:
         addresses = set()
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Law 1 where PyTorch itself asks whether a mode is active, and would take another formula."""
+"""Results are unchanged where PyTorch selects another formula if a mode is active."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ PROGRAMS = {}
 
 
 def tries(*variants):
-    """Let a program be run with each of some types, or tuples of arguments."""
+    """Register a program for each of the given types, or tuples of arguments."""
 
     def add(work):
         for variant in variants:
@@ -43,7 +43,7 @@ def numbers(*shape, dtype, seed=0, leaf=True):
 
 
 def twice(function, x):
-    """Return the gradient of the squares of what a function gives, and the gradient of its own."""
+    """Return the gradient of the squared result of a function, and its second derivative."""
     y = function(x)
     (first,) = torch.autograd.grad((y * y.conj()).real.sum(), x, create_graph=True)
     return first, torch.autograd.grad((first * first.conj()).real.sum(), x)
@@ -167,7 +167,7 @@ def bits(value):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_recording_rounds_like_no_recording(name):
+def test_results_are_bitwise_unchanged_by_recording(name):
     work, arguments = PROGRAMS[name]
     plain = bits(work(*arguments))
     with autogradviz.record():
@@ -184,7 +184,7 @@ def operators_in(name, work):
     return [op.name for op in model.ops if op.backward_node_id == node.node_id]
 
 
-def test_of_one_type_the_operators_of_a_cross_entropy_are_recorded():
+def test_cross_entropy_operators_are_recorded_if_all_types_are_equal():
     def work(dtype=torch.float32):
         target = numbers(9, dtype=dtype, seed=1, leaf=False).sigmoid()
         return F.binary_cross_entropy_with_logits(numbers(9, dtype=torch.float32), target)
@@ -194,7 +194,7 @@ def test_of_one_type_the_operators_of_a_cross_entropy_are_recorded():
     assert operators_in(name, lambda: work(torch.float64)) == []
 
 
-def test_the_operators_of_a_mask_filled_with_a_constant_are_recorded():
+def test_masked_fill_operators_are_recorded_for_constant_values():
     def work(*, leaf):
         x, value = numbers(9, dtype=torch.float32), numbers(dtype=torch.float32, leaf=leaf)
         return x.masked_fill(x.detach() > 0, value).sum()
@@ -203,7 +203,7 @@ def test_the_operators_of_a_mask_filled_with_a_constant_are_recorded():
     assert operators_in("MaskedFillBackward1", lambda: work(leaf=True)) == []
 
 
-def test_the_operators_of_a_usual_write_to_a_view_are_recorded():
+def test_copy_slices_operators_are_recorded_for_ordinary_writes():
     def work(write):
         x = numbers(3, 3, dtype=torch.float32)
         y = x * 2

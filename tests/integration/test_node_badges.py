@@ -1,4 +1,4 @@
-"""The glyphs that a node wears in the graph."""
+"""The badges of a node in the graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def leaf(*values):
     return torch.tensor(values or (1.0, 2.0, 3.0), requires_grad=True)
 
 
-def test_every_write_in_place_wears_a_pencil_not_the_guilty_one_alone():
+def test_every_in_place_write_has_a_badge():
     with autogradviz.record() as trace:
         b = leaf().exp()
         c = b * 2
@@ -30,14 +30,14 @@ def test_every_write_in_place_wears_a_pencil_not_the_guilty_one_alone():
     assert marks(trace, "writes") == {}
 
 
-def test_running_statistics_are_no_write_in_place():
+def test_running_statistics_have_no_write_badge():
     norm = torch.nn.BatchNorm1d(2)
     with autogradviz.record(norm) as trace:
         norm(torch.rand(4, 2)).sum().backward()
     assert marks(trace, "wrote") == {}
 
 
-def test_what_was_cloned_stands_at_the_node_that_saved_it_and_the_write_at_its_own():
+def test_clone_badge_is_at_the_saving_node_and_write_badge_at_the_writing_node():
     with autogradviz.record() as trace, allow_mutation_on_saved_tensors():
         b = leaf().exp()
         b.mul_(2)
@@ -47,7 +47,7 @@ def test_what_was_cloned_stands_at_the_node_that_saved_it_and_the_write_at_its_o
     assert "→" not in trace.graph().svg().split("ExpBackward0")[-1].split("</g>")[0]
 
 
-def test_recomputed_nodes_count_their_recomputations():
+def test_recomputed_nodes_have_a_count():
     with autogradviz.record() as trace:
         loss = checkpoint(torch.sin, leaf(), use_reentrant=False).cos().sum()
         loss.backward(retain_graph=True)
@@ -55,7 +55,7 @@ def test_recomputed_nodes_count_their_recomputations():
     assert marks(trace, "recomputes") == {"sin": 2}
 
 
-def test_contents_that_are_not_finite_are_marked_with_fingerprints():
+def test_non_finite_results_have_a_badge_with_fingerprints():
     def step(a):
         (a.sqrt() * 0).sum().backward()
 
@@ -67,7 +67,7 @@ def test_contents_that_are_not_finite_are_marked_with_fingerprints():
     assert marks(trace, "not_finite") == {}
 
 
-def test_small_gradient_norms_reach_the_viewer():
+def test_small_gradient_norms_are_in_the_payload():
     a = leaf()
     with autogradviz.record() as trace:
         (a * 1e-6).sum().backward()

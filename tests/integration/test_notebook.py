@@ -1,4 +1,4 @@
-"""The notebooks run, and their stored outputs need no kernel."""
+"""The notebooks run, and their saved outputs need no kernel."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def path(request):
 
 @pytest.fixture(scope="module")
 def ran(path):
-    """Return the notebook after a run; nbclient raises where a cell fails."""
+    """Return the notebook after a run; nbclient raises if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute(cwd=str(path.parent))
     return notebook
@@ -35,17 +35,17 @@ def kinds(cell):
     return {kind for output in cell.outputs for kind in output.get("data", {"text": ""})}
 
 
-def test_there_is_a_notebook():
+def test_notebooks_exist():
     assert [found.stem for found in NOTEBOOKS] == ["01_first_look"]
 
 
-def test_no_cell_fails_and_each_gives_again_what_is_saved(path, ran):
+def test_cells_run_and_reproduce_the_kinds_of_saved_outputs(path, ran):
     saved = nbformat.read(path, as_version=4)
     for before, after in zip(code_cells(saved), code_cells(ran), strict=True):
         assert kinds(before) - {"image/png", "text/plain"} <= kinds(after), before.source
 
 
-def test_a_trace_shows_itself_as_a_widget_with_a_picture(ran):
+def test_trace_is_displayed_as_a_widget_with_a_picture(ran):
     (shown,) = [cell for cell in code_cells(ran) if cell.source == "trace"]
     assert kinds(shown) == {WIDGET, "text/html", "image/svg+xml", "text/plain"}
 
@@ -60,7 +60,7 @@ def test_saved_outputs_need_no_kernel(path):
         assert not kinds(cell) & {PLOT, "image/svg+xml"} or "image/png" in kinds(cell), cell.source
 
 
-def test_saved_pictures_are_pictures(path):
+def test_saved_pictures_are_valid(path):
     cells = code_cells(nbformat.read(path, as_version=4))
     data = [output.data for cell in cells for output in cell.outputs if "data" in output]
     svg = [shown["image/svg+xml"] for shown in data if "image/svg+xml" in shown]
@@ -70,7 +70,7 @@ def test_saved_pictures_are_pictures(path):
     assert all(text.startswith("iVBOR") for text in png)
 
 
-def test_a_saved_notebook_is_small_and_names_no_folder_of_its_machine(path):
+def test_saved_notebook_is_small_and_contains_no_local_path(path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 2_000_000
     assert re.findall(r"/(?:home|root|tmp|Users|work|usr)/[\w/.-]*", text) == []

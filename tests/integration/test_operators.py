@@ -1,4 +1,4 @@
-"""Recording changes nothing: samples of every differentiable operator in PyTorch's database."""
+"""Unchanged results: samples of every differentiable operator in the database of PyTorch."""
 
 import itertools
 import random
@@ -23,7 +23,7 @@ COMPLEX = [op for op in DIFFERENTIABLE if torch.complex128 in op.dtypes]
 
 @pytest.fixture(autouse=True)
 def no_search_for_a_test_case(monkeypatch):
-    """Leave out PyTorch's search of the whole stack for a ``unittest.TestCase``: there is none."""
+    """Skip the search of the stack for a ``unittest.TestCase``: there is none."""
     for module in (common_utils, core):
         monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
@@ -92,7 +92,7 @@ def recorded_like_plain(op, sample):
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=name_of)
-def test_an_operator_is_the_same_when_recorded(op):
+def test_operator_result_is_unchanged_by_recording(op):
     for sample in samples_of(op, torch.float64, 1):
         held = recorded_like_plain(op, sample)
         if held is None:  # uninitialized memory: only the shapes can be compared
@@ -102,7 +102,7 @@ def test_an_operator_is_the_same_when_recorded(op):
 
 
 @pytest.mark.parametrize("op", COMPLEX, ids=name_of)
-def test_an_operator_is_the_same_with_complex_numbers(op):
+def test_complex_operator_result_is_unchanged_by_recording(op):
     samples = samples_of(op, torch.complex128, SAMPLES)
     drawn = random.Random(name_of(op)).sample(samples, min(len(samples), DRAWN))
     assert [sample for sample in drawn if recorded_like_plain(op, sample) is False] == []

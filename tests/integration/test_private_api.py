@@ -1,4 +1,4 @@
-"""Private PyTorch APIs: each that is missing is named when a recording opens."""
+"""Private PyTorch APIs: a missing name raises at the start of a recording."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from autogradviz.recorder.torch_internals.private_api import MINIMUM_TORCH, NEED
 
 
 class Without:
-    """An object of PyTorch that lacks one attribute."""
+    """A proxy of a PyTorch object without one attribute."""
 
     def __init__(self, original, missing):
         self._original, self._missing = original, missing
@@ -36,7 +36,7 @@ def remove(monkeypatch, path):
 
 
 @pytest.mark.parametrize("needed", NEEDED, ids=lambda needed: needed.path)
-def test_a_missing_private_name_is_named_when_a_recording_opens(needed, monkeypatch):
+def test_missing_private_name_raises_at_the_start_of_a_recording(needed, monkeypatch):
     remove(monkeypatch, needed.path)
     with pytest.raises(UnsupportedTorchError) as error:
         autogradviz.record().__enter__()
@@ -46,14 +46,14 @@ def test_a_missing_private_name_is_named_when_a_recording_opens(needed, monkeypa
     assert f"torch >= {MINIMUM_TORCH} and was tested on {TESTED_TORCH}" in message
 
 
-def test_all_missing_names_are_listed(monkeypatch):
+def test_all_missing_private_names_are_listed(monkeypatch):
     for path in ("_C._current_graph_task_id", "utils.checkpoint._checkpoint_hook"):
         remove(monkeypatch, path)
     with pytest.raises(UnsupportedTorchError, match=r"_current_graph_task_id .*_checkpoint_hook "):
         autogradviz.record().__enter__()
 
 
-def test_a_name_that_is_missing_at_import_is_named_too():
+def test_name_missing_at_import_raises_at_the_start_of_a_recording():
     code = (
         "import torch, autogradviz\n"
         "del torch._C._dispatch_keys\n"

@@ -57,7 +57,7 @@ def names(trace, phase):
     return [op.name for op in trace.analysis.ops if op.phase == phase]
 
 
-def test_ops_carry_their_phase_line_and_node():
+def test_ops_have_phase_line_and_node():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a.exp()  # <exp>
@@ -75,7 +75,7 @@ def test_ops_carry_their_phase_line_and_node():
             if op.name == "expand"} == {"SumBackward0"}  # fmt: skip
 
 
-def test_ops_know_what_they_took_however_it_was_given():
+def test_op_inputs_are_recorded_for_all_kinds_of_arguments():
     a = torch.rand(3)
     with autogradviz.record() as trace:
         torch.ops.aten.exp.default(self=a)
@@ -90,7 +90,7 @@ def test_ops_know_what_they_took_however_it_was_given():
     }
 
 
-def test_a_class_that_overrides_functions_sees_its_own_calls_alone():
+def test_subclass_with_torch_function_is_called_only_for_user_calls():
     seen = []
 
     class Logged(torch.Tensor):
@@ -110,7 +110,7 @@ def test_a_class_that_overrides_functions_sees_its_own_calls_alone():
     ]
 
 
-def test_edges_are_the_next_functions():
+def test_edges_equal_the_next_functions():
     a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         loss = (a * b + 1).sum()
@@ -126,7 +126,7 @@ def test_edges_are_the_next_functions():
     assert [name[root] for root in graph.roots] == ["SumBackward0"]
 
 
-def test_one_tensor_saved_twice_is_two_saves_of_one_storage():
+def test_tensor_saved_twice_is_two_saves_of_one_storage():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         (a * a).sum().backward()
@@ -139,20 +139,20 @@ def test_one_tensor_saved_twice_is_two_saves_of_one_storage():
     assert len(trace.log.of(TensorUnpacked)) == len(trace.log.of(TensorReleased)) == 2
 
 
-def test_versions_at_save_are_those_of_that_moment():
+def test_saved_version_is_the_version_at_the_save():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a + 1
         b.mul_(2)
         c = b.exp()
-        b.add_(1)  # exp saved its result, so this is allowed
+        b.add_(1)  # allowed, because exp saved its result
         d = b.sin()
         (c.sum() + d.sum()).backward()
     saved = {s.op.name: s.version for s in trace.saved_tensors() if s.op is not None}
     assert saved == {"mul_": 0, "exp": 0, "sin": 2}
 
 
-def test_bumps_name_op_line_and_storage():
+def test_version_bumps_have_op_line_and_storage():
     a = torch.zeros(4)
     with autogradviz.record() as trace:
         a[1:3].add_(1)  # <add>
@@ -171,7 +171,7 @@ def test_bumps_name_op_line_and_storage():
     assert lines == [line_of("add"), line_of("increment")]
 
 
-def test_an_unobserved_write_is_recorded_when_it_is_noticed():
+def test_unobserved_write_is_recorded_at_the_next_read():
     a = torch.zeros(4)
     with autogradviz.record() as trace:
         a.add_(1)
@@ -183,7 +183,7 @@ def test_an_unobserved_write_is_recorded_when_it_is_noticed():
     ]
 
 
-def test_fused_optimizers_write_without_a_bump():
+def test_fused_optimizers_write_without_a_version_bump():
     w = nn.Parameter(torch.rand(3))
     w.grad = torch.ones(3)
     with autogradviz.record() as trace:
@@ -193,7 +193,7 @@ def test_fused_optimizers_write_without_a_bump():
     assert trace.log.of(VersionBumped) == ()
 
 
-def test_modules_name_ops_nodes_and_parameters():
+def test_ops_nodes_and_parameters_have_module_names():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     with autogradviz.record(net) as trace:
         net(torch.rand(2, 3)).sum().backward()
@@ -211,7 +211,7 @@ def test_modules_name_ops_nodes_and_parameters():
     assert len(trace.log.of(GradAccumulated)) == 4
 
 
-def test_without_a_model_the_outermost_module_gives_names():
+def test_outermost_module_gives_names_without_a_model():
     net = nn.Sequential(nn.Linear(3, 1))
     with autogradviz.record() as trace:
         net(torch.rand(2, 3)).sum().backward()
@@ -222,14 +222,14 @@ def test_without_a_model_the_outermost_module_gives_names():
     }
 
 
-def test_two_models_of_one_class_have_two_names():
+def test_two_models_of_one_class_have_different_names():
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     with autogradviz.record() as trace:
         second(first(torch.rand(1, 2))).sum().backward()
     assert {m.name for m in trace.analysis.modules.values()} == {"Linear", "Linear#2"}
 
 
-def test_a_module_that_raises_is_left_again():
+def test_module_that_raises_is_exited():
     class Bad(nn.Module):
         def forward(self, x):
             raise KeyError
@@ -244,7 +244,7 @@ def test_a_module_that_raises_is_left_again():
     assert [c.parent_call_id for c in calls] == [None, 0, None]
 
 
-def test_what_a_module_that_raised_held_is_let_go():
+def test_tensors_of_a_module_that_raised_are_freed():
     held = []
 
     class Bad(nn.Module):
@@ -259,7 +259,7 @@ def test_what_a_module_that_raised_held_is_let_go():
         assert held[0]() is None
 
 
-def test_regions_know_their_recomputation_and_how_it_ended():
+def test_regions_have_their_recomputation_and_its_outcome():
     block, x = Block(), torch.rand(2, 8)
     with autogradviz.record() as trace:
         y = checkpoint(block, x, use_reentrant=False)  # <region>
@@ -281,7 +281,7 @@ def test_regions_know_their_recomputation_and_how_it_ended():
     assert all(s.released_seq is not None for s in first.saved)
 
 
-def test_a_recomputation_that_fails_says_so():
+def test_failed_recomputation_has_the_outcome_error():
     calls = []
 
     def work(x):
@@ -295,7 +295,7 @@ def test_a_recomputation_that_fails_says_so():
     assert [r.outcome for r in trace.log.of(RecomputeStopped)] == ["error"]
 
 
-def test_nested_regions_know_their_parents():
+def test_nested_regions_have_their_parents():
     def inner(x):
         return x.exp()
 
@@ -308,11 +308,11 @@ def test_nested_regions_know_their_parents():
     regions = trace.log.of(RegionEntered)
     assert [(r.function.split(".")[-1], r.parent_region_id) for r in regions] == [
         ("outer", None),
-        ("inner", 0),  # the outer recomputation stops before it gets there again
+        ("inner", 0),  # the outer recomputation stops before it reaches the inner region
     ]
 
 
-def test_hook_pairs_are_distinguished():
+def test_saves_have_the_kind_of_their_hooks():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a.exp()
@@ -346,7 +346,7 @@ def test_hook_pairs_are_distinguished():
     ]
 
 
-def test_a_write_under_users_hooks_is_noticed_where_pytorch_is_silent():
+def test_write_under_user_hooks_is_recorded_where_pytorch_does_not_check():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         with saved_tensors_hooks(lambda t: t, lambda t: t):
@@ -358,7 +358,7 @@ def test_a_write_under_users_hooks_is_noticed_where_pytorch_is_silent():
     assert (unpack.version, unpack.seen_version) == (0, 1)
 
 
-def test_backwards_know_roots_inputs_and_flags():
+def test_backwards_have_roots_inputs_and_flags():
     a = torch.rand(3, requires_grad=True)
     with autogradviz.record() as trace:
         b = a.exp()
@@ -371,7 +371,7 @@ def test_backwards_know_roots_inputs_and_flags():
     assert (second.create_graph, second.accumulate) == (False, True)
 
 
-def test_a_backward_inside_a_backward_knows_its_parent():
+def test_nested_backward_has_its_parent():
     class Inner(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -394,7 +394,7 @@ def test_a_backward_inside_a_backward_knows_its_parent():
     assert [(s.slot, s.version) for s in node.saved] == [("saved_tensors[0]", 0)]
 
 
-def test_the_failing_node_is_named():
+def test_failing_node_is_identified():
     a = torch.rand(3, requires_grad=True)
     with (
         pytest.raises(RuntimeError, match="modified by an inplace") as raised,
@@ -415,10 +415,12 @@ def test_the_failing_node_is_named():
     assert "version 0" in finding.explanation
     (note,) = raised.value.__notes__
     assert len(note.splitlines()) <= 30
-    assert f"test_recorded_events.py:{line_of('writes')}, in test_the_failing_node_is_named" in note
+    assert (
+        f"test_recorded_events.py:{line_of('writes')}, in test_failing_node_is_identified" in note
+    )
 
 
-def test_without_ops_the_graph_is_still_there():
+def test_graph_is_recorded_without_ops():
     net = Block()
     with autogradviz.record(net, ops=False) as trace:
         net(torch.rand(2, 8)).sum().backward()
@@ -427,7 +429,7 @@ def test_without_ops_the_graph_is_still_there():
     assert {n.module for n in trace.analysis.graph.nodes.values()} >= {"norm", "up", "down"}
 
 
-def test_without_ops_gradients_are_identified_by_shape_and_dtype():
+def test_gradients_without_ops_are_identified_by_shape_and_dtype():
     x = torch.rand(2, 3, requires_grad=True)
     with autogradviz.record(ops=False) as trace:
         (x.exp().sin().sum() + x.double().sum()).backward()
@@ -439,10 +441,10 @@ def test_without_ops_gradients_are_identified_by_shape_and_dtype():
         ("float64", 48, None),
     }
     assert len({tensor.tensor_id for tensor in wide}) == 2
-    assert len(wide) == 4  # sin, exp, the copy and the leaf
+    assert len(wide) == 4  # from sin, exp, the copy and the leaf
 
 
-def test_without_a_backward_the_graph_of_what_lives_is_there():
+def test_graph_of_live_tensors_is_recorded_without_a_backward():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
     with autogradviz.record(net) as trace:
         out = net(torch.rand(2, 3))
@@ -456,11 +458,11 @@ def test_saved_bytes_rise_in_forward_and_fall_in_backward():
         x = torch.rand(1000, requires_grad=True)
         x.exp().sin().exp().sum().backward()
     memory = trace.analysis.memory
-    assert memory.nbytes[memory.peak] == 2 * 4000  # sin keeps what the first exp keeps
+    assert memory.nbytes[memory.peak] == 2 * 4000  # sin and the first exp keep the same tensor
     assert memory.nbytes[-1] == 0
 
 
-def test_code_from_exec_and_lambdas_is_located():
+def test_code_from_exec_has_a_location():
     source = io.StringIO("import torch\na = torch.rand(2, requires_grad=True)\na.exp().sum()\n")
     with autogradviz.record() as trace:
         exec(compile(source.getvalue(), "<typed>", "exec"), {})
@@ -468,7 +470,7 @@ def test_code_from_exec_and_lambdas_is_located():
     assert (op.location.filename, op.location.lineno) == ("<typed>", 3)
 
 
-def test_a_recording_around_a_script_finds_its_lines(tmp_path):
+def test_recording_around_a_script_has_its_lines(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import torch\nx = torch.rand(2, requires_grad=True)\nx.exp().sum().backward()"
@@ -482,7 +484,7 @@ def test_a_recording_around_a_script_finds_its_lines(tmp_path):
     )
 
 
-def test_cross_entropy_saves_are_all_found():
+def test_cross_entropy_saves_are_recorded_completely():
     with autogradviz.record() as trace:
         logits = torch.rand(4, 5, requires_grad=True)
         F.cross_entropy(logits, torch.tensor([0, 1, 2, 3])).backward()
@@ -491,7 +493,7 @@ def test_cross_entropy_saves_are_all_found():
     assert all(s.version is not None for s in saved)
 
 
-def test_a_regions_arguments_are_kept_until_its_graph_dies():
+def test_arguments_of_a_region_are_kept_until_its_graph_is_freed():
     x = torch.rand(250, 8, requires_grad=True)
     with autogradviz.record() as trace:
         y = checkpoint(Block(), x, use_reentrant=False)
@@ -510,7 +512,7 @@ def test_a_regions_arguments_are_kept_until_its_graph_dies():
 
 
 class Probe(torch.autograd.Function):
-    """Runs one op in forward and one in backward, and notes from where each was called."""
+    """Runs one op in forward and one in backward, and stores the calling functions of each."""
 
     called: ClassVar[dict[str, list[str]]] = {}
 
@@ -540,13 +542,13 @@ class Inner(nn.Module):
 
 
 def calling_functions():
-    """Return the functions that are running, innermost first, out to the test."""
+    """Return the running functions up to the test, innermost first."""
     names = [frame.name for frame in reversed(traceback.extract_stack()[:-1])]
-    return names[: names.index("test_a_stack_leads_from_the_op_out_to_the_recording") + 1]
+    return names[: names.index("test_stack_contains_all_frames_from_the_op_to_the_recording") + 1]
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_a_stack_leads_from_the_op_out_to_the_recording(depth):
+def test_stack_contains_all_frames_from_the_op_to_the_recording(depth):
     net = Inner()
     for _ in range(depth):
         net = Outer(net)
@@ -571,7 +573,7 @@ class HoldsItself(nn.Module):
         return self.fc(x)
 
 
-def test_a_module_that_stands_in_itself_is_named_once():
+def test_module_that_contains_itself_is_named_once():
     with autogradviz.record() as trace:
         HoldsItself()(torch.rand(1, 2)).sum().backward()
     assert trace.log.of(RecorderFailed) == ()

@@ -1,4 +1,4 @@
-"""Law 1: observing changes nothing. Every program runs with and without recording."""
+"""Recording changes no result: every program runs with and without recording."""
 
 import warnings
 
@@ -10,11 +10,11 @@ import autogradviz
 
 
 def flat(value):
-    """Turn a program's result into comparable pieces."""
+    """Convert the result of a program to comparable values."""
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
             value = value.detach().to_dense()
-        if value.dtype == torch.complex32:  # has no comparison of its own
+        if value.dtype == torch.complex32:  # does not support comparison
             value = torch.view_as_real(value.detach())
         return (tuple(value.shape), str(value.dtype), value.detach().clone())
     if isinstance(value, dict):
@@ -44,13 +44,13 @@ MODES = {
 
 
 def outcome(work, *, recorded, **options):
-    """Return everything about one run that a user could notice, and the trace."""
+    """Return all observable results of one run, and the trace."""
     torch.manual_seed(0)
     result = error = None
     trace = None
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        # Told once a process, when torch.func is used first.
+        # Emitted once per process, at the first use of torch.func.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
         try:
             if recorded:
@@ -66,7 +66,7 @@ def outcome(work, *, recorded, **options):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_recording_changes_nothing(name, mode):
+def test_recording_changes_no_result(name, mode):
     work = programs.PROGRAMS[name]
     plain, plain_error, plain_rng, plain_warned, _ = outcome(work, recorded=False)
     seen, seen_error, seen_rng, warned, trace = outcome(work, recorded=True, **MODES[mode])
@@ -80,5 +80,5 @@ def test_recording_changes_nothing(name, mode):
 
 
 @pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])
-def test_programs_that_must_raise_do(name):
+def test_programs_named_raises_raise(name):
     assert outcome(programs.PROGRAMS[name], recorded=False)[1] is not None

@@ -1,4 +1,4 @@
-"""``autogradviz run``: the program does what it does without, and its trace is there."""
+"""``autogradviz run``: the program behaves as without it, and its trace is written."""
 
 import os
 import signal
@@ -187,12 +187,12 @@ def own_lines(text):
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - NEW_ONLY))
-def test_a_script_does_what_it_does_without(tmp_path, name, start, run):
+def test_script_behaves_as_without_autogradviz(tmp_path, name, start, run):
     check_script(tmp_path, name, start, run)
 
 
 @pytest.mark.parametrize("name", sorted(NEW_ONLY))
-def test_a_script_does_in_a_new_interpreter_what_it_does_without(tmp_path, name):
+def test_script_in_a_new_interpreter_behaves_as_without_autogradviz(tmp_path, name):
     check_script(tmp_path, name, start_new, run_in_new)
 
 
@@ -205,7 +205,7 @@ def check_script(tmp_path, name, start, run):
 
 
 @pytest.mark.parametrize("module", ["package", "package.part"])
-def test_a_module_does_what_it_does_without(tmp_path, module, start, run):
+def test_module_behaves_as_without_autogradviz(tmp_path, module, start, run):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import sys; print('package', sys.argv)")
     code = (
@@ -221,7 +221,7 @@ def test_a_module_does_what_it_does_without(tmp_path, module, start, run):
     assert own_lines(seen.stderr) == plain.stderr.splitlines()
 
 
-def test_a_folder_with_a_main_is_run(tmp_path):
+def test_folder_with_a_main_module_is_run(tmp_path):
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__main__.py").write_text(
         "import sys; print(__name__, sys.argv, sys.path[0])"
@@ -232,23 +232,23 @@ def test_a_folder_with_a_main_is_run(tmp_path):
     )
 
 
-def test_the_program_may_stand_behind_two_dashes(tmp_path):
+def test_program_after_two_dashes_is_run(tmp_path):
     (tmp_path / "says.py").write_text("import sys; print(sys.argv)")
     seen = run_in_new("-q", "--", "says.py", "--", "-q", cwd=tmp_path)
     assert seen.stdout == start_new("says.py", "--", "-q", cwd=tmp_path).stdout
 
 
-def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
+def test_failing_script_is_explained_and_its_trace_is_written(tmp_path):
     (tmp_path / "fails.py").write_text(FAILING)
     plain = start_new("fails.py", cwd=tmp_path)
-    (tmp_path / "fails.agv").write_text("somebody's own")
+    (tmp_path / "fails.agv").write_text("of the user")
     seen = run_in_new("fails.py", cwd=tmp_path)
     assert seen.returncode == plain.returncode == 1
     assert seen.stderr.startswith(plain.stderr)
     assert "autogradviz: ExpBackward0.result was written before backward needed it" in seen.stderr
     assert "y = y.add(1)" in seen.stderr
     assert "autogradviz: fails-2.agv (" in seen.stderr
-    assert (tmp_path / "fails.agv").read_text() == "somebody's own"
+    assert (tmp_path / "fails.agv").read_text() == "of the user"
     (finding,) = autogradviz.load(tmp_path / "fails-2.agv").diagnose()
     assert finding.culprit.lineno == 5
     frames = autogradviz.load(tmp_path / "fails-2.agv").analysis.stack(
@@ -260,10 +260,10 @@ def test_a_failing_script_is_explained_and_its_trace_written(tmp_path):
     }
 
 
-def test_who_asks_whether_torch_is_there_before_importing_it_is_recorded_too(tmp_path):
+def test_script_that_searches_torch_before_importing_it_is_recorded(tmp_path):
     look = "import importlib.util, sys; print(importlib.util.find_spec('torch').name)\n"
-    told = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
-    (tmp_path / "looks.py").write_text(2 * look + FAILING.replace("def loss", told + "def loss"))
+    output = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
+    (tmp_path / "looks.py").write_text(2 * look + FAILING.replace("def loss", output + "def loss"))
     plain, ran = start_new("looks.py", cwd=tmp_path), run_in_new("looks.py", cwd=tmp_path)
     assert (ran.stdout, ran.returncode) == (plain.stdout, plain.returncode)
     assert "autogradviz: ExpBackward0.result was written" in ran.stderr
@@ -271,7 +271,7 @@ def test_who_asks_whether_torch_is_there_before_importing_it_is_recorded_too(tmp
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "fails.agv"], ["--within", "*"], ["--all"]])
-def test_a_script_may_change_its_folder(tmp_path, options, start, run):
+def test_script_may_change_its_folder(tmp_path, options, start, run):
     (tmp_path / "sub").mkdir()
     (tmp_path / "fails.py").write_text("import os; os.chdir('sub')" + FAILING)
     plain, seen = start("fails.py", cwd=tmp_path), run("-q", *options, "fails.py", cwd=tmp_path)
@@ -282,8 +282,8 @@ def test_a_script_may_change_its_folder(tmp_path, options, start, run):
     assert not list((tmp_path / "sub").iterdir())
 
 
-def test_of_programs_side_by_side_each_leaves_its_trace(tmp_path):
-    """As the ranks of a distributed training, which fail one after the other."""
+def test_parallel_programs_write_different_traces(tmp_path):
+    """For example the ranks of a distributed training that all fail."""
     taken = "__import__('pathlib').Path('fails.agv').write_text('of another process')\n"
     (tmp_path / "fails.py").write_text(FAILING.replace("loss(torch", taken + "loss(torch"))
     seen = run_in_new("-q", "fails.py", cwd=tmp_path)
@@ -298,7 +298,7 @@ def test_of_programs_side_by_side_each_leaves_its_trace(tmp_path):
     assert autogradviz.load(tmp_path / "fails-2.agv").diagnose()
 
 
-def test_what_goes_well_leaves_nothing_unless_asked(tmp_path, run):
+def test_successful_run_writes_no_file_by_default(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     assert run("-q", "trains.py", cwd=tmp_path).stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["trains.py"]
@@ -321,7 +321,7 @@ print(model[0].weight.tolist())
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "events_told"),
+    ("options", "steps", "events_reported"),
     [
         (["-o", "x.agv"], [9, 10, 11], True),
         (["-o", "x.agv", "--keep-steps", "1"], [11], True),
@@ -331,7 +331,7 @@ print(model[0].weight.tolist())
         (["-q", "-o", "x.agv", "--steps", "11:"], [0], False),
     ],
 )
-def test_which_steps_are_recorded(tmp_path, options, steps, events_told, start, run):
+def test_only_selected_steps_are_recorded(tmp_path, options, steps, events_reported, start, run):
     (tmp_path / "train.py").write_text(TRAINING)
     done = run(*options, "train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, start("train.py", cwd=tmp_path).stdout)
@@ -339,16 +339,16 @@ def test_which_steps_are_recorded(tmp_path, options, steps, events_told, start, 
     assert [event.step for event in trace.log.of(StepEnded)] == steps
     assert trace.log.problem is None
     assert trace.diagnose() == []
-    assert ("autogradviz: 1 step, " in done.stderr) == events_told
+    assert ("autogradviz: 1 step, " in done.stderr) == events_reported
 
 
-def test_steps_that_never_came_are_told_of(tmp_path, run):
+def test_missing_steps_are_reported(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING)
     done = run("-q", "--steps", "40:50", "train.py", cwd=tmp_path)
     assert done.stderr == "autogradviz: nothing was recorded: only 12 steps were made\n"
 
 
-def test_only_some_modules_are_written(tmp_path, run):
+def test_only_selected_modules_are_written(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING)
     run("-q", "-o", "x.agv", "--within", "Sequential.1", "train.py", cwd=tmp_path)
     trace = autogradviz.load(tmp_path / "x.agv")
@@ -394,7 +394,7 @@ else:
 """
 
 
-def test_a_script_that_records_itself_gets_its_own_recording(tmp_path, start, run):
+def test_recording_of_the_script_suspends_ours(tmp_path, start, run):
     (tmp_path / "own.py").write_text(OWN)
     plain = start("own.py", cwd=tmp_path)
     done = run("-q", "-o", "x.agv", "own.py", cwd=tmp_path)
@@ -405,7 +405,7 @@ def test_a_script_that_records_itself_gets_its_own_recording(tmp_path, start, ru
     assert "aten.exp.default" not in names
 
 
-def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path, run):
+def test_failed_recording_of_the_script_is_written_instead_of_ours(tmp_path, run):
     (tmp_path / "own.py").write_text(OWN)
     done = run("-q", "own.py", "fails", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("was written before backward")) == (1, 1)
@@ -413,14 +413,14 @@ def test_where_a_scripts_own_recording_fails_it_is_the_one_written(tmp_path, run
     assert finding.slug == "saved-tensor-mutated"
 
 
-def test_inside_a_mode_of_the_scripts_a_second_recording_is_refused_as_ever(tmp_path, run):
+def test_recording_inside_a_mode_of_the_script_is_refused(tmp_path, run):
     (tmp_path / "own.py").write_text(OWN)
     done = run("-q", "-o", "x.agv", "own.py", "in a mode", cwd=tmp_path)
     assert done.stdout == "refused 0\n0\n24\n"
     assert autogradviz.load(tmp_path / "x.agv").log.problem is None
 
 
-def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_path, run):
+def test_non_finite_loss_writes_a_trace_of_a_successful_run(tmp_path, run):
     (tmp_path / "train.py").write_text(TRAINING.replace(".sum()", ".log().sum()"))
     done = run("-q", "train.py", cwd=tmp_path)
     assert done.returncode == 0
@@ -431,7 +431,7 @@ def test_a_loss_that_is_not_finite_leaves_a_trace_although_all_went_well(tmp_pat
     assert [finding.slug for finding in trace.diagnose()] == ["not-finite"]
 
 
-def test_the_output_is_never_another_file(tmp_path):
+def test_existing_output_file_is_not_overwritten(tmp_path):
     (tmp_path / "trains.py").write_text("print('ran')")
     done = run_in_new("-o", "trains.py", "trains.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -440,7 +440,7 @@ def test_the_output_is_never_another_file(tmp_path):
     )
 
 
-def test_the_output_replaces_another_file_with_overwrite(tmp_path, run):
+def test_overwrite_option_replaces_an_existing_file(tmp_path, run):
     (tmp_path / "trains.py").write_text(textwrap.dedent(SCRIPTS["trains"]))
     (tmp_path / "x.agv").write_text("old")
     done = run("-q", "-o", "x.agv", "--overwrite", "trains.py", cwd=tmp_path)
@@ -457,15 +457,15 @@ def test_the_output_replaces_another_file_with_overwrite(tmp_path, run):
         (["-m"], "name a script, or -m and a module"),
     ],
 )
-def test_what_cannot_be_run_gives_code_2(tmp_path, words, complaint, run):
+def test_invalid_program_exits_with_2(tmp_path, words, complaint, run):
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
 
 
-def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
+def test_interrupted_script_ends_as_without_autogradviz(tmp_path):
     (tmp_path / "waits.py").write_text(
-        "import signal, time, torch\n"  # who starts the tests in the background has it ignored
+        "import signal, time, torch\n"  # ignored in background jobs of a shell
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "x = torch.ones(2, requires_grad=True).exp()\n"
         "print('ready', flush=True)\n"
@@ -482,7 +482,7 @@ def test_an_interrupted_script_ends_as_python_ends_it(tmp_path):
             text=True,
         )
         assert child.stdout.readline() == "ready\n"
-        time.sleep(1)  # it is about to sleep
+        time.sleep(1)  # wait until the child sleeps
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=60)
         ends.append((child.returncode, own_lines(errors)))

@@ -1,4 +1,4 @@
-"""A fix that is code mends the program: it is put in the place of the guilty statement."""
+"""A suggested fix replaces the culprit statement and corrects the program."""
 
 import ast
 import importlib.util
@@ -11,7 +11,7 @@ import autogradviz
 
 VARIANTS = Path(__file__).parent.parent / "cases" / "variants"
 
-MENDED = (
+FIXED = (
     "ip_cumulative_return",
     "ip_gru_done_mask",
     "ip_saved_by_custom",
@@ -23,7 +23,7 @@ MENDED = (
     "ip_residual_after_sigmoid",
     "ip_masked_softmax",
 )
-"""Variants whose reference differs from the mended program in nothing but the write."""
+"""Variants whose reference differs from the fixed program only in the write."""
 
 
 def load(path):
@@ -33,8 +33,8 @@ def load(path):
     return module
 
 
-def put_in(text, lineno, fix):
-    """Return a program with a fix in the place of the statement at a line."""
+def apply_fix(text, lineno, fix):
+    """Return a program in which a fix replaces the statement at a line."""
     lines = text.splitlines()
     simple = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)
     around = [
@@ -48,17 +48,17 @@ def put_in(text, lineno, fix):
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("name", MENDED)
-def test_the_fix_mends_the_program(name, tmp_path):
+@pytest.mark.parametrize("name", FIXED)
+def test_suggested_fix_corrects_the_program(name, tmp_path):
     path = VARIANTS / f"{name}.py"
     module = load(path)
     with pytest.raises(RuntimeError), autogradviz.record() as trace:
         module.run()
     finding = trace.diagnose()[0]
-    mended = tmp_path / f"{name}_mended.py"
+    fixed = tmp_path / f"{name}_fixed.py"
     text = path.read_text(encoding="utf-8")
-    mended.write_text(put_in(text, finding.culprit.lineno, finding.fix), encoding="utf-8")
-    found, wanted = load(mended).run(), module.reference()
+    fixed.write_text(apply_fix(text, finding.culprit.lineno, finding.fix), encoding="utf-8")
+    found, wanted = load(fixed).run(), module.reference()
     assert found.keys() == wanted.keys()
     for key, gradient in wanted.items():
         torch.testing.assert_close(found[key], gradient)

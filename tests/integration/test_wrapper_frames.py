@@ -1,4 +1,4 @@
-"""Frames of our wrappers: understandable in a traceback, and not counted by warnings."""
+"""Frames of our wrappers: explained in a traceback, and skipped by warnings."""
 
 import traceback
 import warnings
@@ -14,7 +14,7 @@ class Refusing(torch.nn.Module):
         raise ValueError(x)
 
 
-def test_a_wrapper_in_a_traceback_shows_its_file_its_source_and_why_it_is_named_so():
+def test_wrapper_in_a_traceback_has_its_file_source_and_explanation():
     with autogradviz.record():
         try:
             Refusing()(1)
@@ -35,7 +35,7 @@ class Warning3(torch.nn.Module):
         return x
 
 
-def test_a_warning_below_a_wrapper_is_about_the_users_line():
+def test_warning_below_a_wrapper_has_the_line_of_the_user():
     def lines():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Training loops as people write them, all correct: no finding above a hint."""
+"""Typical correct training loops, which must give no finding above a hint."""
 
 import copy
 import warnings
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
 def everything(*nets):
-    """Return all gradients, parameters and buffers of some networks."""
+    """Return all gradients, parameters and buffers of the networks."""
     state = [tensor.clone() for net in nets for tensor in net.state_dict().values()]
     return [p.grad for net in nets for p in net.parameters()], state
 
@@ -390,9 +390,9 @@ def warnings_about_callers():
 
 
 @program
-def the_same_warning_from_two_backwards():
+def same_warning_from_two_backwards():
     m = nn.Sequential(nn.Linear(3, 3))
     m.register_full_backward_hook(lambda *_: None)
-    m(torch.rand(2, 3)).sum().backward()  # its input needs no gradient: PyTorch warns here
+    m(torch.rand(2, 3)).sum().backward()  # the input needs no gradient: PyTorch warns here
     m(torch.rand(2, 3)).sum().backward()  # and here
     return m[0].weight.grad
