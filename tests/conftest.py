@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "bench"))
 
-# One thread for each process: the tests are spread over the processors already. Set before
-# PyTorch is imported, so that it holds for the interpreters that the tests start as well.
+# One thread per process: the tests already run in parallel. Set before PyTorch is imported, and
+# inherited by the interpreters that the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 GOLDEN = Path(__file__).parent / "golden"

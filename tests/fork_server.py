@@ -1,10 +1,10 @@
-"""A process that forks interpreters in which PyTorch and autogradviz are imported already.
+"""A process that forks interpreters with PyTorch and autogradviz already imported.
 
 ``interpreters.py`` starts it and sends it requests. A forked child continues like
 ``python <arguments>``: with its own ``__main__``, arguments, search path, environment, working
-directory and standard streams. It differs from a new interpreter in four ways: modules are imported
-already, the seed of ``hash`` is that of the server, the frames of this file are below those of
-the program, and cycles that are alive at the end are not collected.
+directory and standard streams. It differs from a new interpreter in four ways: modules are already
+imported, the hash seed is that of the server, the frames of this file are below those of the
+program, and cycles that are alive at the end are not collected.
 """
 
 import builtins
@@ -22,7 +22,7 @@ from functools import partial
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType
 
-HEADER = 8  # bytes of a request's length
+HEADER = 8  # bytes of the length of a request
 STREAMS = 3  # stdin, stdout, stderr; the fourth descriptor of a request takes pid and status
 IMPORTED = (
     *("numpy", "torch", "torch._dynamo", "torch.utils.checkpoint", "torch.utils.flop_counter"),
@@ -33,13 +33,13 @@ IMPORTED = (
 
 
 def serve(connection):
-    """Answer requests until the connection ends; return each request in a child of its own."""
+    """Answer requests until the connection ends; return each request in a separate child."""
     ended, wake = socket.socketpair()
     for end in (ended, wake):
         end.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    statuses = {}  # pid: where its exit status goes
+    statuses = {}  # pid: descriptor for its exit status
     with selectors.DefaultSelector() as waiting:
         waiting.register(connection, selectors.EVENT_READ)
         waiting.register(ended, selectors.EVENT_READ)
@@ -62,7 +62,7 @@ def serve(connection):
 
 
 def fork_child(descriptors, statuses):
-    """Fork; return the child's pid in the server, and 0 in the child, with its own streams."""
+    """Fork; return the pid of the child in the server, and 0 in the child, with new streams."""
     child = os.fork()
     *streams, status = descriptors
     if child == 0:
@@ -88,7 +88,7 @@ def report_ended(statuses):
 
 
 def receive(connection):
-    """Return one request and the descriptors sent with it; exit when there are no more."""
+    """Return one request and the descriptors sent with it; exit at the end of the connection."""
     header, descriptors, _, _ = socket.recv_fds(connection, HEADER, STREAMS + 1)
     if not header:
         sys.exit()
@@ -137,7 +137,7 @@ def run(arguments, folder, environment, own_path):
 
 
 def show_without_server(show, kind, error, traceback):
-    """Pass an exception on without the frames of this file, which are the outermost."""
+    """Forward an exception without the frames of this file, which are the outermost."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     show(kind, error.with_traceback(traceback), traceback)
@@ -148,7 +148,7 @@ if __name__ == "__main__":
     own_path = [entry for entry in sys.path[1:] if entry not in own]
     for name in IMPORTED:
         importlib.import_module(name)
-    server = sys.modules["__main__"]  # its functions are called after it is replaced
+    server = sys.modules["__main__"]  # keep it alive: its functions are called after it is replaced
     gc.collect()
     request = serve(socket.socket(fileno=int(sys.argv[1])))
     try:
@@ -157,4 +157,4 @@ if __name__ == "__main__":
         sys.excepthook = partial(show_without_server, sys.excepthook)
         raise
     finally:
-        gc.freeze()  # else finalization copies every page: a second for each child
+        gc.freeze()  # otherwise finalization copies every page: one second per child

@@ -1,8 +1,8 @@
-"""Python programs in processes of their own: new interpreters, and faster, forked ones.
+"""Python programs in separate processes: new interpreters, and faster forked interpreters.
 
-A new interpreter takes two seconds of processor time to import PyTorch; a child of
-``fork_server.py`` has it already. What depends on when something is imported, on hash seeds or on
-the command line's options needs a new interpreter.
+A new interpreter takes two seconds of CPU time to import PyTorch; a child of ``fork_server.py``
+has already imported it. Tests of import order, hash seeds or interpreter options need a new
+interpreter.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Forked:
 
 
 def _settings(environment):
-    """Return the variables that Python itself reads when it starts."""
+    """Return the environment variables that Python reads at its start."""
     names = environment.keys() - {"PYTHONPATH"}
     return {name: environment[name] for name in names if name.startswith("PYTHON")}
 
@@ -122,14 +122,14 @@ def _settings(environment):
 @cache
 def _server():
     """Return the connection to the server of this process."""
-    connection, its_end = socket.socketpair()
+    connection, server_end = socket.socketpair()
     process = subprocess.Popen(
-        [sys.executable, fork_server.__file__, str(its_end.fileno())],
-        pass_fds=[its_end.fileno()],
+        [sys.executable, fork_server.__file__, str(server_end.fileno())],
+        pass_fds=[server_end.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-    its_end.close()
+    server_end.close()
 
     def stop():
         connection.close()

@@ -38,15 +38,14 @@ class Net(torch.nn.Module):
 
 
 def resident():
-    """Return this process's resident memory in bytes."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 def train(steps, keep_steps):
-    """Return ``POINTS`` of a training.
+    """Return ``POINTS`` tuples of a training: step, resident memory.
 
-    Each is its step, the resident memory, and of a flight recording the events held and the events
-    so far.
+    For a flight recording also the number of events held, and the number of events so far.
     """
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -68,7 +67,7 @@ def train(steps, keep_steps):
 
 
 def main(steps):
-    # Each in a process of its own, so that neither starts with the other's memory.
+    # In separate processes, so that neither starts with the memory of the other.
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
         held = processes.submit(train, steps, 3).result()
         whole = processes.submit(train, steps, None).result()
@@ -111,7 +110,7 @@ text { font: 12px system-ui, sans-serif; fill: #57606a }
 
 
 def curve(points, whole):
-    """Return resident memory over steps as SVG, of a flight recording and of a whole one."""
+    """Return resident memory over steps as SVG, for a flight recording and a full recording."""
     steps, events = points[-1][0], points[-1][3]
     top = math.ceil(max(nbytes for _, nbytes in whole) / 2e8) * 2e8
 

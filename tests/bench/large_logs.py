@@ -70,7 +70,7 @@ def record(events, path):
 
 
 def record_step(events):
-    """Record one step of an RNN; return the same, less the cost of the unrecorded step."""
+    """Record one step of an RNN; return the same as ``record``, minus the unrecorded cost."""
     torch.set_num_threads(1)
     model = RNN()
     inputs = torch.rand(200, 1, 16)
@@ -91,18 +91,18 @@ def record_step(events):
     return trace, (nbytes - plain_nbytes) / recorded, (seconds - plain_s) / recorded
 
 
-def measure(what, events):
-    """Return the figures of one run."""
-    if what == "rows":
+def measure(kind, events):
+    """Return the measurements of one run."""
+    if kind == "rows":
         compress_events.COMPRESS = compress_events.COMPRESS_AFTER_STEP = sys.maxsize
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.agv"
-        if what == "step":
+        if kind == "step":
             trace, nbytes, seconds = record_step(events)
         else:
-            trace, nbytes, seconds = record(events, path if what == "file" else None)
+            trace, nbytes, seconds = record(events, path if kind == "file" else None)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        save_s = None if what == "file" else _timed(save, trace.log, path)
+        save_s = None if kind == "file" else _timed(save, trace.log, path)
         del trace
         load_s = _timed(load, path)
         columns_s = _timed(columns_of, path, OpCalled)
@@ -135,13 +135,13 @@ def main(events):
         "|" + "---|" * len(HEADS),
     ]
     runs = ("rows", "compressed", "step", "compressed", "file")
-    for what, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
-        command = [sys.executable, __file__, what, str(count)]
+    for kind, count in zip(runs, (events, events, events, 10 * events, 10 * events), strict=True):
+        command = [sys.executable, __file__, kind, str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         nbytes, peak, seconds, save_s, load_s, columns_s, size = json.loads(done.stdout)
         saved = "–" if save_s is None else f"{save_s:.2f} s"
         lines.append(
-            f"| {NAMES[what]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB "
+            f"| {NAMES[kind]} | {count:,} | {nbytes:.0f} B | {peak / 1e6:,.0f} MB "
             f"| {seconds * 1e6:.1f} µs | {saved} | {load_s:.2f} s | {columns_s:.2f} s "
             f"| {size:.1f} B |"
         )

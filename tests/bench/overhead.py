@@ -22,8 +22,8 @@ from pathlib import Path
 
 TABLE = Path(__file__).parents[2] / "assets" / "bench.md"
 TURNS = (5, 41)  # at least, at most
-SECONDS = float(os.environ.get("BENCH_SECONDS", "15"))  # a cell, about
-LIMIT_S = 180  # a cell, however slow the peer
+SECONDS = float(os.environ.get("BENCH_SECONDS", "15"))  # per cell, approximately
+LIMIT_S = 180  # per cell, also for a slow tool
 MIB = 2**20
 FLOOR = "floor: empty mode, empty hooks"
 HEAD = "| | CPU time | per event | peak memory | drawing | file |\n|---|---|---|---|---|---|\n"

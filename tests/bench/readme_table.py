@@ -1,4 +1,4 @@
-"""The README's cost table: an excerpt of ``assets/bench.md`` with one column per step."""
+"""The cost table of the README: an excerpt of ``assets/bench.md`` with one column per step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_MEASURED = "–"
 
 
 def quoted(measured: str) -> str:
-    """Return the README's table from the text of ``bench.md``."""
+    """Return the table of the README from the text of ``bench.md``."""
     steps = {part.splitlines()[0]: _cells(part) for part in measured.split("### ") if part}
     shown = [title for title in TITLES if title in steps]
     lines = [
@@ -49,7 +49,7 @@ def quoted(measured: str) -> str:
 
 
 def _cells(table: str) -> dict[str, str]:
-    """Return the CPU time by recorder in one step's table, without its noise."""
+    """Return the CPU time per recorder from the table of one step, without its noise."""
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
     return {
         row[0].removeprefix("| "): NOT_MEASURED

@@ -19,7 +19,7 @@ DRAWING_LIMIT_S = 60
 """Time limit for Graphviz: large graphs take hours, or all memory."""
 
 DRAWN_NODES = 6_000
-"""Larger graphs are not given to ``dot``: 5,000 nodes took more than five minutes."""
+"""Larger graphs are not drawn with ``dot``: 5,000 nodes took more than five minutes."""
 
 
 class Missing(Exception):
@@ -64,12 +64,12 @@ def floor(model, inputs):
             node = waiting.pop()
             if node is not None and node not in seen:
                 seen.add(node)
-                node.register_prehook(_nothing)
+                node.register_prehook(_empty_hook)
                 waiting.extend([child for child, _ in node.next_functions])
         loss.backward()
 
 
-def _nothing(_):
+def _empty_hook(_):
     return None
 
 
@@ -156,7 +156,7 @@ def drawn(result, folder: Path) -> Drawn:
         seconds = time.process_time() - began
         result.save(folder / "step.agv")
         return Drawn(len(result.log), (folder / "step.agv").stat().st_size, seconds)
-    if hasattr(result, "pipe") and hasattr(result, "body"):  # of the graphviz package
+    if hasattr(result, "pipe") and hasattr(result, "body"):  # an object of the graphviz package
         return Drawn(None, len(result.source.encode()), _dot(result))
     return Drawn(None, None, None)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """A transformer block with PyTorch's own attention."""
+    """A transformer block with the attention of PyTorch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

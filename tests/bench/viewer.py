@@ -30,7 +30,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPS = ("relu", "tanh", "exp", "sigmoid", "cos")
 
 FIRST_PICTURE = """async (mount) => {
-  eval(mount)(window.packed); // converts text to bytes, which a notebook host passes directly
+  eval(mount)(window.packed); // converts text to bytes; a notebook host passes bytes directly
   const start = performance.now();
   const drawn = () => document.querySelector(".agv-canvas[data-camera]");
   while (!drawn()) await new Promise((r) => setTimeout(r));
@@ -67,7 +67,7 @@ OPENING = """async () => {
 
 
 def make_net(count):
-    """Return a scene of about so many nodes."""
+    """Return a scene with approximately ``count`` nodes."""
     boxes = [Box(1, "exp")]
     for layer in range(count // 100):
         module = f"net.stage{layer % 10}.layer{layer}"
@@ -82,7 +82,7 @@ def make_net(count):
 
 
 def measure(browser, scene):
-    """Return the medians of what the browser needs for a scene."""
+    """Return the medians of the times and frame rates of a scene in the browser."""
     packed = base64.b64encode(pack(scene)).decode()
     taken = {FIRST_PICTURE: [], FRAMES: [], OPENING: []}
     for _ in range(RUNS):

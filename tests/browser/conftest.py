@@ -1,4 +1,4 @@
-"""A real browser, and pages that complain about everything they should not do."""
+"""A real browser, and pages that record errors and forbidden requests."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.browser)
 
 
-def give_up(reason):
-    """Fail where the suite must be whole; elsewhere skip, and say so."""
+def fail_or_skip(reason):
+    """Fail in continuous integration; elsewhere skip with a warning."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     warnings.warn(f"the browser tests did not run: {reason}", stacklevel=2)
@@ -48,50 +48,50 @@ def browser():
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        give_up("playwright is not installed")
+        fail_or_skip("playwright is not installed")
     with sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(
                 executable_path=find_browser(), args=list(ARGUMENTS)
             )
         except Error as error:
-            give_up(f"no Chromium-based browser starts: {error.message.splitlines()[0]}")
+            fail_or_skip(f"no Chromium-based browser starts: {error.message.splitlines()[0]}")
         yield browser
         browser.close()
 
 
 class Watch:
-    """What a page did wrong."""
+    """The errors and forbidden requests of a page."""
 
     def __init__(self, page, allowed):
-        self.wrongs = []
+        self.problems = []
         page.on("pageerror", self._error)
         page.on("dialog", self._dialog)
         page.on("console", self._console)
         page.on("request", lambda request: self._request(request.url, allowed))
 
     def _error(self, error):
-        # Notebook 7 stumbles over its own settings; the viewer runs from a blob.
+        # Notebook 7 raises an error about its own settings; the viewer runs from a blob.
         if "/static/notebook/" in (error.stack or "") and "blob:" not in error.stack:
             return
-        self.wrongs.append(f"error: {error}")
+        self.problems.append(f"error: {error}")
 
     def _dialog(self, dialog):
-        self.wrongs.append(f"dialog: {dialog.message}")
+        self.problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
     def _console(self, message):
         if message.type == "error":
-            self.wrongs.append(f"console: {message.text}")
+            self.problems.append(f"console: {message.text}")
 
     def _request(self, url, allowed):
         if not url.startswith(allowed):
-            self.wrongs.append(f"request: {url}")
+            self.problems.append(f"request: {url}")
 
 
 @pytest.fixture
 def open_page(browser):
-    """Open pages; the test fails if one of them errs or asks the network for anything."""
+    """Open pages; the test fails if a page has an error or makes a request."""
     opened = []
 
     def make(allowed=("data:", "blob:", "file:", "http://viewer.test/"), **options):
@@ -104,11 +104,11 @@ def open_page(browser):
     yield make
     for page, watch in opened:
         page.close()
-        assert watch.wrongs == []
+        assert watch.problems == []
 
 
 @pytest.fixture
 def picture():
-    """Say where a screenshot goes."""
+    """Return a function from a name to the path of a screenshot."""
     PICTURES.mkdir(exist_ok=True)
     return lambda name: str(PICTURES / f"{name}.png")

@@ -1,4 +1,4 @@
-"""Small steps whose scenes the viewer shows."""
+"""Scenes of small training steps, for the viewer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stack(nn.Module):
 
 
 class Growing(nn.Module):
-    """Runs another way each time: what checkpoint forbids."""
+    """Runs different operators each time, which checkpoint does not allow."""
 
     def __init__(self):
         super().__init__()
@@ -116,7 +116,7 @@ def diverging():
 
 
 class Dense(nn.Module):
-    """Every layer reads all before it: many lines over many rows."""
+    """Every layer reads all previous results: many lines over many rows."""
 
     def __init__(self, depth=5):
         super().__init__()
@@ -161,7 +161,7 @@ def long_chain():
 
 @cache
 def large():
-    """Return a scene of 2,000 nodes of which every group is open."""
+    """Return a scene of 2,000 nodes in which every group is open."""
     boxes = [Box(1, "exp")]
     for i in range(2, 2001):
         to = [i - 1] + ([i - 7] if i % 11 == 0 else [])

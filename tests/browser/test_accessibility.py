@@ -1,4 +1,4 @@
-"""For everybody: contrast, zoom, narrow columns, less motion, keys, and odd recordings."""
+"""Accessibility: contrast, zoom, narrow columns, reduced motion, keys, unusual recordings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from viewer_page import Stage
 
 VIEWS = ("graph", "timeline", "tensors", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
-INKS = ("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3")
+TEXT_COLORS = (
+    *("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3"),
+)
 
 
 def luminance(color):
@@ -32,20 +34,20 @@ def mixed(a, b, share):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_inks_can_be_read_on_every_ground(theme):
+def test_text_colors_have_sufficient_contrast(theme):
     blocks = STYLE.read_text(encoding="utf-8").split('.agv[data-theme="dark"]')
     named = dict(re.findall(r"--(\w+): (#\w{6})", blocks[theme == "dark"].split(".agv-shell")[0]))
-    grounds = [named[name] for name in ("surface", "canvas", "raised")]
-    for ink in INKS:
-        worst = min(contrast(named[ink], ground) for ground in grounds)
-        assert worst >= 4.1, (ink, worst)
+    backgrounds = [named[name] for name in ("surface", "canvas", "raised")]
+    for color in TEXT_COLORS:
+        worst = min(contrast(named[color], background) for background in backgrounds)
+        assert worst >= 4.1, (color, worst)
     for hue in ("saved", "path", "leaf", "backward"):  # the strongest fill of a colored node
         strong = mixed(named[hue], named["surface"], 0.5)
         assert contrast(named["text"], strong) >= 4.1, hue
 
 
 def overflowing(page):
-    """Return what is wider than the viewer, apart from what scrolls in itself."""
+    """Return the elements wider than the viewer, except those inside scrolling elements."""
     return page.evaluate(
         """() => {
           const root = document.querySelector(".agv").getBoundingClientRect();
@@ -81,7 +83,7 @@ def test_every_view_fits_a_narrow_column_and_a_zoomed_page(open_page, picture, w
     assert small == []
 
 
-def test_nothing_slides_where_less_motion_is_asked_for(open_page):
+def test_reduced_motion_disables_animations(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(reduced_motion="reduce"), scene)
     group = stage.page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first
@@ -92,7 +94,7 @@ def test_nothing_slides_where_less_motion_is_asked_for(open_page):
     assert stage.page.evaluate("document.querySelector('.agv-canvas').toDataURL()") == first
 
 
-def test_every_control_can_be_reached_and_named(open_page):
+def test_every_control_is_focusable_and_has_a_name(open_page):
     stage = Stage(open_page(), recordings.failing())
     for view in VIEWS:
         stage.show(view)
@@ -109,7 +111,7 @@ def test_every_control_can_be_reached_and_named(open_page):
     assert closed + opened > 1
 
 
-def test_a_torn_trace_says_so_and_shows_the_rest(open_page, picture):
+def test_truncated_trace_has_a_notice_and_is_displayed(open_page, picture):
     scene = recordings.plain()
     torn = "the file ends in the middle; 214 events could be read"
     summary = dataclasses.replace(scene.summary, notices=(torn,))
@@ -119,7 +121,7 @@ def test_a_torn_trace_says_so_and_shows_the_rest(open_page, picture):
     stage.page.screenshot(path=picture("torn-light"))
 
 
-def test_a_scene_of_another_version_is_one_clear_line(open_page):
+def test_scene_of_another_schema_has_a_message(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.page.evaluate("""change("_payload", { schema: 99 })""")
     stage.page.wait_for_selector(".agv-empty")
@@ -127,7 +129,7 @@ def test_a_scene_of_another_version_is_one_clear_line(open_page):
     assert "schema 99, this viewer reads 1" in words
 
 
-def test_a_group_of_thousands_opens_page_by_page(open_page, picture):
+def test_group_of_thousands_opens_in_pages(open_page, picture):
     stage = Stage(open_page(), recordings.long_chain())
     labels = [label for label in stage.tree() if "of" in label]
     assert labels[0].startswith("1–1,000 of ")
@@ -138,19 +140,19 @@ def test_a_group_of_thousands_opens_page_by_page(open_page, picture):
 
 
 @pytest.mark.parametrize("width", [400, 900, 1280])
-def test_what_stands_beside_a_regions_runs_covers_nothing(open_page, picture, width):
+def test_region_differences_do_not_overlap_the_runs(open_page, picture, width):
     stage = Stage(
         open_page(viewport={"width": width, "height": 900}, color_scheme="dark"),
         recordings.diverging(),
     )
     stage.show("checkpoint")
     stage.settle()
-    main, beside = (
+    main, differences = (
         stage.page.locator(f".agv-split-three > .agv-{name}").bounding_box()
         for name in ("main", "region-diffs")
     )
-    below = main["y"] + main["height"] <= beside["y"] + 1
-    right = main["x"] + main["width"] <= beside["x"] + 1
+    below = main["y"] + main["height"] <= differences["y"] + 1
+    right = main["x"] + main["width"] <= differences["x"] + 1
     assert below or right
     assert right == (width == 1280)
     raised = stage.page.locator(".agv-region-diffs section", has_text="Exception raised by PyTorch")

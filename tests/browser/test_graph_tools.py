@@ -1,4 +1,4 @@
-"""What a reader may ask of the graph: colors, paths, halves, search, copies, exports."""
+"""Tools of the graph view: colors, paths, halves, search, copies and exports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOAD = """
 
 
 @pytest.fixture
-def ask(open_page):
+def evaluate(open_page):
     """Run JavaScript with the viewer's modules and the index of a scene."""
 
     def run(scene, body, argument=None):
@@ -43,7 +43,7 @@ def pixels(stage):
 
 
 @pytest.mark.parametrize("color", ["module", "bytes", "time", "gradient"])
-def test_nodes_can_be_colored_by_what_they_have(open_page, picture, color):
+def test_nodes_can_be_colored_by_every_attribute(open_page, picture, color):
     for theme in ("light", "dark"):
         stage = Stage(open_page(color_scheme=theme), recordings.plain())
         plain = pixels(stage)
@@ -57,9 +57,9 @@ def test_nodes_can_be_colored_by_what_they_have(open_page, picture, color):
         assert stage.page.is_hidden(".agv-color-scale")
 
 
-def test_bytes_are_told_by_the_strength_of_one_hue(ask):
+def test_bytes_are_shown_by_the_strength_of_one_hue(evaluate):
     scene = recordings.plain()
-    tints = ask(
+    tints = evaluate(
         scene,
         """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
         const coloring = makeColoring(sceneIndex, "bytes");
@@ -75,7 +75,7 @@ def test_bytes_are_told_by_the_strength_of_one_hue(ask):
     assert by_size[-1][1] == pytest.approx(0.5)
 
 
-def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
+def test_non_finite_gradient_has_a_different_color(evaluate):
     scene = recordings.plain()
     first, second = scene.parameter_badges[0], scene.parameter_badges[1]
     changed = dataclasses.replace(
@@ -86,7 +86,7 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
             *(dataclasses.replace(p, grad="ok", norm=1.0) for p in scene.parameter_badges[2:]),
         ),
     )
-    tints = ask(
+    tints = evaluate(
         changed,
         """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
         const coloring = makeColoring(sceneIndex, "gradient");
@@ -97,7 +97,7 @@ def test_a_missing_gradient_is_told_apart_from_one_that_came(ask):
     assert tints[1]["share"] > tints[2]["share"] == 0
 
 
-def test_p_lights_the_way_from_the_loss(open_page, picture):
+def test_p_key_highlights_the_path_from_the_loss(open_page, picture):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     before = pixels(stage)
@@ -120,10 +120,10 @@ def test_p_lights_the_way_from_the_loss(open_page, picture):
     assert stage.selected()["module"] == "blocks.0.up"
 
 
-def test_the_way_is_the_shortest_and_whole(ask):
+def test_gradient_path_is_shortest_and_complete(evaluate):
     scene = recordings.plain()
     target = node_named(scene, "ReluBackward0")
-    nodes, edges = ask(
+    nodes, edges = evaluate(
         scene,
         """const { findGradientPath } = await import("http://viewer.test/scene/gradient_path.js");
         const { nodes, edges } = findGradientPath(sceneIndex, { kind: "node", index: argument });
@@ -137,7 +137,7 @@ def test_the_way_is_the_shortest_and_whole(ask):
     assert pairs == set(itertools.pairwise(nodes))
 
 
-def test_either_half_of_the_nodes_can_be_hidden(open_page, picture):
+def test_forward_or_backward_half_of_the_nodes_can_be_hidden(open_page, picture):
     stage = Stage(open_page(), recordings.plain())
     full = pixels(stage)
     shown = {}
@@ -161,7 +161,7 @@ def test_either_half_of_the_nodes_can_be_hidden(open_page, picture):
         ("softmax out", "tensor"),
     ],
 )
-def test_search_knows_ops_modules_parameters_lines_and_tensors(open_page, words, kind):
+def test_search_finds_ops_modules_parameters_lines_and_tensors(open_page, words, kind):
     stage = Stage(open_page(), recordings.plain())
     stage.page.focus(".agv-search input")
     stage.page.keyboard.type(words)
@@ -171,7 +171,7 @@ def test_search_knows_ops_modules_parameters_lines_and_tensors(open_page, words,
     assert stage.selected()["kind"] == {"module": "group", "tensor": "tensor"}.get(kind, "node")
 
 
-def test_a_tensor_is_found_by_its_number_and_tab_completes(open_page):
+def test_tensor_is_found_by_its_number_and_tab_completes(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     storage = scene.storages[3]
@@ -185,7 +185,7 @@ def test_a_tensor_is_found_by_its_number_and_tab_completes(open_page):
     assert stage.page.input_value(".agv-search input") in {"softmax out", "SoftmaxBackward0"}
 
 
-def test_name_path_and_line_can_be_copied(open_page):
+def test_name_and_line_can_be_copied(open_page):
     scene = recordings.plain()
     page = open_page()
     page.add_init_script(
@@ -205,7 +205,7 @@ def test_name_path_and_line_can_be_copied(open_page):
     assert copied == [node.name, f"{node.filename}:{node.lineno}"]
 
 
-def test_a_saved_tensor_leads_to_why_it_is_kept(open_page):
+def test_saved_tensor_leads_to_its_lifeline(open_page):
     scene = recordings.failing()
     stage = Stage(open_page(), scene)
     stage.page.click(".agv-details [aria-label^='Why is result kept']")
@@ -225,7 +225,7 @@ def export(stage, kind, tmp_path):
 
 
 @pytest.mark.parametrize("view", ["graph", "timeline", "tensors"])
-def test_each_view_can_be_saved_as_a_picture(open_page, tmp_path, view):
+def test_each_view_can_be_exported_as_a_picture(open_page, tmp_path, view):
     scene = recordings.failing()
     stage = Stage(open_page(), scene)
     stage.show(view)
@@ -242,7 +242,7 @@ def test_each_view_can_be_saved_as_a_picture(open_page, tmp_path, view):
     assert width == 2 * round(float(tree.getroot().get("width")))
 
 
-def test_hostile_names_stay_text_in_an_exported_picture(open_page, tmp_path):
+def test_hostile_names_are_escaped_in_an_exported_picture(open_page, tmp_path):
     stage = Stage(open_page(), hostile_scene())
     path = export(stage, "svg", tmp_path)
     tree = ET.parse(path)
@@ -251,29 +251,29 @@ def test_hostile_names_stay_text_in_an_exported_picture(open_page, tmp_path):
     assert any(text[:6] in HOSTILE for text in tree.getroot().itertext() if text[:2] == "</")
 
 
-def test_where_a_header_is_out_of_view_the_groups_around_are_named(open_page, picture):
+def test_breadcrumbs_name_the_groups_of_an_invisible_header(open_page, picture):
     scene = recordings.plain()
     blocks = next(group for group in scene.groups if group.path == "blocks")
     repeat = next(group for group in scene.groups if group.repeat == 3)
     stage = Stage(open_page(), scene)
-    crumbs = stage.page.locator(".agv-breadcrumbs")
-    assert crumbs.is_hidden()
+    breadcrumbs = stage.page.locator(".agv-breadcrumbs")
+    assert breadcrumbs.is_hidden()
     stage.page.evaluate("(group) => change('focused', { group })", repeat.index)
     stage.settle()
     zoom = stage.page.locator("button[aria-label='Zoom in']")
     for _ in range(6):
         zoom.click()
     stage.settle()
-    crumbs.wait_for()
-    assert crumbs.inner_text().split()[0] == blocks.label
+    breadcrumbs.wait_for()
+    assert breadcrumbs.inner_text().split()[0] == blocks.label
     stage.page.screenshot(path=picture("crumbs-light"))
-    crumbs.get_by_text(blocks.label, exact=True).click()
+    breadcrumbs.get_by_text(blocks.label, exact=True).click()
     stage.settle()
-    assert crumbs.is_hidden()
+    assert breadcrumbs.is_hidden()
     assert stage.selected()["id"] == blocks.index
 
 
-def test_a_fix_that_is_no_code_reads_as_words(open_page):
+def test_fix_without_code_is_displayed_as_text(open_page):
     scene = recordings.diverging()
     stage = Stage(open_page(), scene)
     fix = stage.page.locator(".agv-banner .agv-fix-text, .agv-banner .agv-fix")

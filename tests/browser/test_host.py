@@ -1,4 +1,4 @@
-"""The viewer and its host: Python asks, the viewer shows; what is taken away leaves nothing."""
+"""The viewer and its host: changes from Python are displayed, and unmounting cleans up."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from autogradviz.render.assets import read_global_script, read_style
 from autogradviz.render.widget import TraceWidget, pack
 
 
-def tell(stage, name, value):
+def send(stage, name, value):
     stage.page.evaluate("([name, value]) => change(name, value)", [name, value])
     stage.settle()
 
 
-def test_what_python_selects_is_shown(open_page):
+def test_selection_from_python_is_displayed(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     widget = TraceWidget(scene)
     widget.select("relu")
     assert "relu" not in stage.tree()
-    tell(stage, "selected", widget.selected)
+    send(stage, "selected", widget.selected)
     assert stage.page.text_content(".agv-details h3") == "ReluBackward0"
     assert "relu" in stage.tree()
-    tell(stage, "selected", {})
+    send(stage, "selected", {})
     assert stage.page.locator("[role=treeitem][aria-selected=true]").count() == 0
 
 
-def test_a_tensor_that_python_selects_opens_its_lifeline(open_page):
+def test_tensor_selected_from_python_opens_its_lifeline(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
-    tell(stage, "selected", {"kind": "tensor", "id": scene.storages[2].storage_id})
+    send(stage, "selected", {"kind": "tensor", "id": scene.storages[2].storage_id})
     assert stage.page.is_visible(".agv-lifelines")
     assert stage.selected()["id"] == scene.storages[2].storage_id
 
 
-def test_focus_opens_a_module_and_fills_the_view_with_it(open_page):
+def test_focus_opens_a_module_and_zooms_to_it(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     widget = TraceWidget(scene)
     widget.focus("blocks.1")
     before = stage.page.get_attribute(".agv-canvas", "data-camera")
     stage.show("findings")
-    tell(stage, "focused", widget.focused)
+    send(stage, "focused", widget.focused)
     assert stage.page.is_visible(".agv-canvas")
     assert stage.page.get_attribute(".agv-canvas", "data-camera") != before
     expanded = stage.page.query_selector("[role=treeitem][aria-selected=true]")
@@ -52,9 +52,9 @@ def test_focus_opens_a_module_and_fills_the_view_with_it(open_page):
     assert stage.selected()["module"] == "blocks.1"
 
 
-def test_colors_go_both_ways(open_page):
+def test_color_by_is_synchronized_in_both_directions(open_page):
     stage = Stage(open_page(), recordings.plain())
-    tell(stage, "color_by", "bytes")
+    send(stage, "color_by", "bytes")
     assert stage.page.input_value(".agv-menu select") == "bytes"
     stage.page.select_option(".agv-menu select", "time")
     assert stage.page.evaluate("traits.color_by") == "time"
@@ -66,7 +66,7 @@ for (const name of ["ResizeObserver", "MutationObserver"]) {
   const Real = window[name];
   window[name] = class extends Real {
     observe(target, ...rest) {
-      // What drives the page watches the document itself.
+      // Playwright observes the document itself.
       if (!this.on && target !== document) alive.observers += 1;
       this.on ||= target !== document;
       super.observe(target, ...rest);
@@ -97,7 +97,7 @@ for (const target of [document, window, document.body]) {
 """
 
 
-def test_a_viewer_that_goes_leaves_nothing_on_the_page(open_page):
+def test_unmounted_viewer_removes_observers_frames_and_listeners(open_page):
     scene = recordings.plain()
     page = open_page()
     page.set_content("<!doctype html><body></body>")
@@ -120,7 +120,7 @@ def test_a_viewer_that_goes_leaves_nothing_on_the_page(open_page):
         assert page.evaluate("Object.values(listeners).map((set) => set.size)") == [0] * 5
 
 
-def test_several_viewers_on_a_page_keep_apart(open_page, picture):
+def test_several_viewers_on_a_page_are_independent(open_page, picture):
     first, second = recordings.plain(), recordings.failing()
     page = open_page(viewport={"width": 1180, "height": 1240})
     page.set_content("<!doctype html><body></body>")

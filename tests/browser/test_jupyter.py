@@ -1,4 +1,4 @@
-"""The widget in JupyterLab and in Notebook 7: real servers, real kernels, real pages."""
+"""The widget in JupyterLab and in Notebook 7, with real servers and kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.error import URLError
 
 import pytest
 import recordings
-from conftest import give_up
+from conftest import fail_or_skip
 from viewer_page import point_of
 
 pytestmark = pytest.mark.slow(reason="starts JupyterLab, Notebook 7 and a kernel for each test")
@@ -62,7 +62,7 @@ IDLE = """() => {
   return panel?.sessionContext?.session?.kernel?.status === 'idle';
 }"""
 
-ASKED = """async ([code, expected]) => {
+EVALUATE = """async ([code, expected]) => {
   const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
   const future = kernel.requestExecute({ code: '', user_expressions: { answer: code } });
   const reply = await future.done;
@@ -70,14 +70,14 @@ ASKED = """async ([code, expected]) => {
 }"""
 
 
-def ask_python(page, code):
-    """Let the notebook's kernel evaluate something."""
+def run_in_kernel(page, code):
+    """Evaluate code in the kernel of the notebook."""
     wait_for_python(page, code, "None")
 
 
 def wait_for_python(page, code, expected):
-    """Wait until the notebook's kernel says that ``code`` is ``expected``."""
-    page.wait_for_function(ASKED, arg=[code, expected], timeout=20_000)
+    """Wait until ``code`` evaluates to ``expected`` in the kernel of the notebook."""
+    page.wait_for_function(EVALUATE, arg=[code, expected], timeout=20_000)
 
 
 def free_port():
@@ -114,7 +114,7 @@ APPS = {
 
 
 class Server:
-    """One server of an application, on a folder of its own."""
+    """A server of an application, in a separate folder."""
 
     def __init__(self, folder, app):
         self.folder, self.app = folder, app
@@ -155,8 +155,9 @@ class Server:
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.answers():
                 return
-            time.sleep(0.2)  # a poll: the server has no other way to say that it is up
-        give_up(f"{self.module} did not start: {(self.folder / 'server.log').read_text()[-500:]}")
+            time.sleep(0.2)  # poll: the server sends no notification of its start
+        log = (self.folder / "server.log").read_text()
+        fail_or_skip(f"{self.module} did not start: {log[-500:]}")
 
     def answers(self):
         try:
@@ -169,7 +170,7 @@ class Server:
         self.process.terminate()
         try:
             self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:  # it ends its kernels first, which may take long
+        except subprocess.TimeoutExpired:  # it stops its kernels first, which may take long
             self.process.kill()
             self.process.wait()
         self.log.close()
@@ -213,7 +214,7 @@ def show(server, open_page):
 
 @pytest.fixture
 def run(server, show):
-    """Open a notebook, run it all, and return the page."""
+    """Open a notebook, run all cells, and return the page."""
 
     def start(name, *cells):
         setup = SETUP.format(here=str(Path(__file__).parent))
@@ -229,7 +230,7 @@ def save(page):
     page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
 
 
-def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server):
+def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     page = run("clicks.ipynb", SHOW.format(scene="plain"))
     page.wait_for_selector(".agv-canvas[data-camera]")
     wait_for_python(page, "widget.selected", "{}")
@@ -266,26 +267,26 @@ def test_what_is_clicked_in_the_notebook_is_known_in_python(run, picture, server
     page.wait_for_selector(".agv[data-theme=light]")
 
 
-def test_a_failing_step_opens_on_its_finding_in_the_notebook(run, picture, server):
+def test_failing_step_opens_at_its_finding_in_the_notebook(run, picture, server):
     page = run("failing.ipynb", SHOW.format(scene="failing"))
     page.wait_for_selector(".agv-banner")
     page.screenshot(path=picture(f"{server.app}-failing-light"))
     assert "written" in page.text_content(".agv-banner h3")
 
 
-def test_python_selects_focuses_and_colours(run):
-    page = run("asks.ipynb", SHOW.format(scene="plain"), "widget.select('relu')")
+def test_select_focus_and_color_by_are_synchronized_from_python(run):
+    page = run("selects.ipynb", SHOW.format(scene="plain"), "widget.select('relu')")
     page.wait_for_selector(".agv-details h3 >> text='ReluBackward0'")
     wait_for_python(page, "widget.selected['module']", "'blocks.0'")
-    ask_python(page, "widget.focus('blocks.1')")
+    run_in_kernel(page, "widget.focus('blocks.1')")
     page.wait_for_selector(".agv-details h3 >> text='blocks.1'")
-    ask_python(page, "setattr(widget, 'color_by', 'bytes')")
+    run_in_kernel(page, "setattr(widget, 'color_by', 'bytes')")
     page.wait_for_selector(".agv-color-scale >> text='bytes'")
     page.select_option(".agv-menu select", "time")
     wait_for_python(page, "widget.color_by", "'time'")
 
 
-def test_two_widgets_stand_side_by_side(run, picture, server):
+def test_two_widgets_are_displayed_in_one_box(run, picture, server):
     page = run("box.ipynb", SHOW_TWO)
     page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
     boxes = [box.bounding_box() for box in page.locator(".agv").all()]
@@ -297,14 +298,14 @@ def test_two_widgets_stand_side_by_side(run, picture, server):
     page.screenshot(path=picture(f"{server.app}-two-light"))
 
 
-def test_a_large_graph_is_laid_out_in_a_thread_in_the_notebook(run):
+def test_large_graph_is_laid_out_in_a_worker_in_the_notebook(run):
     page = run("large.ipynb", SHOW.format(scene="large"))
     page.wait_for_selector(".agv-canvas[data-camera]")
     assert any(worker.url.startswith("blob:") for worker in page.workers)
     assert page.is_hidden(".agv-layout-status")
 
 
-def test_a_cell_that_runs_again_leaves_one_widget(run):
+def test_rerun_cell_has_one_widget(run):
     page = run("again.ipynb", SHOW_TRACE)
     page.wait_for_selector(".agv-canvas[data-camera]")
     for _ in range(2):
@@ -322,7 +323,7 @@ def test_a_cell_that_runs_again_leaves_one_widget(run):
 
 
 @pytest.mark.parametrize("cell", [SHOW_TRACE, SHOW_HELD], ids=["trace", "widget"])
-def test_a_notebook_opened_again_without_its_kernel_shows_the_picture(
+def test_notebook_reopened_without_its_kernel_shows_the_picture(
     run, server, browser, picture, cell
 ):
     page = run("bundle.ipynb", cell)

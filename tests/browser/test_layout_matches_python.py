@@ -1,4 +1,4 @@
-"""The viewer's coordinates are those of Python."""
+"""The coordinates of the viewer equal those of Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rounded(number):
 
 
 def flat(placement):
-    """Return every number of a placement that Python made."""
+    """Return every number of a placement computed by Python."""
     boxes = [[b.kind, b.ref, *map(rounded, (b.x, b.y, b.width, b.height))] for b in placement.boxes]
     lines = [
         [
@@ -45,7 +45,7 @@ def flat(placement):
 
 
 def flat_script(placement):
-    """Return the same of one that the viewer made."""
+    """Return the same numbers of a placement computed by the viewer."""
     boxes = [
         [b["kind"], b["ref"], *(rounded(b[key]) for key in ("x", "y", "width", "height"))]
         for b in placement["boxes"]
@@ -71,7 +71,7 @@ def flat_script(placement):
 @pytest.mark.parametrize(
     "name", ["plain", "checkpointed", "failing", "diverging", "dense", "empty"]
 )
-def test_viewer_and_python_place_alike(open_page, name):
+def test_viewer_and_python_compute_the_same_placement(open_page, name):
     scene = getattr(recordings, name)()
     everything = [group.index for group in scene.groups]
     at_first = [group.index for group in scene.groups if group.open]

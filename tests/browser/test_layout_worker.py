@@ -1,4 +1,4 @@
-"""Large graphs are laid out in a thread of their own, where the host allows one."""
+"""Large graphs are laid out in a worker, if the host allows workers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def picture_of(page):
     return page.evaluate("document.querySelector('.agv-canvas').toDataURL()")
 
 
-def test_a_large_graph_is_laid_out_in_a_thread_and_looks_the_same(open_page):
+def test_large_graph_is_laid_out_in_a_worker_with_the_same_result(open_page):
     page = open_page()
     show(page, recordings.large(), COUNTED)
     assert page.evaluate("started") == 1
@@ -54,26 +54,26 @@ def test_a_large_graph_is_laid_out_in_a_thread_and_looks_the_same(open_page):
         assert picture_of(other) == picture_of(page)
 
 
-def test_a_small_graph_needs_no_thread(open_page):
+def test_small_graph_needs_no_worker(open_page):
     page = open_page()
     show(page, recordings.plain(), COUNTED)
     assert page.evaluate("started") == 0
 
 
-def test_what_is_asked_for_while_a_layout_runs_is_shown_after_it(open_page):
+def test_selection_during_a_layout_is_displayed_after_it(open_page):
     scene = recordings.large()
     page = open_page()
     show(page, scene, COUNTED)
     page.evaluate("document.querySelector('.agv-canvas').focus()")
     chosen = scene.nodes[1777]
-    told = {"kind": "node", "id": chosen.node_id}
+    selection = {"kind": "node", "id": chosen.node_id}
     page.evaluate(
-        """(told) => {
-          // Close a group, and before that is laid out select what is in it.
+        """(selection) => {
+          // Close a group, and select a node in it before the layout is complete.
           document.querySelectorAll("[role=treeitem][aria-expanded=true] .agv-expander")[1].click();
-          change("selected", told);
+          change("selected", selection);
         }""",
-        told,
+        selection,
     )
     page.wait_for_selector(f".agv-details h3 >> text='{chosen.name}'")
     page.wait_for_selector(".agv-layout-status", state="hidden")
@@ -83,7 +83,7 @@ def test_what_is_asked_for_while_a_layout_runs_is_shown_after_it(open_page):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_report_lays_out_in_a_thread_too(open_page, tmp_path, theme):
+def test_report_lays_out_in_a_worker(open_page, tmp_path, theme):
     report = tmp_path / "report.html"
     report.write_text(render_html(recordings.large()), encoding="utf-8")
     page = open_page(color_scheme=theme)
@@ -93,7 +93,7 @@ def test_a_report_lays_out_in_a_thread_too(open_page, tmp_path, theme):
     assert page.evaluate("started") == 1
 
 
-def test_a_thread_ends_with_its_viewer(open_page):
+def test_worker_ends_with_its_viewer(open_page):
     page = open_page()
     show(page, recordings.large(), COUNTED)
     assert len(page.workers) == 1
@@ -130,14 +130,14 @@ PACKED = """async (payload) => {
 
 
 @pytest.mark.parametrize("name", ["plain", "checkpointed", "dense", "long_chain"])
-def test_remembered_and_packed_layouts_are_the_fresh_ones(open_page, name):
+def test_cached_and_transferred_layouts_equal_new_layouts(open_page, name):
     page = open_page()
     serve_sources(page)
     same = page.evaluate(PACKED, to_payload(getattr(recordings, name)()))
     assert same == [[True, True]] * 5
 
 
-def test_the_thread_runs_the_viewers_own_text(open_page):
+def test_worker_runs_the_bundle_of_the_viewer(open_page):
     stage = Stage(open_page(), recordings.plain())
     names = stage.page.evaluate("Object.keys(autogradviz)")
     assert sorted(names) == ["default", "serveLayouts"]

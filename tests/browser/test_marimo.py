@@ -1,4 +1,4 @@
-"""The widget in marimo: a real server, a real kernel, a real page."""
+"""The widget in marimo, with a real server and kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.error import URLError
 
 import pytest
 import recordings
-from conftest import give_up
+from conftest import fail_or_skip
 from test_jupyter import free_port
 from viewer_page import point_of
 
@@ -50,7 +50,7 @@ def _(TraceWidget, mo, recordings):
 
 @app.cell
 def _(mo, widget):
-    mo.md("Python knows of " + str(widget.value["selected"].get("name")))
+    mo.md("Selected in Python: " + str(widget.value["selected"].get("name")))
     return
 
 
@@ -72,7 +72,7 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     if importlib.util.find_spec("marimo") is None:
-        give_up("marimo is not installed")
+        fail_or_skip("marimo is not installed")
     folder = tmp_path_factory.mktemp("marimo")
     (folder / "notebook.py").write_text(NOTEBOOK, encoding="utf-8")
     url = f"http://127.0.0.1:{(port := free_port())}"
@@ -89,8 +89,8 @@ def address(tmp_path_factory):
         deadline = time.monotonic() + START_SECONDS
         while not answers(url):
             if time.monotonic() > deadline or server.poll() is not None:
-                give_up(f"marimo did not start: {(folder / 'server.log').read_text()[-500:]}")
-            time.sleep(0.2)  # a poll: the server has no other way to say that it is up
+                fail_or_skip(f"marimo did not start: {(folder / 'server.log').read_text()[-500:]}")
+            time.sleep(0.2)  # poll: the server sends no notification of its start
         yield url
     finally:
         server.kill()
@@ -106,23 +106,23 @@ def answers(url):
         return False
 
 
-def test_what_is_clicked_in_marimo_is_known_in_python(address, open_page, picture):
+def test_click_in_marimo_is_synchronized_to_python(address, open_page, picture):
     local = (address, address.replace("http", "ws"), "data:", "blob:")
     page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
     page.set_default_timeout(60_000)
     page.goto(address)
-    page.locator(".agv-canvas[data-camera]").nth(1).wait_for()  # marimo keeps them in shadows
-    page.wait_for_selector("text='Python knows of None'")
+    page.locator(".agv-canvas[data-camera]").nth(1).wait_for()  # inside shadow roots
+    page.wait_for_selector("text='Selected in Python: None'")
     scene = recordings.plain()
     opened = {group.index for group in scene.groups if group.open or not group.index}
     node = next(n for n in scene.nodes if n.group in opened)
     page.mouse.click(*point_of(page, scene, "node", node.index, opened))
     page.wait_for_selector(f".agv-details h3 >> text='{node.name}'")
-    page.wait_for_selector(f"text='Python knows of {node.name}'")
+    page.wait_for_selector(f"text='Selected in Python: {node.name}'")
     page.screenshot(path=picture("marimo-light"))
 
 
-def test_a_trace_shows_itself_in_marimo(address, open_page):
+def test_trace_is_displayed_in_marimo(address, open_page):
     local = (address, address.replace("http", "ws"), "data:", "blob:")
     page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
     page.set_default_timeout(60_000)

@@ -1,4 +1,4 @@
-"""The tensors view: lifelines, the table of saved tensors, who keeps how much."""
+"""The tensors view: lifelines, the table of saved tensors, and the memory of modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show_tensors(page, scene):
 
 
 def cells(stage, column):
-    """Return the words of one column of the table of saved tensors."""
+    """Return the text of one column of the table of saved tensors."""
     rows = stage.page.locator(".agv-panel-table tbody tr")
     return [row.locator("td").nth(column).text_content() for row in rows.all()]
 
@@ -39,7 +39,7 @@ def click_row(stage, index):
     stage.page.mouse.click(box["x"] + 40, y)
 
 
-def test_a_lifeline_selects_its_storage_and_python_hears(open_page, picture):
+def test_click_on_a_lifeline_selects_its_storage(open_page, picture):
     scene = recordings.failing()
     broken = next(each for each in scene.storages if each.state == "broken")
     for theme in ("light", "dark"):
@@ -59,7 +59,7 @@ def test_a_lifeline_selects_its_storage_and_python_hears(open_page, picture):
         stage.page.screenshot(path=picture(f"tensors-{theme}"))
 
 
-def test_the_lifelines_open_on_what_is_broken(open_page):
+def test_lifelines_are_scrolled_to_the_broken_storage(open_page):
     scene = recordings.failing()
     broken = next(each for each in scene.storages if each.state == "broken")
     stage = show_tensors(open_page(), scene)
@@ -69,7 +69,7 @@ def test_the_lifelines_open_on_what_is_broken(open_page):
     assert top <= broken.index * ROW < top + height
 
 
-def test_arrow_keys_walk_the_lifelines(open_page):
+def test_arrow_keys_select_the_next_lifeline(open_page):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
     stage.page.focus(".agv-lifelines-scroll")
@@ -80,7 +80,7 @@ def test_arrow_keys_walk_the_lifelines(open_page):
     assert stage.selected()["id"] == scene.storages[0].storage_id
 
 
-def test_the_table_sorts_by_any_column(open_page):
+def test_table_is_sorted_by_any_column(open_page):
     stage = show_tensors(open_page(), recordings.plain())
     sizes = [nbytes(words) for words in cells(stage, 6)]
     assert sizes == sorted(sizes, reverse=True)
@@ -93,7 +93,7 @@ def test_the_table_sorts_by_any_column(open_page):
     assert stage.page.get_attribute("th:has-text('saved for')", "aria-sort") == "ascending"
 
 
-def test_blocks_that_are_alike_fold_into_one_row(open_page):
+def test_equal_blocks_are_folded_into_one_row(open_page):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
     stage.page.click(".agv-panel-table .agv-choice >> text='all'")
@@ -103,7 +103,7 @@ def test_blocks_that_are_alike_fold_into_one_row(open_page):
     assert any(module.startswith("blocks.0–2") for module in cells(stage, 2))
 
 
-def test_checkpointing_is_weighed_module_by_module(open_page, picture):
+def test_checkpointing_estimates_are_listed_per_module(open_page, picture):
     scene = recordings.plain()
     stage = show_tensors(open_page(), scene)
     stage.page.click(".agv-panel-table .agv-choice >> text='checkpointing'")
@@ -118,7 +118,7 @@ def test_checkpointing_is_weighed_module_by_module(open_page, picture):
 
 
 @pytest.mark.parametrize("grouping", ["module", "kind", "line"])
-def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
+def test_memory_layers_sum_to_the_curve(open_page, grouping):
 
     scene = recordings.checkpointed()
     page = open_page()
@@ -139,7 +139,7 @@ def test_the_layers_of_memory_add_up_to_the_curve(open_page, grouping):
     assert sums == [point.nbytes for point in scene.memory]
 
 
-def test_a_recording_without_saves_says_so(open_page):
+def test_recording_without_saves_has_a_message(open_page):
 
     scene = dataclasses.replace(recordings.plain(), storages=(), storage_events=())
     stage = show_tensors(open_page(), scene)

@@ -1,4 +1,4 @@
-"""Time: the scrubber that replays, and the timeline that adds up."""
+"""The scrubber, which replays the recording, and the timeline with its sums."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pixels(stage, selector=".agv-canvas"):
     return stage.page.evaluate(f"document.querySelector('{selector}').toDataURL()")
 
 
-def test_scrubbing_shows_how_everything_stood(open_page, picture):
+def test_scrubbing_displays_the_state_at_that_time(open_page, picture):
     scene = recordings.checkpointed()
     stage = Stage(open_page(), scene)
     ended = pixels(stage)
@@ -42,7 +42,7 @@ def test_scrubbing_shows_how_everything_stood(open_page, picture):
     assert pixels(stage) == ended
 
 
-def test_keys_go_from_event_to_event(open_page):
+def test_keys_move_from_event_to_event(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     stage.page.focus(".agv-scrubber-bar")
@@ -57,7 +57,7 @@ def test_keys_go_from_event_to_event(open_page):
     assert "everything ran" in words(stage)
 
 
-def test_playing_moves_on_and_can_be_stopped(open_page):
+def test_playing_advances_and_can_be_paused(open_page):
     stage = Stage(open_page(), recordings.plain())
     stage.page.click("button[aria-label=Play]")
     stage.page.wait_for_function(
@@ -69,7 +69,7 @@ def test_playing_moves_on_and_can_be_stopped(open_page):
     assert words(stage) == stopped
 
 
-def test_a_node_is_faint_before_it_is_made_and_plain_before_it_ran(open_page):
+def test_node_has_four_phases_over_time(open_page):
     scene = recordings.plain()
     page = open_page()
     serve_sources(page)
@@ -102,7 +102,7 @@ def sum_rows(stage):
     return [[cell.text_content() for cell in row.locator("td").all()] for row in rows.all()]
 
 
-def test_the_timeline_adds_up_the_whole_and_an_area(timeline, picture):
+def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
     scene = recordings.checkpointed()
     for theme in ("light", "dark"):
         stage = timeline(scene, color_scheme=theme)
@@ -129,7 +129,7 @@ def test_the_timeline_adds_up_the_whole_and_an_area(timeline, picture):
         assert "whole recording" in stage.page.text_content(".agv-panel-profile .agv-view-head")
 
 
-def test_the_sum_groups_by_module_and_line(timeline):
+def test_sums_can_be_grouped_by_module_and_line(timeline):
     stage = timeline(recordings.plain())
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     assert "blocks.0.up" in {row[0] for row in sum_rows(stage)}
@@ -152,12 +152,12 @@ def zoom_pan_and_return(stage):
     assert pixels(stage, ".agv-tracks canvas") == whole
 
 
-def test_wasd_zooms_and_pans(timeline):
+def test_wasd_keys_zoom_and_pan(timeline):
     stage = timeline(recordings.plain())
     zoom_pan_and_return(stage)
 
 
-def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
+def test_nested_backward_has_a_separate_track(timeline, picture):
     stage = timeline(recordings.reentrant())
     label = stage.page.evaluate(
         "[...document.querySelectorAll('.agv-panel-profile td')].map((e) => e.textContent)"
@@ -167,24 +167,24 @@ def test_a_nested_backward_has_a_track_of_its_own(timeline, picture):
     stage.page.screenshot(path=picture("nested-light"))
 
 
-COUNTING = """async ({ times, asked }) => {
+COUNTING = """async ({ times, requested }) => {
   const { eventAxis } = await import("http://viewer.test/scene/time_axis.js");
   const axis = eventAxis(times);
-  return asked.map((time) => [axis.positionOf(time), axis.timeAt(axis.positionOf(time))]);
+  return requested.map((time) => [axis.positionOf(time), axis.timeAt(axis.positionOf(time))]);
 }"""
 
 
-def test_an_axis_that_counts_puts_all_that_happened_at_even_distances(open_page):
+def test_event_axis_has_equal_distances_between_events(open_page):
     page = open_page()
     serve_sources(page)
-    asked = [0, 10, 15, 20, 520, 1020, 5000]
-    places = page.evaluate(COUNTING, {"times": [0, 10, 20, 1020], "asked": asked})
+    requested = [0, 10, 15, 20, 520, 1020, 5000]
+    places = page.evaluate(COUNTING, {"times": [0, 10, 20, 1020], "requested": requested})
     assert [place for place, _ in places] == [0, 1, 1.5, 2, 2.5, 3, 3]
     assert [time for _, time in places] == [0, 10, 15, 20, 520, 1020, 1020]
 
 
 @pytest.mark.parametrize("view", ["timeline", "tensors"])
-def test_time_and_events_are_two_axes_of_one_view(open_page, picture, view):
+def test_all_views_share_the_choice_of_the_axis(open_page, picture, view):
     stage = Stage(open_page(), recordings.checkpointed())
     stage.show(view)
     canvas = f".agv-pane-{view} canvas"
@@ -203,7 +203,7 @@ def test_time_and_events_are_two_axes_of_one_view(open_page, picture, view):
     assert pixels(stage, canvas) == by_time
 
 
-def test_zooming_an_axis_that_counts_shows_fewer_events(open_page):
+def test_zooming_the_event_axis_shows_fewer_events(open_page):
     stage = Stage(open_page(), recordings.checkpointed())
     stage.show("timeline")
     stage.page.click(".agv-pane-timeline button[aria-label=events]")
@@ -211,7 +211,7 @@ def test_zooming_an_axis_that_counts_shows_fewer_events(open_page):
     zoom_pan_and_return(stage)
 
 
-def test_behind_a_torn_end_time_is_hatched(open_page, picture):
+def test_time_after_a_truncated_end_is_hatched(open_page, picture):
     scene = recordings.checkpointed()
     whole = Stage(open_page(), scene)
     assert "everything ran" in words(whole)
@@ -224,7 +224,7 @@ def test_behind_a_torn_end_time_is_hatched(open_page, picture):
     strip = {**box, "x": box["x"] + box["width"] - 40, "width": 36}
     hatched, plain = (stage.page.screenshot(clip=strip) for stage in (torn, whole))
     assert hatched != plain
-    torn.page.mouse.click(strip["x"] + 10, strip["y"] + 20)  # nothing was recorded there
+    torn.page.mouse.click(strip["x"] + 10, strip["y"] + 20)  # after the recorded time
     torn.settle()
     assert "torn after event" in words(torn)
     for view in ("timeline", "tensors"):

@@ -1,4 +1,4 @@
-"""The viewer in a blank page."""
+"""The viewer in an empty page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def closed_groups(scene, opened):
     ]
 
 
-def test_a_click_on_a_node_tells_python_which(open_page):
+def test_click_on_a_node_selects_it_in_python(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     node = scene.nodes[node_named(scene, "SoftmaxBackward0")]
@@ -52,7 +52,7 @@ def test_a_click_on_a_node_tells_python_which(open_page):
     assert stage.page.text_content(".agv-details h3") == "SoftmaxBackward0"
 
 
-def test_a_chevron_opens_a_group_and_its_header_stays(open_page):
+def test_chevron_opens_a_group_and_its_header_keeps_its_position(open_page):
     scene = recordings.plain()
     page = open_page(reduced_motion="reduce")
     stage = Stage(page, scene)
@@ -61,14 +61,14 @@ def test_a_chevron_opens_a_group_and_its_header_stays(open_page):
     before = stage.point_of("group", group, opened)
     stage.click("group", group, opened)
     after = stage.point_of("frame", group, opened | {group})
-    # The chevron of a closed group lies 14 below its top, that of an open one 15.
+    # The chevron is 14 below the top of a closed group, and 15 below that of an open group.
     assert after[0] == pytest.approx(before[0], abs=0.01)
     assert after[1] == pytest.approx(before[1], abs=3)
     stage.click("frame", group, opened | {group})
     assert stage.point_of("group", group, opened) == pytest.approx(before, abs=0.01)
 
 
-def test_a_double_click_opens_a_group(open_page):
+def test_double_click_opens_a_group(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     opened = first_open(scene)
@@ -81,7 +81,7 @@ def test_a_double_click_opens_a_group(open_page):
     assert len(stage.tree()) > rows
 
 
-def test_the_tree_and_its_keys_are_in_step_with_the_graph(open_page):
+def test_tree_and_its_keys_are_synchronized_with_the_graph(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     labels = stage.tree()
@@ -132,7 +132,7 @@ def test_enter_opens_the_selected_group(open_page):
     assert len(stage.tree()) == rows
 
 
-def test_search_opens_the_way_to_what_it_finds(open_page):
+def test_search_opens_the_groups_of_its_result(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     stage.page.focus(".agv-canvas")
@@ -146,7 +146,7 @@ def test_search_opens_the_way_to_what_it_finds(open_page):
     assert stage.page.input_value("input") == ""
 
 
-def test_the_wheel_zooms_at_the_pointer_once_the_graph_is_in_use(open_page):
+def test_wheel_zooms_at_the_pointer_after_the_first_click(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     opened = first_open(scene)
@@ -165,7 +165,7 @@ def test_the_wheel_zooms_at_the_pointer_once_the_graph_is_in_use(open_page):
     assert stage.point_of("node", node, opened) == pytest.approx(before, abs=0.5)
 
 
-def test_a_failing_trace_opens_on_its_finding(open_page, picture):
+def test_failing_trace_opens_at_its_finding(open_page, picture):
     scene = recordings.failing()
     for theme in ("light", "dark"):
         stage = Stage(open_page(color_scheme=theme), scene)
@@ -182,7 +182,7 @@ def test_a_failing_trace_opens_on_its_finding(open_page, picture):
         assert stage.page.is_visible(".agv-canvas")
 
 
-def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture):
+def test_checkpoint_view_marks_the_first_difference_and_n_selects_the_next(open_page, picture):
     scene = recordings.diverging()
     differing = [row for row in scene.diffs if row.status not in {"same", "not_rerun"}]
     for theme in ("light", "dark"):
@@ -206,7 +206,7 @@ def test_checkpoint_marks_the_first_difference_and_n_goes_on(open_page, picture)
         stage.page.screenshot(path=picture(f"checkpoint-{theme}"))
 
 
-def test_source_lines_lead_to_their_nodes(open_page, picture):
+def test_source_line_selects_its_nodes(open_page, picture):
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     stage.show("source")
@@ -218,12 +218,12 @@ def test_source_lines_lead_to_their_nodes(open_page, picture):
     assert stage.selected()["location"].endswith(f"recordings.py:{lineno}")
 
 
-def test_an_empty_recording_says_how_to_record(open_page):
+def test_empty_recording_has_instructions(open_page):
     stage = Stage(open_page(), recordings.empty())
     assert "autogradviz.record(" in stage.page.text_content(".agv-empty pre")
 
 
-def test_the_theme_follows_the_host(open_page, picture):
+def test_theme_follows_the_host(open_page, picture):
     stage = Stage(open_page(color_scheme="light"), recordings.plain())
     look = """(() => {
       const viewer = document.querySelector('.agv');
@@ -242,7 +242,7 @@ def test_the_theme_follows_the_host(open_page, picture):
     assert stage.page.evaluate(look) == dark
 
 
-def test_a_narrow_container_has_one_column(open_page, picture):
+def test_narrow_container_has_one_column(open_page, picture):
     page = open_page(viewport={"width": 620, "height": 900})
     stage = Stage(page, recordings.failing())
     parts = [stage.page.locator(name) for name in (".agv-outline", ".agv-stage", ".agv-details")]
@@ -252,7 +252,7 @@ def test_a_narrow_container_has_one_column(open_page, picture):
     page.screenshot(path=picture("narrow-light"))
 
 
-def test_only_the_rows_in_view_have_elements(open_page):
+def test_only_visible_rows_have_elements(open_page):
     scene = recordings.deep()
     everything = dataclasses.replace(
         scene, groups=tuple(dataclasses.replace(group, open=True) for group in scene.groups)
@@ -267,7 +267,7 @@ def test_only_the_rows_in_view_have_elements(open_page):
     assert 24 * scale < 8
 
 
-def test_a_new_payload_replaces_the_old_and_unmounting_leaves_nothing(open_page):
+def test_new_payload_replaces_the_old_one_and_unmounting_cleans_up(open_page):
     stage = Stage(open_page(), recordings.plain())
     packed = base64.b64encode(pack(recordings.failing())).decode()
     stage.page.evaluate(
@@ -286,7 +286,7 @@ HOSTILE = '</script><img src=x onerror="hacked=1">\'`${hacked=1}\u202eevil\U0001
 
 
 def hostile(value):
-    """Return the same with every text replaced, kinds and states apart."""
+    """Return a copy with every text replaced, except kinds and states."""
     kept = {"kind", "state", "grad", "status", "confidence"}
     changes = {
         field.name: HOSTILE
@@ -324,7 +324,7 @@ def visit_everything(page):
     page.wait_for_selector(".agv-result")
 
 
-def test_hostile_names_run_nothing(open_page, picture):
+def test_hostile_names_execute_nothing(open_page, picture):
     stage = Stage(open_page(), hostile_scene())
     visit_everything(stage.page)
     assert stage.page.evaluate("window.hacked") is None
@@ -333,7 +333,7 @@ def test_hostile_names_run_nothing(open_page, picture):
     stage.page.screenshot(path=picture("hostile-light"))
 
 
-def test_a_report_works_offline_and_hostile_names_run_nothing(open_page, tmp_path):
+def test_report_works_offline_and_hostile_names_execute_nothing(open_page, tmp_path):
     report = tmp_path / "report.html"
     report.write_text(render_html(hostile_scene(), title=HOSTILE), encoding="utf-8")
     page = open_page()

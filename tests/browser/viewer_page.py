@@ -1,4 +1,4 @@
-"""Mounts the viewer in a blank page, on a model that only remembers."""
+"""Mount the viewer in an empty page, with a model that stores its traits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Stage:
             page.wait_for_selector(".agv-canvas[data-camera]")
 
     def point_of(self, kind, ref, opened):
-        """Say where on the page a group's chevron or a node's middle is."""
+        """Return the page coordinates of the chevron of a group or the center of a node."""
         return point_of(self.page, self.scene, kind, ref, opened)
 
     def click(self, kind, ref, opened):
@@ -63,7 +63,7 @@ class Stage:
         self.settle()
 
     def settle(self):
-        """Wait for two frames: whatever was asked for is drawn."""
+        """Wait for two frames, after which all changes are drawn."""
         self.page.evaluate(
             "new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))"
         )
@@ -80,7 +80,7 @@ class Stage:
 
 
 def point_of(page, scene, kind, ref, opened):
-    """Say where on a page a group's chevron or a node's middle is."""
+    """Return the page coordinates of the chevron of a group or the center of a node."""
     box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)
     canvas = page.locator(".agv-canvas").first
     x, y, scale = map(float, canvas.get_attribute("data-camera").split())
@@ -94,7 +94,7 @@ def point_of(page, scene, kind, ref, opened):
 
 
 def serve_sources(page):
-    """Let a page import the viewer's modules from ``http://viewer.test/``."""
+    """Serve the modules of the viewer from ``http://viewer.test/`` to a page."""
 
     def answer(route):
         path = SOURCES / route.request.url.removeprefix("http://viewer.test/")

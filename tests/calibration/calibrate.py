@@ -2,9 +2,9 @@
 
     python tests/calibration/calibrate.py
 
-Real bugs are those of ``tests/cases`` and its ``variants``, whose guilty line is marked, and the
-examples of ``autogradviz explain``. Correct programs are their corrected twins and those of
-``tests/integration``. The table goes to ``assets/calibration.md``.
+Real bugs are the programs of ``tests/cases`` and its ``variants``, with a marked culprit line, and
+the examples of ``autogradviz explain``. Correct programs are their corrected references and the
+programs of ``tests/integration``. The table is written to ``assets/calibration.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = Path(__file__).parents[1]
 OUTPUT = HERE.parent / "assets" / "calibration.md"
 CASES = sorted((HERE / "cases").glob("*.py")) + sorted((HERE / "cases" / "variants").glob("*.py"))
 WRONG = ("data_write_is_silent", "checkpoint_without_rng", "reentrant_without_rng")
-"""Programs of ``tests/integration`` that are silently wrong on purpose."""
+"""Programs of ``tests/integration`` that are silently wrong."""
 
 
 def load(path):
@@ -55,7 +55,7 @@ def findings(work):
 
 
 def marks(text):
-    """Return the marked lines of a program: the culprit's, and those that called it."""
+    """Return the marked lines of a program: the culprit, and its callers."""
     ends = {"CULPRIT": "culprit", "<-- named": "culprit", "ALSO": "near"}
     return {
         number: kind
@@ -66,7 +66,7 @@ def marks(text):
 
 
 def judge(found, path, named):
-    """Yield the confidence of each finding, and its line: "culprit", "near" or "other"."""
+    """Yield the confidence of each finding, and the kind of its line: culprit, near or other."""
     for finding in found:
         line = finding.culprit
         at = named.get(line.lineno) if line is not None and line.filename == str(path) else None
@@ -74,7 +74,7 @@ def judge(found, path, named):
 
 
 def bugs():
-    """Yield each bug as its name, file and marked lines with the findings on it."""
+    """Yield the name of each bug with its judged findings."""
     for path in CASES:
         found, _ = findings(load(path).run)
         yield path.stem, list(judge(found, path, marks(path.read_text(encoding="utf-8"))))
@@ -93,21 +93,21 @@ def bugs():
 
 
 def correct():
-    """Yield each correct program that does not raise: its name and the confidences given."""
+    """Yield each correct program that does not raise: its name and its confidences."""
     sys.path.insert(0, str(HERE / "integration"))
     import edge_case_programs  # noqa: F401
     import programs
-    import training_loops  # noqa: F401 - they join the programs
+    import training_loops  # noqa: F401 - registers programs
 
-    twins = {f"{path.stem}, corrected": load(path).reference for path in CASES}
-    for name, work in {**twins, **programs.PROGRAMS}.items():
+    references = {f"{path.stem}, corrected": load(path).reference for path in CASES}
+    for name, work in {**references, **programs.PROGRAMS}.items():
         found, raised = findings(work)
         if not raised and name not in WRONG:
             yield name, [finding.confidence for finding in found]
 
 
 def table():
-    """Return the table as Markdown, and every line that is not as it should be."""
+    """Return the table as Markdown, and a note for every wrong or missing finding."""
     first, further, alarms, notes = Counter(), Counter(), Counter(), []
     count = clean = 0
     for name, judged in bugs():

@@ -1,11 +1,11 @@
-"""Run PyTorch's own tests with a recording around each, and report what changes.
+"""Run the tests of PyTorch with a recording around each, and report changed outcomes.
 
     python tests/pytorch_suite/run_under_recording.py FILE [modes] [-k expression] [every]
 
-FILE comes from a checkout of PyTorch of about the installed version; wheels do not contain it.
+FILE comes from a checkout of PyTorch near the installed version; wheels do not contain it.
 Names of ``torch`` that no longer exist are replaced by mocks, so that the other tests run. Each
-test runs unrecorded and recorded, in two processes. Tests with another outcome or other warnings
-are printed, and those that could not be recorded completely. Modes are "full", "fingerprints" and
+test runs unrecorded and recorded, in two processes. Tests with different outcomes or warnings are
+printed, and tests with incomplete recordings. Modes are "full", "fingerprints" and
 "graph", separated by commas, and "empty" for a dispatch mode that does nothing: changes under that
 mode are not caused by the recorder. With ``every`` 10, each tenth test runs.
 """
@@ -50,7 +50,7 @@ FILE_SECONDS = int(os.environ.get("FILE_SECONDS", "1800"))
 
 
 class Plugin:
-    """Opens a recording around each test, and writes down how it ended."""
+    """Opens a recording around each test, and writes the outcome to a file."""
 
     def __init__(self, surround, every, answer):
         self.surround = surround
@@ -58,9 +58,9 @@ class Plugin:
         self.answer = answer
         signal.signal(signal.SIGVTALRM, self.too_long)
 
-    def write(self, test, what, text):
-        self.answer.write(json.dumps([test.rpartition("/")[2], what, text]) + "\n")
-        self.answer.flush()  # a crash must not lose it
+    def write(self, test, kind, text):
+        self.answer.write(json.dumps([test.rpartition("/")[2], kind, text]) + "\n")
+        self.answer.flush()  # keep it after a crash
 
     def too_long(self, *_):
         raise TimeoutError(f"longer than {TEST_SECONDS} s")
@@ -138,23 +138,23 @@ def outcomes(path, mode, words, every):
             stopped = True
         found = {}
         for line in answer.read_text().splitlines():
-            test, what, text = json.loads(line)
+            test, kind, text = json.loads(line)
             of_test = found.setdefault(test, {"warned": set()})
-            if what == "warned":
+            if kind == "warned":
                 of_test["warned"].add(text)
             else:
-                of_test[what] = text
+                of_test[kind] = text
         nothing = {None, "died"} if stopped else {None}
         return {test: it for test, it in found.items() if it.get("ended") not in nothing}
 
 
 def run_here(path, mode, words, every):
     """Run the tests in this process, and write the outcomes to the parent's file."""
-    os.chdir(path.parent)  # it imports its neighbors
+    os.chdir(path.parent)  # it imports modules of its folder
     mock_missing_names(path)
     with Path(os.environ["AUTOGRADVIZ_ANSWER"]).open("w") as answer:
         plugin = Plugin(MODES[mode], int(every), answer)
-        # PyTorch's conftest.py is for an older pytest, and shards and reruns.
+        # The conftest.py of PyTorch needs an older pytest, and shards and reruns tests.
         words = ["--noconftest", "-q", "-p", "no:cacheprovider", "-k", words]
         pytest.main([path.name, *words], plugins=[plugin])
 
@@ -173,9 +173,9 @@ def main(path, modes="full", words=None, every="1"):
         changed = [test for test in seen if test in plain and seen[test] != plain[test]]
         for test in changed:
             print(f"  {test}")
-            for what, text in seen[test].items():
-                if text != plain[test].get(what):
-                    print(f"    {what}: {plain[test].get(what)} → {text}")
+            for kind, text in seen[test].items():
+                if text != plain[test].get(kind):
+                    print(f"    {kind}: {plain[test].get(kind)} → {text}")
         print(f"{len(changed)} of {len(seen)} changed under record({mode})", flush=True)
 
 

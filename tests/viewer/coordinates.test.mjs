@@ -47,7 +47,7 @@ for (const [name, { payload, placements }] of Object.entries(GOLDEN)) {
   }
 }
 
-test("the golden scenes have everything that is placed", () => {
+test("the golden scenes contain every kind of box and line", () => {
   const all = Object.values(GOLDEN).flatMap(({ placements }) =>
     placements.map(({ placement }) => placement),
   );
@@ -105,7 +105,7 @@ test("a link is a vertical line that ends with an arrow at the upper box", () =>
 
 const SCENES = Object.values(GOLDEN).map(({ payload }) => toScene(payload));
 
-test("a cached layout equals a new one, whatever was open before", () => {
+test("a cached layout equals a new one for any previously open groups", () => {
   for (const scene of SCENES) {
     const cache = new LayoutCache(scene);
     const all = scene.groups.map((each) => each.index);
@@ -121,7 +121,7 @@ test("a cached layout equals a new one, whatever was open before", () => {
   }
 });
 
-test("what is cached is less work", () => {
+test("a cached layout needs less work", () => {
   const scene = SCENES[0];
   const cache = new LayoutCache(scene);
   const open = new Set(scene.groups.map((each) => each.index));
@@ -130,7 +130,7 @@ test("what is cached is less work", () => {
   assert.ok(cache.work(open) < before / 4);
 });
 
-test("a placement survives the transfer to another thread", () => {
+test("a placement is unchanged by the transfer to another thread", () => {
   for (const scene of SCENES) {
     const placement = place(
       scene,

@@ -1,4 +1,4 @@
-/** payload/: columns become a scene. */
+/** payload/: decoding columns to a scene. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -44,7 +44,7 @@ const PAYLOAD = makePayload(
   { title: "Net" },
 );
 
-test("rows have the values of their columns, and text is looked up", () => {
+test("rows have the values of their columns, with decoded text", () => {
   const { nodes } = toScene(PAYLOAD);
   assert.equal(nodes.length, 2);
   assert.deepEqual(
@@ -75,7 +75,7 @@ test("every table of a payload becomes a table of the scene", () => {
   assert.deepEqual(scene.summary, { title: "Net" });
 });
 
-test("the cells and links of a group are columns of their own", () => {
+test("the cells and links of a group are decoded from separate columns", () => {
   const [root] = toScene(PAYLOAD).groups;
   assert.deepEqual(root.cells, [
     { kind: "node", ref: 0 },
@@ -100,7 +100,7 @@ test("a payload of another schema is refused", () => {
   assert.throws(() => toScene({ ...PAYLOAD, schema: 99 }), message);
 });
 
-test("a compressed payload decodes to the same scene, and is what the worker is sent", async () => {
+test("a compressed payload decodes to the same scene, and is sent to the worker", async () => {
   const bytes = deflateSync(JSON.stringify(PAYLOAD));
   for (const view of [
     bytes,
@@ -119,7 +119,7 @@ test("damaged bytes are an error", async () => {
   await assert.rejects(decodePayload(new Uint8Array([1, 2, 3])));
 });
 
-test("the worker is sent the groups and nodes of a payload that is not compressed", async () => {
+test("only groups and nodes of an uncompressed payload are sent to the worker", async () => {
   const scene = await decodePayload(PAYLOAD);
   const sent = payloadForLayout(scene);
   assert.equal(sent.groups, PAYLOAD.groups);
@@ -136,7 +136,7 @@ test("a value that is null in a text column stays null", () => {
   );
 });
 
-test("a row with changed fields leaves the row as it is", () => {
+test("a copy with changed fields does not change the row", () => {
   const [row] = makeRows({ state: [0], runs: [3] }, ["state"], ["ran"]);
   const changed = rowWith(row, { state: "not_run" });
   assert.deepEqual([changed.state, changed.runs], ["not_run", 3]);

@@ -25,7 +25,7 @@ test("a chain is the longest path itself", () => {
   );
 });
 
-test("a shortcut is not part of it", () => {
+test("a shortcut is not part of the longest path", () => {
   const rows = [[0], [1, 3], [2]];
   const links = [
     [1, 0],
@@ -35,7 +35,7 @@ test("a shortcut is not part of it", () => {
   assert.deepEqual(pathOf(rows, links), [0, 1, 2]);
 });
 
-test("of three paths of one length it is the one in the middle", () => {
+test("the middle one of three paths of equal length is selected", () => {
   const rows = [[0], [1, 2, 3], [4]];
   const links = [1, 2, 3].flatMap((middle) => [
     [middle, 0],

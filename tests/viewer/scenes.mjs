@@ -1,4 +1,4 @@
-/** Hand-written scenes, in few words. */
+/** Hand-written scenes in compact notation. */
 
 import { toScene } from "../../assets/viewer/payload/decode.js";
 import { indexScene } from "../../assets/viewer/scene/scene_index.js";
@@ -50,7 +50,7 @@ const GROUP = {
 };
 
 /**
- * Return a payload of tables that are given as rows. Text is interned as Python does it.
+ * Return a payload of tables that are given as rows. Text is interned, as in Python.
  *
  * @param {Record<string, object[]>} tables
  * @param {object} [summary]
@@ -86,7 +86,7 @@ export function makePayload(tables, summary = {}) {
 
 /**
  * Return a group. Cells are "node 3", "group 1", "bend", "top" or "bottom"; a link is a path of
- * cell numbers, or an object with its `path` and what else differs from a plain link.
+ * cell numbers, or an object with its `path` and other fields that differ from the defaults.
  */
 export function group({ cells = [], links = [], ...fields }) {
   const parts = cells.map((cell) => cell.split(" "));
@@ -119,8 +119,8 @@ export function makeScene({
     rows.map((row, index) => ({ index, ...defaults, ...row }));
   const empty = [
     "edges",
-    "chips",
-    "pennants",
+    "saved_badges",
+    "parameter_badges",
     "findings",
     "regions",
     "diffs",
@@ -130,7 +130,7 @@ export function makeScene({
   const others = [
     "lines",
     "storages",
-    "moments",
+    "storage_events",
     "modules",
     "changes",
     "saved_diffs",

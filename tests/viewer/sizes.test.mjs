@@ -28,7 +28,7 @@ test("a chain is a column of boxes 14 apart", () => {
   assert.equal(geometry.axis, 56);
 });
 
-test("badges take room on their side only", () => {
+test("badges take space only on their side", () => {
   const nodes = [{ left_width: 30, right_width: 80 }, {}];
   const geometry = measureRoot({ ...CHAIN, nodes });
   assert.equal(geometry.width, 112 + 30 + 80);
@@ -42,7 +42,7 @@ test("a compact node is lower, and centered in its row", () => {
   assert.deepEqual(geometry.y, [3, 0]);
 });
 
-test("folded views make room for their number", () => {
+test("folded views take space for their number", () => {
   const links = [{ path: [1, 0], views: 2 }];
   const groups = [
     group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links }),
@@ -50,7 +50,7 @@ test("folded views make room for their number", () => {
   assert.deepEqual(measureRoot({ ...CHAIN, groups }).y, [0, 24 + 28]);
 });
 
-test("a line that runs sideways makes its gap higher", () => {
+test("a horizontal segment increases the gap between rows", () => {
   const groups = [
     group({
       cells: ["node 0", "node 1", "node 2"],
@@ -104,7 +104,7 @@ test("an open group is at least as wide as its header", () => {
   assert.deepEqual(measureRoot({ ...NESTED, groups }, [1]).boxWidth, [400]);
 });
 
-test("the number of recomputations has room in the header", () => {
+test("the header has space for the number of recomputations", () => {
   const wide = { ...NESTED.groups[1], header_width: 400, checkpointed: 1 };
   assert.deepEqual(
     measureRoot({ ...NESTED, groups: [NESTED.groups[0], wide] }, [1]).boxWidth,
@@ -128,7 +128,7 @@ test("the links at one side of a box are spread", () => {
   assert.deepEqual(geometry.targetX, [geometry.x[0], geometry.x[1]]);
 });
 
-test("only what is missing is measured", () => {
+test("only missing geometries are measured", () => {
   const scene = makeScene(NESTED);
   const geometries = new Map();
   measure(scene, 0, new Set([0, 1]), geometries);
