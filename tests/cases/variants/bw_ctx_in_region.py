@@ -1,4 +1,4 @@
-"""A quantised matmul keeps the streamed weight on `ctx`, so checkpoint cannot hand it the ..."""
+"""A quantized matmul keeps the streamed weight on ctx, where checkpoint does not replace it."""
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ class MatMul4BitSaved(torch.autograd.Function):
 
 
 class WeightStream:
-    """Frozen weights live on the host; one staging buffer serves every layer."""
+    """Frozen weights are on the host; all layers share one staging buffer."""
 
     def __init__(self, n, d):
         self.host = [torch.randn(d, d) * 0.5 for _ in range(n)]

@@ -1,4 +1,4 @@
-"""A hook that should log the norm of a gradient returns it, and so puts it in its place."""
+"""A hook that logs the norm of a gradient returns the norm, which replaces the gradient."""
 import torch
 from torch import nn
 

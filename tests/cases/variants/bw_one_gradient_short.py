@@ -1,4 +1,4 @@
-"""A custom Function was given a temperature, and its backward still returns one gradient."""
+"""A custom Function has an additional temperature input; its backward returns one gradient."""
 import torch
 from torch import nn
 

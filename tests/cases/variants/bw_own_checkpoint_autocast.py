@@ -1,4 +1,4 @@
-"""A home-made checkpoint recomputes under autocast(), but with autocast's default dtype."""
+"""A custom checkpoint recomputes under autocast(), but with the default dtype of autocast."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The repository's own CheckpointFunction runs the block again without putting the RNG state ..."""
+"""A custom CheckpointFunction runs the block again without restoring the RNG state."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Own offloading checkpoint: inputs go into a persistent pool, one buffer a layer; the second ..."""
+"""An offloading checkpoint keeps inputs in a pool with one buffer per layer, overwritten later."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A moving average of the loss carries every earlier graph along."""
+"""A moving average of the loss keeps the graphs of all previous steps."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""An activation that the policy keeps is normalised in place after the region."""
+"""An activation saved by the policy is normalized in place after the region."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""An offloaded log-softmax recomputes with autograd.backward() and also returns the weight's ..."""
+"""An offloaded log-softmax recomputes with autograd.backward() and also returns the gradient."""
 
 import torch
 from torch import nn

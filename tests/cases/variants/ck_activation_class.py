@@ -1,4 +1,4 @@
-"""The class of the activation, made anew at each call, is exchanged before backward."""
+"""The class of the activation, created at each call, is replaced before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The loss scaler's factor is read inside the region, and updated before the second backward."""
+"""The loss-scaler factor is read inside the region, and updated before the second backward."""
 
 import torch
 from torch import nn

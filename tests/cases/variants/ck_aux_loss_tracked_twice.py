@@ -1,4 +1,4 @@
-"""A router adds its loss to a tracker inside of a checkpointed layer: the log shows it doubled."""
+"""A router adds its loss to a tracker inside a checkpointed layer: the log contains it twice."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Which attention runs is read from os.environ in the layer; a profiler helper flips it after the forward."""
+"""A layer reads the attention backend from os.environ, which a profiler changes after forward."""
 import os
 import contextlib
 

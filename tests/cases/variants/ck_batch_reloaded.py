@@ -1,4 +1,4 @@
-"""Keyword masks in a dataclass argument: the batch object is moved on to the next micro-batch in place."""
+"""Masks are attributes of a dataclass argument, updated in place for the next micro-batch."""
 from dataclasses import dataclass
 
 import torch

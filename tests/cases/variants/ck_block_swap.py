@@ -1,4 +1,4 @@
-"""Block swapping brings a block's weights in for the forward, never for the recompute."""
+"""Block swapping loads the weights of a block for the forward, but not for the recomputation."""
 
 import torch
 from torch import nn

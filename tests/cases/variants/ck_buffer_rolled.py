@@ -1,4 +1,4 @@
-"""A rolling memory (XL style) is replaced inside the region: the recomputation attends to newer keys."""
+"""A memory of keys (XL style) is replaced inside the region: the recomputation uses newer keys."""
 
 import torch
 from torch import nn

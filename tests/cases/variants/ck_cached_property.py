@@ -1,4 +1,4 @@
-"""functools.cached_property computes a rotation, with its graph, in the first run alone."""
+"""functools.cached_property computes a rotation, with its graph, only in the first run."""
 
 import functools
 import torch

@@ -1,4 +1,4 @@
-"""A callable object (not a module) is checkpointed; a sibling method retunes it before backward."""
+"""A callable object (not a module) is checkpointed; another method changes it before backward."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""Layers number their own calls in a class attribute, to keep every n-th dense."""
+"""Layers count their calls in a class attribute, to keep every n-th layer dense."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

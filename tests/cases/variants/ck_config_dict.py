@@ -1,4 +1,4 @@
-"""A config dict given by keyword loses an entry during forward: pop has a default."""
+"""A config dict passed by keyword loses an entry during forward: pop has a default."""
 
 import torch
 from torch import nn

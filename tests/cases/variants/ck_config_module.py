@@ -1,4 +1,4 @@
-"""Settings live in a module; a warm-up callback changes one between forward and backward."""
+"""Settings are attributes of a module; a warm-up callback changes one before backward."""
 import sys
 import types
 

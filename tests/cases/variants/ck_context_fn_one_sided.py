@@ -1,4 +1,4 @@
-"""context_fn gives the forward an autocast, and recomputation none."""
+"""context_fn gives autocast to the forward, but not to the recomputation."""
 import contextlib
 
 import torch

@@ -1,4 +1,4 @@
-"""A context opened by a generator is left before the region runs again."""
+"""A context manager based on a generator is exited before the region runs again."""
 
 import contextlib
 

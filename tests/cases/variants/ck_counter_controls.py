@@ -1,4 +1,4 @@
-"""Every third call skips the gate; the count moves on twice a step, so the gate is skipped too often."""
+"""Every third call skips the gate; the counter is incremented twice per step."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A decorator counts calls of a report, and the count is the region's temperature."""
+"""A decorator counts the calls of a function, and the count is the temperature of the region."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Experts take turns by itertools.cycle: the recomputation is one turn ahead."""
+"""Experts are selected by itertools.cycle: the recomputation selects the next expert."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A profiling decorator counts calls, and an every-second-call branch inside the block reads it."""
+"""A profiling decorator counts calls, and the block branches on every second call."""
 import functools
 
 import torch

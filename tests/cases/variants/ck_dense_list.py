@@ -1,4 +1,4 @@
-"""DenseNet: the list of features is handed to each checkpointed layer, and grows afterwards."""
+"""DenseNet: the list of features is passed to each checkpointed layer, and grows afterwards."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

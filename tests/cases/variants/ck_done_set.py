@@ -1,11 +1,11 @@
-"""Layers note in a shared set that their statistics were initialised from the first batch."""
+"""Layers add themselves to a shared set after initializing their statistics."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
 class State:
-    initialised = set()
+    initialized = set()
 
 
 class ActNorm(nn.Module):
@@ -14,13 +14,13 @@ class ActNorm(nn.Module):
         self.name, self.data_dependent = name, data_dependent
         self.loc, self.logs = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
 
-    def initialise(self, x):
-        State.initialised.add(self.name)  # CULPRIT
+    def initialize(self, x):
+        State.initialized.add(self.name)  # CULPRIT
         return (x - x.mean(0)) / x.std(0)  # VICTIM
 
     def forward(self, x):
-        if self.data_dependent and self.name not in State.initialised:
-            x = self.initialise(x)  # ALSO
+        if self.data_dependent and self.name not in State.initialized:
+            x = self.initialize(x)  # ALSO
         return (x + self.loc) * self.logs.exp()
 
 
@@ -35,7 +35,7 @@ class Flow(nn.Module):
 
 def go(data_dependent):
     torch.manual_seed(0)
-    State.initialised.clear()
+    State.initialized.clear()
     net = Flow(data_dependent=data_dependent)
     x = torch.randn(6, 4, requires_grad=True)
     checkpoint(net, x, use_reentrant=False).pow(2).sum().backward()

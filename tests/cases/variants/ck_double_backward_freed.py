@@ -1,4 +1,4 @@
-"""Two losses through one checkpointed trunk, and backward twice without retain_graph."""
+"""Two losses through one checkpointed trunk, with two backwards and no retain_graph."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Random numbers are drawn through another name of NumPy's module, which checkpoint does not restore."""
+"""Random numbers are drawn by an alias of the NumPy module, not restored by checkpoint."""
 
 import torch
 from numpy import random as chance

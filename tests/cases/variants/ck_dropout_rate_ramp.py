@@ -1,4 +1,4 @@
-"""The dropout rate is ramped by a callback before backward: the mask is another one."""
+"""A callback changes the dropout rate before backward: the recomputed mask differs."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A cached table is gone when the region is recomputed; early stop hides the surplus save."""
+"""A cached table is missing when the region is recomputed; early stop hides the additional save."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A running scale as Python float, updated by each forward, divides the output."""
+"""A running scale, a Python float updated by each forward, divides the output."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Averaged weights are swapped in to log a validation score before backward, and stay in."""
+"""Averaged weights are loaded to log a validation score before backward, and are not removed."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

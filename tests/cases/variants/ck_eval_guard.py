@@ -1,4 +1,4 @@
-"""A guard that evaluates and restores: it restores the flag of the root only."""
+"""A guard sets evaluation mode and restores only the training flag of the root module."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

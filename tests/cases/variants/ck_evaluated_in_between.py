@@ -1,4 +1,4 @@
-"""An evaluation before backward runs the model's forward once more, which notes that it did."""
+"""An evaluation before backward runs the forward of the model again, which sets a flag."""
 
 import torch
 from torch import nn

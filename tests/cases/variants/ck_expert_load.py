@@ -1,4 +1,4 @@
-"""A router counts how many tokens each expert got; recomputation counts them again."""
+"""A router counts the tokens of each expert; the recomputation counts them again."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The region reads a gate from a file, which is written before backward."""
+"""The region reads a gate from a file, which is overwritten before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A checkpointed block adds its offset in place to an activation that tanh and a layer keep."""
+"""A checkpointed block adds its offset in place to an activation saved by tanh and by a layer."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +17,7 @@ class Gated(nn.Module):
             gate += self.offset  # CULPRIT
         else:
             gate = gate + self.offset
-        # What nobody keeps may be written: sums and products with numbers save nothing.
+        # Unsaved tensors may be written: sums and products with numbers save no tensor.
         h = h + 1
         h += gate
         return torch.relu_(h).mul(2.0).exp()

@@ -1,4 +1,4 @@
-"""Noise from a generator of the layer's own: preserve_rng_state restores the default one only."""
+"""Noise is drawn from a generator of the layer; preserve_rng_state does not restore it."""
 
 import torch
 from torch import nn

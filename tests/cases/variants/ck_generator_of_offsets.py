@@ -1,4 +1,4 @@
-"""Offsets come from a Python generator that the two runs share."""
+"""Offsets are read from a Python generator that both runs share."""
 
 import torch
 from torch import nn

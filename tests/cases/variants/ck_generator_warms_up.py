@@ -1,4 +1,4 @@
-"""A generator counts steps by itself; whoever asks it for the next step moves it on."""
+"""A Python generator counts steps: each next() call advances it, in the recomputation too."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A global counter chooses the branch."""
+"""A global counter selects the branch."""
 
 import torch
 from torch import nn

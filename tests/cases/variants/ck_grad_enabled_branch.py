@@ -1,4 +1,4 @@
-"""A layer takes a fast path when gradients are off; reentrant checkpoint runs forward that way."""
+"""A layer uses a fast path without gradients, as in the forward of a reentrant checkpoint."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A forward hook gathers features for a style loss; the recomputation gathers them once more."""
+"""A forward hook collects features for a style loss; the recomputation collects them again."""
 
 import torch
 from torch import nn

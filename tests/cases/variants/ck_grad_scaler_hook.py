@@ -1,4 +1,4 @@
-"""A backward hook on the head lowers a module's rank as soon as its gradient arrives."""
+"""A backward hook on the head lowers the rank of a module when its gradient is computed."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""GCN layer caches the normalised adjacency by (id, version); edges are dropped before backward."""
+"""A GCN layer caches the normalized adjacency by (id, version); edges are dropped later."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

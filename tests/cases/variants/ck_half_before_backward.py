@@ -1,4 +1,4 @@
-"""The model is cast for export while its loss still waits for backward."""
+"""The model is cast for export before the backward of its loss."""
 
 import torch
 from torch import nn

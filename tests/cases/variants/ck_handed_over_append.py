@@ -1,4 +1,4 @@
-"""A list's ``append`` is handed over as a callback; the region divides by the list's length."""
+"""The ``append`` of a list is passed as a callback; the region divides by the list length."""
 
 import torch
 from torch import nn

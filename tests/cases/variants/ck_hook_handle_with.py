@@ -1,4 +1,4 @@
-"""A forward pre-hook scales the inputs while a with block is open; recomputation comes after."""
+"""A forward pre-hook scales the inputs inside a with block; the recomputation runs after it."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""A clean-up clears a module's table of hooks before backward has run."""
+"""A clean-up clears the hooks of a module before backward."""
 
 import torch
 from torch import nn

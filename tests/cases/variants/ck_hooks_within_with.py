@@ -1,4 +1,4 @@
-"""Activated LoRA: the offsets reach the layers through forward pre-hooks that are gone when the ..."""
+"""Activated LoRA: forward pre-hooks set the offsets, and are removed before the recomputation."""
 
 from contextlib import contextmanager
 from functools import partial

@@ -1,4 +1,4 @@
-"""A kernel picks its inference path by torch.is_grad_enabled(); a reentrant checkpoint's ..."""
+"""A kernel selects its inference path by torch.is_grad_enabled(), off in a reentrant forward."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The block seeds its own generator from a step counter that the trainer advances."""
+"""The block seeds its generator from a step counter that the trainer advances."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

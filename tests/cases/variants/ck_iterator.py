@@ -1,4 +1,4 @@
-"""An iterator moves on with every call."""
+"""An iterator advances with every call."""
 
 import itertools
 

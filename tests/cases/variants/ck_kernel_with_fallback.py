@@ -1,4 +1,4 @@
-"""A broad except around a kernel catches what ends the recomputation."""
+"""A broad except around a kernel catches the exception that stops the recomputation."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Past keys come as a list argument, which every layer extends."""
+"""Past keys are passed as a list argument, which every layer extends."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A mask given by keyword is refilled for the next batch before backward: nothing checks it."""
+"""A mask passed by keyword is refilled for the next batch before backward, without a check."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A lambda in a loop reads the loop's variable when it is recomputed: always the last layer."""
+"""A lambda reads the loop variable when it is recomputed: always the last layer."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A growing network gets its next layer before backward."""
+"""A layer is appended to a growing network before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A layer of a Sequential is replaced (fused away) before backward."""
+"""A layer of a Sequential is replaced (fused) before backward."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

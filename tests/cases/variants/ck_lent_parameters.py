@@ -1,4 +1,4 @@
-"""Fast weights are lent to the module for its forward; the recomputation finds its own again."""
+"""Fast weights replace the parameters during the forward; the recomputation uses the parameters."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A dropout mask that is kept for a sequence is thrown away before backward, and drawn anew."""
+"""A dropout mask that is kept for a sequence is deleted before backward, and drawn again."""
 
 import torch
 from torch import nn

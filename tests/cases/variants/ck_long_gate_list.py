@@ -1,4 +1,4 @@
-"""One flag of many is switched off before backward."""
+"""One flag of many is disabled before backward."""
 
 import torch
 from torch import nn

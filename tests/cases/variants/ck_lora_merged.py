@@ -1,4 +1,4 @@
-"""Adapters are merged into the base weight for a sample, before the loss goes backward."""
+"""Adapters are merged into the base weight to generate a sample before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A position bias memoised by functools: computed in forward, found ready in recomputation."""
+"""A position bias is cached by functools: forward computes it, recomputation reads the cache."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Random masking by torch.randperm under fork: the region draws from a generator reset by the loop."""
+"""Random masking by torch.randperm under fork: the loop resets the generator of the region."""
 
 import torch
 from torch import nn

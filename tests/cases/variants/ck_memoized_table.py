@@ -1,4 +1,4 @@
-"""A decorator memoizes the learned position table by length; the second call answers from the cache."""
+"""A decorator caches the learned position table by length; the second call reads the cache."""
 import functools
 
 import torch

@@ -1,4 +1,4 @@
-"""A function attribute counts the calls; dropout is on for the first only."""
+"""A function attribute counts the calls; dropout is enabled only for the first call."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A layer's forward is monkey-patched for calibration and restored before backward."""
+"""The forward of a layer is monkey-patched for calibration and restored before backward."""
 import types
 
 import torch

@@ -1,4 +1,4 @@
-"""A mutable default argument remembers earlier calls."""
+"""A mutable default argument keeps values of previous calls."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A flag in a shared namespace is switched for evaluation before backward."""
+"""A flag in a shared namespace is changed for evaluation before backward."""
 
 import types
 

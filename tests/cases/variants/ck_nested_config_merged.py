@@ -1,4 +1,4 @@
-"""Layer choices come from a nested dict config that a sweep merges into recursively."""
+"""Layers are selected by a nested dict that a sweep updates recursively."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

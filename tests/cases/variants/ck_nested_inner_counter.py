@@ -1,4 +1,4 @@
-"""A counter inside a nested checkpoint: it moves on at every recomputation of either."""
+"""A counter inside a nested checkpoint is incremented by every recomputation of either region."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A diffusion sampler's sigma lives in a 0-d buffer that set_timestep fills for the next call."""
+"""The sigma of a diffusion sampler is a 0-d buffer that set_timestep fills for the next call."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""Diffusion noise levels come from an iterator over a list: every run takes the next."""
+"""Diffusion noise levels are read from an iterator over a list: every run reads the next level."""
 
 import torch
 from torch import nn

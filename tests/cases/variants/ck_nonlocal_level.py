@@ -1,4 +1,4 @@
-"""Two closures share a counter: what a hook of another layer counts, the region reads."""
+"""Two closures share a counter: a hook of another layer increments it, the region reads it."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A NumPy generator kept by the layer decides which tokens stay: it moves on at every call."""
+"""A NumPy generator of the layer selects the tokens: every call advances it."""
 
 import numpy as np
 import torch

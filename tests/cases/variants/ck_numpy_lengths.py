@@ -1,4 +1,4 @@
-"""The collator's NumPy lengths are reused (and changed in place) for the next batch before backward."""
+"""The NumPy lengths of the collator are changed in place for the next batch before backward."""
 import numpy as np
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A mixing weight drawn by NumPy: the same shapes, other values."""
+"""A mixing weight is drawn by NumPy: equal shapes, different values."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""NumPy draws the size; its random state is not restored."""
+"""NumPy draws the size; checkpoint does not restore its random state."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""A fade-in weight, a NumPy scalar, is raised before backward."""
+"""A fade-in weight, a NumPy scalar, is increased before backward."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The optimizer steps in a post-accumulate hook: the block before is recomputed with new weights."""
+"""The optimizer steps in a post-accumulate hook: a block is recomputed with new weights."""
 
 import torch
 from torch import nn

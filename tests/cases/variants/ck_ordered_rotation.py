@@ -1,4 +1,4 @@
-"""An OrderedDict says whose turn it is, and each forward moves the first to the end."""
+"""An OrderedDict determines the order of turns, and each forward moves the first key to the end."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""A region fills its own noise table anew behind the read, for the next step: the second run reads that."""
+"""A region refills its noise table after the read, for the next step: the second run reads that."""
 
 import torch
 from torch import nn

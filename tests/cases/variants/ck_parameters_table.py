@@ -1,4 +1,4 @@
-"""A hook empties a layer's parameters through its table, once the forward is done."""
+"""A hook clears the _parameters of a layer after the forward."""
 
 import torch
 from torch import nn

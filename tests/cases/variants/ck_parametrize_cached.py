@@ -1,4 +1,4 @@
-"""Parametrized weights are cached during the forward only; recomputation builds them again."""
+"""Parametrized weights are cached only during the forward; recomputation builds them again."""
 import torch
 from torch import nn
 from torch.nn.utils import parametrize

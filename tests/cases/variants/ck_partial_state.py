@@ -1,4 +1,4 @@
-"""A functools.partial carries the schedule's state into the checkpointed function."""
+"""A functools.partial passes the state of the schedule to the checkpointed function."""
 import functools
 
 import torch

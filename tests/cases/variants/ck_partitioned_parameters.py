@@ -25,7 +25,7 @@ class Layer(nn.Module):
 
 
 class ParameterCoordinator:
-    """Frozen parameters are whole only while their module runs."""
+    """Frozen parameters are gathered only while their module runs."""
 
     def __init__(self, model, fixed):
         self.full, self.fixed = {}, fixed
@@ -44,7 +44,7 @@ class ParameterCoordinator:
 
     def release_sub_module(self, module, args, output):
         if self.fixed and torch._C._current_graph_task_id() != -1:
-            return  # a recompute: the backward that follows needs the whole parameter
+            return  # in a recompute: the following backward needs the whole parameter
         for p, _ in self.full[module]:
             p.data = torch.empty(0)  # CULPRIT
 

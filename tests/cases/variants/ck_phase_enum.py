@@ -1,4 +1,4 @@
-"""The training phase, an enum in a shared configuration, moves on before backward."""
+"""The training phase, an enum in a shared configuration, changes before backward."""
 
 import enum
 import types

@@ -1,4 +1,4 @@
-"""A precision policy is switched to bfloat16 between forward and backward."""
+"""A precision policy changes to bfloat16 between forward and backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A block takes its activation out of a one-element list, to free it early."""
+"""A block pops its activation from a list of one element, to free it early."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A fake quantiser tracks the range it has seen; the recomputation widens it again."""
+"""A fake quantizer tracks the observed range; the recomputation extends it again."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Noise levels wait in a queue.Queue; each forward takes one."""
+"""Noise levels are in a queue.Queue; each forward removes one."""
 
 import queue
 

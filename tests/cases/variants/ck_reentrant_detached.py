@@ -1,4 +1,4 @@
-"""A reentrant region detaches what it returns."""
+"""A reentrant region detaches its result."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A reentrant checkpoint around a layer that returns a dict: what comes out has no history."""
+"""A reentrant checkpoint around a layer that returns a dict: the result has no graph."""
 
 import warnings
 

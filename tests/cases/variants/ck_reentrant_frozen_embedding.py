@@ -1,4 +1,4 @@
-"""A frozen embedding feeds a reentrant checkpoint: no input requires grad, so nothing is learned."""
+"""A frozen embedding feeds a reentrant checkpoint: no input requires grad."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Reentrant checkpoint does not see tensors inside a list: the layers before get no gradient."""
+"""Reentrant checkpoint ignores tensors inside a list: the previous layers get no gradient."""
 
 import torch
 from torch import nn

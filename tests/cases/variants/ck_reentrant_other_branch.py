@@ -1,4 +1,4 @@
-"""A reentrant region takes its other branch the second time: in the same shapes, with no check."""
+"""A reentrant region runs its other branch the second time: equal shapes, and no check."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A plug-in registers another activation under the same name while a graph still waits."""
+"""A plug-in registers another activation under the same name before backward."""
 import torch
 from torch import nn
 from torch.nn import functional as F

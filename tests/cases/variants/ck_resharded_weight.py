@@ -1,4 +1,4 @@
-"""Parameters are freed after forward, to be gathered again: recomputation finds them empty."""
+"""Parameters are freed after forward, and gathered again later: recomputation finds them empty."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A longer sequence moves the base of the rotary angles before a shorter one runs again."""
+"""A longer sequence changes the base of the rotary angles before a shorter one is recomputed."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A gate compares with a running mean that every forward moves: recomputation takes the other way."""
+"""A gate compares with a running mean updated by every forward: the branches differ."""
 
 import torch
 from torch import nn

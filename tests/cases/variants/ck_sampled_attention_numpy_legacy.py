@@ -1,4 +1,4 @@
-"""Random blocks of a sparse attention are picked by numpy.random.choice."""
+"""Random blocks of a sparse attention are selected by numpy.random.choice."""
 
 import numpy as np
 import torch

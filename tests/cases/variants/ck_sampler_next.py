@@ -1,4 +1,4 @@
-"""Sub-sampled attention: the region asks a sampler object, which walks its permutation."""
+"""Sub-sampled attention: the region reads the next item of a sampler object."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""A scale hangs on the weight itself, and is measured anew before backward."""
+"""A scale is an attribute of the weight, and is measured again before backward."""
 
 import torch
 from torch import nn

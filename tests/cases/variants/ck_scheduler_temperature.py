@@ -1,4 +1,4 @@
-"""A temperature object with __slots__ is stepped by a loss callback before backward."""
+"""A loss callback advances a temperature object with __slots__ before backward."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""A selective policy keeps a product that the region then scales in place."""
+"""A selective policy saves a product that the region then scales in place."""
 
 from functools import partial
 

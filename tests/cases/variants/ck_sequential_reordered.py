@@ -1,4 +1,4 @@
-"""checkpoint_sequential keeps the list that it was given, and somebody turns it round."""
+"""checkpoint_sequential keeps the given list, and the caller reverses it before backward."""
 
 import torch
 from torch import nn

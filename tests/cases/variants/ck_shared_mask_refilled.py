@@ -1,4 +1,4 @@
-"""One mask tensor, held by the dataset, is refilled in place for the next item before backward."""
+"""A mask tensor of the dataset is refilled in place for the next item before backward."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""Selective checkpointing under autocast: the second region finds the shared weight's cast in ..."""
+"""Selective checkpoint under autocast: the second region finds the weight in the autocast cache."""
 
 from functools import partial
 

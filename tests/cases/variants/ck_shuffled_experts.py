@@ -1,4 +1,4 @@
-"""The order of experts is shuffled by the random module: same shapes, other weights."""
+"""The order of experts is shuffled by the random module: equal shapes, different weights."""
 
 from random import shuffle
 

@@ -1,4 +1,4 @@
-"""A singleton of inference settings with a fluent setter is touched by a metrics thread-free helper."""
+"""A metrics helper changes a singleton of inference settings through a fluent setter."""
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-"""Spectral normalisation iterates in forward; the recomputation iterates once more."""
+"""Spectral normalization iterates in forward; the recomputation iterates again."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Stochastic depth by the random module inside one region: the same line runs every layer."""
+"""Stochastic depth by the random module inside one region: the same line runs all layers."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A teacher is known weakly, and dropped before backward."""
+"""A teacher is held by a weak reference, and deleted before backward."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""The loss scale lives in a thread-local; backward is called from a worker thread."""
+"""The loss scale is thread-local; backward is called from a worker thread."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Backward is sent to a worker thread; the precision flag is a ContextVar set in the main one."""
+"""Backward runs in a worker thread; the precision flag is a ContextVar set in the main thread."""
 import contextvars
 from concurrent.futures import ThreadPoolExecutor
 

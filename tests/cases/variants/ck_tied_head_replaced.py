@@ -1,4 +1,4 @@
-"""The tied output weight is replaced by a fresh parameter before backward."""
+"""The tied output weight is replaced by a new parameter before backward."""
 
 import torch
 from torch import nn

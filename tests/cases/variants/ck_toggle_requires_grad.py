@@ -1,4 +1,4 @@
-"""The adapter's parameters are switched off between forward and backward of a checkpointed block."""
+"""Adapter parameters are frozen between forward and backward of a checkpointed block."""
 
 import torch
 from torch import nn

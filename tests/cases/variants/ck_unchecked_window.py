@@ -1,4 +1,4 @@
-"""A window grows after the forward; the region is not checked, so a formula of backward complains."""
+"""A window grows after the forward; the region is not checked, so a backward formula raises."""
 
 import torch
 from torch import nn

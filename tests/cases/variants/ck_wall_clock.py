@@ -1,4 +1,4 @@
-"""A soft-start factor depends on the time since the module was made."""
+"""A soft-start factor depends on the time since the creation of the module."""
 
 import time
 

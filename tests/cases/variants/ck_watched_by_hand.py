@@ -1,4 +1,4 @@
-"""A hook reads a node's saved result before the node does; checkpoint hands it out once."""
+"""A hook reads the saved result of a node before the node; checkpoint provides it only once."""
 
 import torch
 from torch import nn

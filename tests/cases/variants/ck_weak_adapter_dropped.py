@@ -1,4 +1,4 @@
-"""Adapters are known weakly by name; the last strong reference goes before backward."""
+"""Adapters are held by weak references; the last strong reference is deleted before backward."""
 
 import weakref
 

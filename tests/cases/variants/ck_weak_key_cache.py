@@ -1,4 +1,4 @@
-"""A bias is computed once a layer, and kept in a WeakKeyDictionary by layer."""
+"""A bias is computed once per layer, and cached in a WeakKeyDictionary."""
 
 import weakref
 

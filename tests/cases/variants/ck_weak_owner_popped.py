@@ -1,4 +1,4 @@
-"""The last strong reference to an adapter lies in a registry, from which it is popped."""
+"""The last strong reference to an adapter is in a registry, from which it is popped."""
 
 import weakref
 

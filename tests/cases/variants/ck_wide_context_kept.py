@@ -1,4 +1,4 @@
-"""A context of the user's own, kept in a variable, is left before backward: the default type is back."""
+"""A user context, kept in a variable, is exited before backward: the default dtype is restored."""
 
 import contextlib
 

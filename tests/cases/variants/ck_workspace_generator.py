@@ -1,4 +1,4 @@
-"""A data generator keeps one workspace object and refills it when the next batch is asked for."""
+"""A data generator has one workspace object and refills it for the next batch."""
 from types import SimpleNamespace
 
 import torch

@@ -1,4 +1,4 @@
-"""The discriminator's step runs back into the generator, whose own step comes after it."""
+"""The discriminator loss is also backpropagated through the generator, whose step comes later."""
 import torch
 from torch import nn
 

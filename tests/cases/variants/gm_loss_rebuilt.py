@@ -1,4 +1,4 @@
-"""The losses of the tasks are summed as numbers, and a tensor is made of the sum."""
+"""The losses of the tasks are summed as numbers, and converted to a tensor."""
 import torch
 from torch import nn
 

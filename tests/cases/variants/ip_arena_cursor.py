@@ -1,4 +1,4 @@
-"""Saved tensors are rounded to bfloat16 in an arena whose cursor is never moved on."""
+"""Saved tensors are rounded to bfloat16 in an arena whose cursor never advances."""
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks

@@ -1,4 +1,4 @@
-"""BatchNorm: an eval-mode forward is still waiting for its backward when a train-mode forward ..."""
+"""BatchNorm: a train-mode forward runs between an eval-mode forward and its backward."""
 
 import torch
 from torch import nn

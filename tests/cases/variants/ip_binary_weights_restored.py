@@ -1,4 +1,4 @@
-"""Binary weights are swapped in by .data for the forward, and out again before its backward."""
+"""Binary weights are set by .data for the forward, and removed before its backward."""
 
 import torch
 from torch import nn

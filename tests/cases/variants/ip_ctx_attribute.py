@@ -1,4 +1,4 @@
-"""A custom Function keeps its input as an attribute of ctx: no version is checked."""
+"""A custom Function keeps its input as an attribute of ctx, without a version check."""
 
 import torch
 from torch import nn

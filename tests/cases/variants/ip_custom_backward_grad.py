@@ -1,4 +1,4 @@
-"""A custom backward scales the gradient it is given in place; a second branch gets it too."""
+"""A custom backward scales its input gradient in place; a second branch receives it too."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Buffers are broadcast before each forward: the second forward of a pair writes what the first saved."""
+"""Buffers are broadcast before each forward, which writes tensors saved by the first."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Features are handed to another framework by DLPack, which normalises them where they lie."""
+"""Features are passed to another framework by DLPack, which normalizes them in place."""
 
 import torch
 from torch import nn

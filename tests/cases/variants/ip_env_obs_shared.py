@@ -1,4 +1,4 @@
-"""The environment hands out its own NumPy state; torch.from_numpy shares it, and step() overwrites it."""
+"""The environment returns its NumPy state; torch.from_numpy shares it, and step() overwrites it."""
 import numpy as np
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The environment fills one observation array for ever; torch.from_numpy() shares its memory ..."""
+"""The environment reuses one observation array; torch.from_numpy() shares its memory."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Flat parameters (FSDP-like): a shard's update writes the flat buffer whose views are the weights."""
+"""Flat parameters (FSDP-like): an update writes the flat buffer whose views are the weights."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""Scales that a foreach product saved are clipped through .data while the loss is still needed."""
+"""Scales saved by a foreach product are clipped through .data before backward."""
 
 import torch
 from torch import nn

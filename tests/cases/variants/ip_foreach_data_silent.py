@@ -1,4 +1,4 @@
-"""Weights are averaged into .data by foreach between forward and backward: no counter moves."""
+"""Weights are averaged into .data by foreach before backward: no version changes."""
 
 import torch
 from torch import nn

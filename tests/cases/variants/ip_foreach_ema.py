@@ -1,4 +1,4 @@
-"""A teacher that follows by _foreach_lerp_ is used in the loss, and moved before backward."""
+"""A teacher updated by _foreach_lerp_ is used in the loss, and updated before backward."""
 
 import copy
 

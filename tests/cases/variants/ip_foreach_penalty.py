@@ -1,4 +1,4 @@
-"""A penalty over all weights by one foreach product; they are pruned before its backward."""
+"""A penalty over all weights by one foreach product; the weights are pruned before its backward."""
 
 import torch
 from torch import nn

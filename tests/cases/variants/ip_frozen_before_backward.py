@@ -1,4 +1,4 @@
-"""The discriminator is frozen for the generator's step, before its own backward ran."""
+"""The discriminator is frozen for the generator step before its own backward."""
 
 import torch
 from torch import nn

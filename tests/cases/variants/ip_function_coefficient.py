@@ -1,4 +1,4 @@
-"""A custom Function saves per-channel gains in setup_context; they are adapted before backward."""
+"""A custom Function saves per-channel gains in setup_context; they are changed before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Inputs are normalised through .data for logging, after a custom Function has saved them."""
+"""Inputs are normalized through .data for logging, after a custom Function saved them."""
 
 import torch
 from torch import nn

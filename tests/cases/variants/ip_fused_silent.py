@@ -1,4 +1,4 @@
-"""A fused optimizer writes weights that a second backward needs; no version moves."""
+"""A fused optimizer writes weights that a second backward needs; no version changes."""
 
 import torch
 from torch import nn

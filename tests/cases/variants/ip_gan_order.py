@@ -1,4 +1,4 @@
-"""The discriminator steps before the generator's loss, computed with its old weights, goes backward."""
+"""The discriminator steps before the backward of the generator loss, which used its old weights."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""RL rollout: the recurrent state is zeroed in place where an episode ended."""
+"""RL rollout: the recurrent state is set to zero in place at the end of an episode."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Truncated BPTT repackages the hidden state with detach_(), in place, before the window's loss ..."""
+"""Truncated BPTT detaches the hidden state with detach_() before the backward of the loss."""
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ class LanguageModel(nn.Module):
 
 
 def repackage_hidden(states, keep, inplace):
-    """The states that the next window may start from."""
+    """Return the initial states of the next window."""
     if not inplace:
         return [s.detach() for s in states[-keep:]]
     for s in states[-keep:]:

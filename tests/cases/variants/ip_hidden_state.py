@@ -1,4 +1,4 @@
-"""A hidden state carries the old graph over an optimizer step."""
+"""A hidden state keeps the old graph over an optimizer step."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A hook scales a gradient in place; the same buffer is the other branch's gradient too."""
+"""A hook scales a gradient in place; the same buffer is the gradient of the other branch."""
 
 import torch
 from torch import nn

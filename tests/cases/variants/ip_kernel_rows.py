@@ -1,4 +1,4 @@
-"""A fused cross-entropy kernel writes the gradient over its input; autograd is not told."""
+"""A fused cross-entropy kernel writes the gradient over its input, unknown to autograd."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Saved tensors are kept by their size: two of one size share a key."""
+"""Saved tensors are stored by their size: two of equal size share a key."""
 
 import torch
 from torch import nn

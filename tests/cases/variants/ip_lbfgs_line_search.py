@@ -1,4 +1,4 @@
-"""A trial step moves the weights, evaluates, and goes backward through the old loss."""
+"""A trial step changes the weights, evaluates, and runs backward through the old loss."""
 
 import torch
 from torch import nn

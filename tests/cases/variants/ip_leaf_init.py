@@ -1,4 +1,4 @@
-"""Weights are re-initialised in place with gradients on."""
+"""Weights are initialized again in place with gradients enabled."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""First-order MAML written by hand: the fast weights are set through .data inside the graph."""
+"""First-order MAML: the fast weights are set through .data inside the graph."""
 import torch
 from torch import nn
 

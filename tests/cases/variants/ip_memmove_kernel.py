@@ -1,4 +1,4 @@
-"""A home-made kernel writes through the data pointer, and tells nobody."""
+"""A custom kernel writes through the data pointer, without a version bump."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""MoCo: the queue of keys takes the new ones before backward has read the old."""
+"""MoCo: new keys are written to the queue before the backward that needs the old keys."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""One part of an unbind is written in place: its siblings are views of the same tensor."""
+"""One result of an unbind is written in place: the others are views of the same tensor."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Rainbow: the noise of noisy layers is drawn anew between the loss and backward."""
+"""Rainbow: the noise of noisy layers is drawn again between the loss and backward."""
 import torch
 from torch import nn
 from torch.nn import functional as F

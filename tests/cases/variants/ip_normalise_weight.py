@@ -1,4 +1,4 @@
-"""Prototypes are normalised in place at every forward; two crops make two forwards."""
+"""Prototypes are normalized in place at every forward; two crops run two forwards."""
 
 import torch
 import torch.nn.functional as F

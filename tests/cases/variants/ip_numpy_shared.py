@@ -1,4 +1,4 @@
-"""NumPy writes the memory of a tensor that autograd saved: no version counter moves."""
+"""NumPy writes the memory of a saved tensor: no version changes."""
 
 import numpy as np
 import torch

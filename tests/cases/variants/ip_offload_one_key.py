@@ -19,7 +19,7 @@ class OffloadHandler:
         key = self.key_of(t)  # ALSO
         if key not in self.copies:
             self.copies[key] = t.detach().clone(memory_format=torch.contiguous_format)
-            self.sources.append(t.detach())  # alive until the copies have landed
+            self.sources.append(t.detach())  # kept alive until the copies are complete
         return key, t.shape
 
     def tensor_pop(self, packed):

@@ -1,4 +1,4 @@
-"""One scratch buffer serves every step of a recurrence through out=."""
+"""Every step of a recurrence writes one scratch buffer through out=."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A recorder packs a header into the first bytes of the arrays that it is handed."""
+"""A recorder writes a header into the first bytes of its input arrays."""
 import struct
 import numpy as np
 import torch

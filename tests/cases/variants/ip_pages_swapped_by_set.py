@@ -1,4 +1,4 @@
-"""A pager gives activations other memory with set_, and backward meets the new page."""
+"""A pager gives activations other memory with set_, and backward reads the new memory."""
 
 import torch
 from torch import nn

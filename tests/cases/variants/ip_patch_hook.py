@@ -1,4 +1,4 @@
-"""Activation patching by a forward hook that writes into the module's output."""
+"""Activation patching by a forward hook that writes to the output of the module."""
 import torch
 from torch import nn
 

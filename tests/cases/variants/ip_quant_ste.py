@@ -1,4 +1,4 @@
-"""Quantisation-aware training: the weight is rounded in place for the forward and never given back."""
+"""Quantization-aware training: the weight is rounded in place for the forward and not restored."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""A gate's output is added to in place, to save memory."""
+"""The output of a gate is added to in place, to save memory."""
 
 import torch
 from torch import nn

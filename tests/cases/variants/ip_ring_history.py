@@ -1,4 +1,4 @@
-"""A ring buffer of past activations hands out views; the write of the newest overwrites the oldest in use."""
+"""A ring buffer of activations returns views; a write overwrites the oldest one still in use."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Two pinned buffers take turns; the third tensor goes where the first still lies."""
+"""Two pinned buffers alternate; the third tensor overwrites the first."""
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks

@@ -1,4 +1,4 @@
-"""PPO: the old log-probabilities keep their graph, and the second epoch goes through stepped weights."""
+"""PPO: the old log-probabilities keep their graph, and the second epoch uses changed weights."""
 
 import torch
 from torch import nn

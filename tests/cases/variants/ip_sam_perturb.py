@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation: the weights are moved up and back before the first loss is sent back."""
+"""Sharpness-aware minimization: the weights are changed and restored before the first backward."""
 import torch
 from torch import nn
 

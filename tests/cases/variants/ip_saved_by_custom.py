@@ -1,4 +1,4 @@
-"""What a custom Function saved is written afterwards."""
+"""A tensor saved by a custom Function is written before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Identity saved-tensor hooks switch the version check off: an in-place write goes unseen."""
+"""Identity saved-tensor hooks disable the version check: an in-place write is not detected."""
 
 import torch
 from torch import nn

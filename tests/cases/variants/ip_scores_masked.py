@@ -1,4 +1,4 @@
-"""The attention mask is written into the scores after a z-loss looked at them."""
+"""The attention mask is written into the scores after a z-loss saved them."""
 import torch
 from torch import nn
 

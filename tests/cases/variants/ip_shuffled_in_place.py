@@ -1,4 +1,4 @@
-"""A sampler shuffles the rows of an array that a tensor shares; another array is only whitened."""
+"""A sampler shuffles the rows of an array that shares memory with a tensor."""
 import numpy as np
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Beam scores are written through an index while their old values are in the graph."""
+"""Beam scores are written by index while the graph needs their old values."""
 
 import torch
 from torch import nn

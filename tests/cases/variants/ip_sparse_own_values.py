@@ -1,4 +1,4 @@
-"""Edge weights are dropped through values() of the sparse matrix that a product has saved."""
+"""Edge weights are dropped through values() of a sparse matrix saved by a product."""
 import torch
 from torch import nn
 

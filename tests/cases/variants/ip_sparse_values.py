@@ -1,11 +1,11 @@
-"""A sparse adjacency matrix shares memory with the edge-weight tensor that it was built from."""
+"""A sparse adjacency matrix shares memory with the edge-weight tensor of its constructor."""
 
 import torch
 from torch import nn
 
 
 class DynamicGraph:
-    """Edges lose weight as they age."""
+    """The weights of edges decay over time."""
 
     def __init__(self, edge_index, edge_weight, nodes, inplace):
         self.edge_index, self.edge_weight, self.nodes = edge_index, edge_weight, nodes

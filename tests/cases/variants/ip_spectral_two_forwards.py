@@ -1,4 +1,4 @@
-"""A hand-written spectral norm moves its vector in place at each of the critic's two forwards."""
+"""A custom spectral norm updates its vector in place at each of two critic forwards."""
 
 import torch
 import torch.nn.functional as F

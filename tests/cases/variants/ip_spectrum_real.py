@@ -1,4 +1,4 @@
-"""A frequency filter writes zeros through .real and .imag of a spectrum that a gate has read."""
+"""A frequency filter writes zeros through .real and .imag of a spectrum saved by a gate."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""A norm gets its epsilon in place."""
+"""The epsilon of a norm is added in place."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A pack hook copies every saved activation into one staging buffer, and keeps a view of that."""
+"""A pack hook copies every saved activation to one staging buffer, and returns a view of it."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Teacher weights are loaded into the student's live tensors (state_dict shares memory) before backward."""
+"""Teacher weights are loaded into the live tensors of the student before backward."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Graph-capture style: one static input buffer is refilled for each micro-batch, and losses are summed first."""
+"""Graph-capture style: one static input buffer is refilled for each micro-batch before backward."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Double buffering swaps two tensors' memory with set_ while a loss still needs one."""
+"""Double buffering swaps the memory of two tensors with set_ before backward."""
 
 import torch
 from torch import nn

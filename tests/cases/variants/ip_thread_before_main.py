@@ -1,4 +1,4 @@
-"""A feeder thread refills the batch; what the main thread writes later is not the first write."""
+"""A feeder thread refills the batch; a later write of the main thread is not the first write."""
 
 import threading
 import torch

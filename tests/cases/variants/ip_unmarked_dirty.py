@@ -1,4 +1,4 @@
-"""A custom Function writes its input and does not say so with mark_dirty."""
+"""A custom Function writes its input without mark_dirty."""
 
 import torch
 from torch import nn

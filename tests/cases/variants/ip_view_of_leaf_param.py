@@ -1,4 +1,4 @@
-"""Pruning zeroes rows of a weight through a view under no_grad, between forward and backward."""
+"""Pruning sets rows of a weight to zero through a view under no_grad before backward."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The backbone is frozen for the warm-up; the thaw names only the last block."""
+"""The backbone is frozen for the warm-up; only its last block is unfrozen."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A prefetching thread refills the batch that the loss still needs."""
+"""A prefetching thread refills the batch before the backward of its loss."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A penalty on gradients is still to be run back when zero_grad empties them in place."""
+"""zero_grad sets gradients to zero in place before the backward of a penalty on them."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Freezing the backbone by its name freezes all: every name begins with the empty prefix."""
+"""Freezing the backbone by name freezes all parameters: every name starts with the empty prefix."""
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Outputs are gathered in a preallocated tensor through .data: the tensor stays a leaf."""
+"""Outputs are written to a preallocated tensor through .data: the tensor stays a leaf."""
 import torch
 from torch import nn
 

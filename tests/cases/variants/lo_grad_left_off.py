@@ -1,4 +1,4 @@
-"""An evaluation helper switches gradients off for good."""
+"""An evaluation helper disables gradients and does not enable them again."""
 import torch
 from torch import nn
 

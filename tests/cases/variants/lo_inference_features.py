@@ -1,4 +1,4 @@
-"""Features are precomputed in inference mode and then fed to a trainable head."""
+"""Features are precomputed in inference mode and then passed to a trainable head."""
 import torch
 from torch import nn
 

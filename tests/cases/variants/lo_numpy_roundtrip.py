@@ -1,4 +1,4 @@
-"""A perceptual term is computed in NumPy, and becomes the whole loss."""
+"""A perceptual term is computed in NumPy, and is the only loss."""
 import numpy as np
 import torch
 from torch import nn

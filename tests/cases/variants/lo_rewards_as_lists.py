@@ -1,4 +1,4 @@
-"""Losses are collected as lists of numbers and made a tensor again at the end of the epoch."""
+"""Losses are collected as lists of numbers and converted to a tensor at the end of the epoch."""
 import torch
 from torch import nn
 

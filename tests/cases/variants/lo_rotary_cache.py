@@ -1,4 +1,4 @@
-"""The rotary cache was filled by an evaluation under inference_mode; training fails, but only ..."""
+"""The rotary cache was filled by an evaluation under inference_mode; training fails later."""
 
 import warnings
 

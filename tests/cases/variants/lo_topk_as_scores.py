@@ -1,4 +1,4 @@
-"""A router returns the indices of topk where its values were meant: indices carry no gradient."""
+"""A router returns the indices of topk instead of its values: indices have no gradient."""
 import torch
 from torch import nn
 

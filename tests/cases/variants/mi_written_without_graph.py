@@ -1,4 +1,4 @@
-"""Learned rows are written into a tensor that has a graph, with gradients off."""
+"""Learned rows are written to a tensor with a graph while gradients are disabled."""
 
 import torch
 from torch import nn

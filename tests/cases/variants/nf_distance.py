@@ -1,4 +1,4 @@
-"""The distance of two equal points has no slope: its gradient is NaN, the loss is fine."""
+"""The distance of two equal points has no derivative: its gradient is NaN, the loss is finite."""
 
 import torch
 from torch import nn

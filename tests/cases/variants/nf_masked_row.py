@@ -1,4 +1,4 @@
-"""A padded sequence's row of scores is masked whole: softmax gives NaN."""
+"""All scores of a padded row are masked: softmax gives NaN."""
 
 import torch
 from torch import nn

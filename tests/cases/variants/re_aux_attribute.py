@@ -1,4 +1,4 @@
-"""A load-balancing loss is kept in an attribute, inside of a reentrant region."""
+"""A load-balancing loss is stored in an attribute inside a reentrant region."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A reentrant region reads a gate through a closure; the loss uses the gate too."""
+"""A reentrant region reads a gate through a closure; the loss also uses the gate."""
 
 import torch
 from torch import nn

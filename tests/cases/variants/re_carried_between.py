@@ -1,4 +1,4 @@
-"""Keys that one layer makes reach the next by a dictionary, past reentrant checkpoints."""
+"""Keys of one layer are passed to the next through a dictionary, not through the checkpoints."""
 
 import torch
 from torch import nn

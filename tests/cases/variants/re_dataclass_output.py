@@ -1,4 +1,4 @@
-"""The router's loss travels out of a reentrant checkpoint inside a dataclass and loses its ..."""
+"""The router loss is returned from a reentrant checkpoint inside a dataclass, without a graph."""
 
 import dataclasses
 import warnings

@@ -1,4 +1,4 @@
-"""A frozen feature extractor detaches inside of a reentrant region."""
+"""A frozen feature extractor detaches inside a reentrant region."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The region is given a dict: for a reentrant checkpoint that is no tensor."""
+"""The argument of a reentrant region is a dict, which is not a tensor for checkpoint."""
 
 import warnings
 

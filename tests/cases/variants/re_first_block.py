@@ -1,4 +1,4 @@
-"""The first block is checkpointed with use_reentrant=True: its input is data."""
+"""The first block is checkpointed with use_reentrant=True: its input needs no gradient."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A detection head shared by pyramid levels, each reentrant: it is ready more than once."""
+"""A detection head shared by pyramid levels, each reentrant, is marked ready more than once."""
 
 import functools
 import warnings

@@ -1,4 +1,4 @@
-"""The modulation is a tuple of tensors; reentrant checkpoint does not see tensors inside a ..."""
+"""The modulation is a tuple of tensors, which a reentrant checkpoint ignores."""
 
 import warnings
 
