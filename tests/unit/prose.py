@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-TREES = ("autogradviz", "assets", "notebooks", "docs", ".ci")
+TREES = ("autogradviz", "assets", "notebooks", "docs", "tests", ".ci")
 TOP = (*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml")
-# Bug cases are real programs, kept as their authors wrote them.
 SKIPPED = (
-    "tests/cases/",
     "autogradviz/render/static/",
     "assets/viewer/types.js",  # generated
     "node_modules/",
