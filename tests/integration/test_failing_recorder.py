@@ -132,7 +132,7 @@ def test_a_failing_seam_changes_nothing_and_is_told(seam, nth, monkeypatch, reac
         if injector.failed:
             break
     told = trace.log.of(RecorderFailed)
-    assert {(event.seam, "injected" in event.message) for event in told} == {(seam, True)}
+    assert {(event.hook_point, "injected" in event.message) for event in told} == {(seam, True)}
     assert any("injected" in notice.message for notice in trace.analysis.notices)
     assert trace.diagnose() is not None
     assert "<svg" in trace.graph().svg()
@@ -165,7 +165,7 @@ def test_a_failing_seam_that_guards_itself(seam, owner, name, nth, monkeypatch):
     assert same(results, [plain] * 4)
     assert patch_points() == before
     told = trace.log.of(RecorderFailed)
-    assert [(event.seam, "injected" in event.message) for event in told] == [(seam, True)]
+    assert [(event.hook_point, "injected" in event.message) for event in told] == [(seam, True)]
 
 
 @rule("graph-lost", when=Always(), priority=0)

@@ -130,7 +130,7 @@ def test_a_strict_filter_and_a_folder_that_is_gone_leave_training_alone(tmp_path
             *_, seen = train(9, bad={3})
     assert len(warned) == 1
     assert all(map(torch.equal, plain, seen))
-    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
+    assert [failure.hook_point for failure in trace.log.of(RecorderFailed)] == ["file"]
 
 
 def test_no_step_waits_for_a_loss_that_is_being_copied(tmp_path, monkeypatch):
