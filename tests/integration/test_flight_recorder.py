@@ -231,10 +231,10 @@ def restless(step, kept):
 
 def test_nothing_grows_however_long_the_recording_is(monkeypatch):
     for name, limit in (
-        ("stacks.MAX_STACKS", 400),
-        ("ids.tensors.MAX_WINDOWS", 60),
-        ("engine.hooks.MAX_HOOKS", 50),
-        ("ops.creators.MAX_CUSTOM", 50),
+        ("python_stacks.MAX_STACKS", 400),
+        ("ids.tensor_ids.MAX_WINDOWS", 60),
+        ("engine.user_hooks.MAX_HOOKS", 50),
+        ("ops.node_creators.MAX_CUSTOM", 50),
         ("retention.flight_recorder._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)
