@@ -158,7 +158,7 @@ class RecordingEnded(Event):
 class RecorderFailed(Event):
     """A hook point of the recorder raised; the user's program continued."""
 
-    seam: str  # the hook point
+    hook_point: str  # the part of the recorder
     message: ValueText
 
 
@@ -167,7 +167,7 @@ class RecorderFailed(Event):
 class RecorderLimited(Event):
     """The recorder stopped observing something, to stay safe or small."""
 
-    seam: str  # the hook point
+    hook_point: str  # the part of the recorder
     message: str
 
 

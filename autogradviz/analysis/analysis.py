@@ -242,11 +242,11 @@ class Analysis:
     def notices(self) -> tuple[Notice, ...]:
         """Failures and limits reported by the recorder, and problems of the file."""
         notices = [
-            Notice(seam=event.seam, message=event.message, failure=True)
+            Notice(hook_point=event.hook_point, message=event.message, failure=True)
             for event in self.log.of(RecorderFailed)
         ]
         notices += [
-            Notice(seam=event.seam, message=event.message, failure=False)
+            Notice(hook_point=event.hook_point, message=event.message, failure=False)
             for event in self.log.of(RecorderLimited)
         ]
         messages = [
@@ -255,11 +255,11 @@ class Analysis:
             for event in self.log.of(HooksDisabled)
         ]
         notices += [
-            Notice(seam="saved tensors", message=message, failure=False)
+            Notice(hook_point="saved tensors", message=message, failure=False)
             for message in dict.fromkeys(messages)
         ]
         if self.log.problem is not None:
-            notices.append(Notice(seam="file", message=self.log.problem, failure=True))
+            notices.append(Notice(hook_point="file", message=self.log.problem, failure=True))
         return tuple(notices)
 
     @cached_property

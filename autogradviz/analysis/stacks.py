@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
-_WRAPPERS: Final = re.compile(
-    r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/(checkpoint/)?selective\.py$"
-)
+_WRAPPERS: Final = re.compile(r"torch/(_compile\.py|_ops\.py|_dynamo/.*)$|autogradviz/recorder/")
 _DISPATCH: Final = "__torch_dispatch__"
 """Selective checkpointing's modes redispatch every op, so they are between it and its caller."""
 
@@ -112,8 +110,8 @@ class Stacks:
     def calling_file(self, stack_id: int | None) -> str:
         """Return the innermost file of a stack, with forward slashes; "" if unknown.
 
-        It may be library code. Frames of ``torch.compile`` wrappers and of dispatch modes that
-        redispatch an op are skipped.
+        It may be library code. Frames of ``torch.compile`` wrappers, of dispatch modes that
+        redispatch an op, and of the recorder's wrappers are skipped.
         """
         filenames = (
             location.filename.replace("\\", "/")

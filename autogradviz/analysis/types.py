@@ -460,6 +460,6 @@ class RaisedError:
 class Notice:
     """A failure or a deliberate limit that the recorder reported."""
 
-    seam: str  # the hook point, "file" for problems of the trace file
+    hook_point: str  # the hook point, "file" for problems of the trace file
     message: str
     failure: bool  # False for a limit

@@ -1,15 +1,16 @@
 """Conversion of files of format versions 1 and 2, in which some events packed facts into text.
 
-============================== ===================================== ============================
-event                          version 2                             version 3
-============================== ===================================== ============================
-StateChanged, EffectRepeated   ``state_name="cache['k'].x"``         ``state_path``
-StateChanged, EffectRepeated   ``before="float32 2×4 #12 v3"``       ``value_kind``, numbers, ids,
+=============================== ==================================== ============================
+event                           version 2                            version 3
+=============================== ==================================== ============================
+StateChanged, EffectRepeated    ``state_name="cache['k'].x"``        ``state_path``
+StateChanged, EffectRepeated    ``before="float32 2×4 #12 v3"``      ``value_kind``, numbers, ids,
                                                                      versions, ``change_kind``
-ModeChanged                    ``mode="autocast cpu"``               ``mode``, ``device_type``
-RegionCutOff                   ``message="arguments"``               ``cut_off``
-ContextTensorKept              ``slot="ctx.mask"``                   ``attribute``
-============================== ===================================== ============================
+ModeChanged                     ``mode="autocast cpu"``              ``mode``, ``device_type``
+RegionCutOff                    ``message="arguments"``              ``cut_off``
+ContextTensorKept               ``slot="ctx.mask"``                  ``attribute``
+RecorderFailed, RecorderLimited another column                       ``hook_point``
+=============================== ==================================== ============================
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 2
 
-REMOVED: Final = {"state_name": pa.string()}
+REMOVED: Final = {"state_name": pa.string(), "seam": pa.string()}
 """Columns that version 3 does not have."""
 
 _STEP: Final = re.compile(r"""\[(?:'[^']*'|"[^"]*"|[^\[\]]*)\]|[^.\[\]]+""")
@@ -117,6 +118,10 @@ def _context_tensor_kept(row: Fields) -> Fields:
     return {"attribute": _text(row, "slot").removeprefix("ctx.")}
 
 
+def _hook_point(row: Fields) -> Fields:
+    return {"hook_point": _text(row, "seam")}
+
+
 def read_path(name: str) -> tuple[str, ...]:
     """Return ``("cache", "['k']", "x")`` of "cache['k'].x"; an unusual name is one step."""
     name = name.replace(".[", "[")
@@ -170,10 +175,14 @@ _CONVERTERS: Final[dict[str, Callable[[Fields], Fields]]] = {
     "ModeChanged": _mode_changed,
     "RegionCutOff": _region_cut_off,
     "ContextTensorKept": _context_tensor_kept,
+    "RecorderFailed": _hook_point,
+    "RecorderLimited": _hook_point,
 }
 _names = field_names(StateChange)
 _TYPED: Final = _names[_names.index("value_kind") : _names.index("before_names") + 1]
 """The fields that ``change_fields`` returns."""
 
-_WRITTEN: Final = frozenset({*_TYPED, "state_path", "mode", "device_type", "cut_off", "attribute"})
-_READ: Final = _WRITTEN | {"state_kind", "state_name", "message", "slot"}
+_WRITTEN: Final = frozenset(
+    {*_TYPED, "state_path", "mode", "device_type", "cut_off", "attribute", "hook_point"}
+)
+_READ: Final = _WRITTEN | {"state_kind", "state_name", "message", "slot", "seam"}

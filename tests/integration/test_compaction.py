@@ -121,7 +121,7 @@ def test_rows_are_kept_if_compression_fails(early, monkeypatch):
     with pytest.warns(AutogradvizWarning, match="could not record everything .compression: "):
         trace, seen, _ = record(train, 12)
     assert all(map(torch.equal, plain, seen))
-    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["compression"]
+    assert [failure.hook_point for failure in trace.log.of(RecorderFailed)] == ["compression"]
     assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
 
 

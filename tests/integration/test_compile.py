@@ -136,7 +136,7 @@ def test_backwards_inside_compiled_code_are_unchanged_by_recording(compiled):
     assert warned == plain_warned
     assert torch.equal(grad, plain_grad)
     assert trace.log.of(RecorderFailed) == ()
-    limited = [event.seam for event in trace.log.of(RecorderLimited)]
+    limited = [event.hook_point for event in trace.log.of(RecorderLimited)]
     assert limited == (["backward"] if compiled else [])
     assert trace.diagnose() == []
 

@@ -131,7 +131,9 @@ def test_failing_hook_point_changes_nothing_and_is_reported(hook_point, nth, mon
         if injector.failed:
             break
     failures = trace.log.of(RecorderFailed)
-    assert {(event.seam, "injected" in event.message) for event in failures} == {(hook_point, True)}
+    assert {(event.hook_point, "injected" in event.message) for event in failures} == {
+        (hook_point, True)
+    }
     assert any("injected" in notice.message for notice in trace.analysis.notices)
     assert trace.diagnose() is not None
     assert "<svg" in trace.graph().svg()
@@ -166,7 +168,9 @@ def test_failing_hook_point_that_guards_itself_is_reported(
     assert same(results, [plain] * 4)
     assert patch_points() == before
     failures = trace.log.of(RecorderFailed)
-    assert [(event.seam, "injected" in event.message) for event in failures] == [(hook_point, True)]
+    assert [(event.hook_point, "injected" in event.message) for event in failures] == [
+        (hook_point, True)
+    ]
 
 
 @rule("graph-lost", when=Always(), priority=0)

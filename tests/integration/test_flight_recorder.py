@@ -456,7 +456,7 @@ def check_that_training_continued(trace_of, path=None):
     assert warned[0].filename == __file__
     assert "record(path=" in linecache.getline(__file__, warned[0].lineno)
     assert all(map(torch.equal, plain, seen))
-    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
+    assert [failure.hook_point for failure in trace.log.of(RecorderFailed)] == ["file"]
     assert steps_in(trace)[-1] == 7
     assert trace.log.problem is None
     return trace

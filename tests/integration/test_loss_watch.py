@@ -130,7 +130,7 @@ def test_warning_filter_or_missing_folder_does_not_affect_training(tmp_path):
             *_, seen = train(9, bad={3})
     assert len(warned) == 1
     assert all(map(torch.equal, plain, seen))
-    assert [failure.seam for failure in trace.log.of(RecorderFailed)] == ["file"]
+    assert [failure.hook_point for failure in trace.log.of(RecorderFailed)] == ["file"]
 
 
 def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):

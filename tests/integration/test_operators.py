@@ -41,7 +41,7 @@ def run(op, sample, *, recorded):
         if recorded:
             with autogradviz.record() as trace:
                 result = _forward_and_backward(op, sample, leaves)
-            failed = [f"{e.seam}: {e.message}" for e in trace.log.of(RecorderFailed)]
+            failed = [f"{e.hook_point}: {e.message}" for e in trace.log.of(RecorderFailed)]
             assert failed == []
         else:
             result = _forward_and_backward(op, sample, leaves)

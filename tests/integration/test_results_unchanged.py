@@ -76,7 +76,7 @@ def test_recording_changes_no_result(name, mode):
     assert same(seen, plain)
     assert torch.equal(seen_rng, plain_rng)
     failures = trace.log.of(autogradviz.events.RecorderFailed)
-    assert [f"{failure.seam}: {failure.message}" for failure in failures] == []
+    assert [f"{failure.hook_point}: {failure.message}" for failure in failures] == []
 
 
 @pytest.mark.parametrize("name", [name for name in programs.PROGRAMS if name.endswith("raises")])

@@ -321,12 +321,12 @@ def raised(type_name, message="", *, node=None, backward=None, **fields):
     )
 
 
-def recorder_failed(seam, message):
-    return fact(e.RecorderFailed, seam=seam, message=message)
+def recorder_failed(hook_point, message):
+    return fact(e.RecorderFailed, hook_point=hook_point, message=message)
 
 
-def recorder_limited(seam, message):
-    return fact(e.RecorderLimited, seam=seam, message=message)
+def recorder_limited(hook_point, message):
+    return fact(e.RecorderLimited, hook_point=hook_point, message=message)
 
 
 # --- the log --------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from autogradviz.events import (
     ContextTensorKept,
     EffectRepeated,
     ModeChanged,
+    RecorderFailed,
+    RecorderLimited,
     RegionCutOff,
     StateChanged,
     path_text,
@@ -113,6 +115,21 @@ def test_old_file_is_saved_in_the_current_format(tmp_path, name):
     with pa.ipc.open_stream(tmp_path / "new.agv") as stream:
         assert stream.schema.metadata[b"format_version"] == str(FORMAT_VERSION).encode()
     assert load(tmp_path / "new.agv") == log
+
+
+def test_hook_points_of_failures_and_limits_are_read(tmp_path):
+    with pa.ipc.open_stream(FILES / "drifts.agv") as stream:
+        schema, rows = stream.schema, stream.read_all().to_pylist()
+    limited = {"kind": "RecorderLimited", "seam": "backward", "message": "compiled"}
+    failed = {"kind": "RecorderFailed", "seam": "ops", "message": "ValueError"}
+    added = [{**rows[0], **limited, "seq": 1_000}, {**rows[0], **failed, "seq": 1_001}]
+    with pa.ipc.new_stream(tmp_path / "x.agv", schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_pylist([*rows, *added], schema=schema))
+    log = load(tmp_path / "x.agv")
+    assert [(e.hook_point, e.message) for e in log.of(RecorderLimited)] == [
+        ("backward", "compiled")
+    ]
+    assert [(e.hook_point, e.message) for e in log.of(RecorderFailed)] == [("ops", "ValueError")]
 
 
 @pytest.mark.parametrize("column", ["state_name", "state_kind", "before", "after"])

@@ -108,7 +108,7 @@ def _sort_key(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
 def _missing(evidence: Evidence) -> dict[int, str]:
     """Return the names of parameters without a gradient, by tensor id."""
     log = evidence.analysis.log
-    if any(event.seam in _PARTIAL for event in log.of(RecorderLimited)):
+    if any(event.hook_point in _PARTIAL for event in log.of(RecorderLimited)):
         return {}  # the gradient may have arrived in a step that was dropped
     requires = {event.tensor_id: event.requires_grad for event in log.of(ParameterSeen)
                 if not event.buffer}  # fmt: skip
