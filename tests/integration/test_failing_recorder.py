@@ -131,7 +131,7 @@ def test_failing_hook_point_changes_nothing_and_is_reported(hook_point, nth, mon
         if injector.failed:
             break
     failures = trace.log.of(RecorderFailed)
-    assert {(event.hook_point, "injected" in event.message) for event in failures} == {
+    assert {(each.hook_point, "injected" in each.message) for each in failures} == {
         (hook_point, True)
     }
     assert any("injected" in notice.message for notice in trace.analysis.notices)
@@ -168,7 +168,7 @@ def test_failing_hook_point_that_guards_itself_is_reported(
     assert same(results, [plain] * 4)
     assert patch_points() == before
     failures = trace.log.of(RecorderFailed)
-    assert [(event.hook_point, "injected" in event.message) for event in failures] == [
+    assert [(each.hook_point, "injected" in each.message) for each in failures] == [
         (hook_point, True)
     ]
 

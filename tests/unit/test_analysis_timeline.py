@@ -99,9 +99,9 @@ def test_notices_list_recorder_failures_and_missing_parts_of_the_file():
     log = make_log(recorder_limited("graph", "too deep"), recorder_failed("ops", "oops"))
     log.problem = "the recording has no end"
     assert Analysis(log).notices == (
-        Notice(seam="ops", message="oops", failure=True),
-        Notice(seam="graph", message="too deep", failure=False),
-        Notice(seam="file", message="the recording has no end", failure=True),
+        Notice(hook_point="ops", message="oops", failure=True),
+        Notice(hook_point="graph", message="too deep", failure=False),
+        Notice(hook_point="file", message="the recording has no end", failure=True),
     )
 
 
