@@ -37,14 +37,19 @@ class EventSequence:
 
     __slots__ = ("began_ns", "due", "newest", "number", "on_due")
 
-    def __init__(self, on_due: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_due: Callable[[int], None] | None = None,
+        number: Callable[[], int] | None = None,
+    ) -> None:
         """Begin at 0.
 
         Args:
             on_due: called with a number from ``due`` on, before the event is appended.
+            number: returns the next number, if C++ numbers events too.
         """
         self.began_ns = perf_counter_ns()
-        self.number = itertools.count().__next__
+        self.number: Callable[[], int] = number or itertools.count().__next__
         self.newest = -1
         self.due = sys.maxsize
         self.on_due: Callable[[int], None] = on_due or _ignore

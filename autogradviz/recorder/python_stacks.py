@@ -72,10 +72,20 @@ def _line_at(place: Place) -> int:
     """Return the line of an instruction, or of the nearest one before it that has a line."""
     code, offset, source = place
     line = source.tb_lineno if isinstance(source, TracebackType) else source.f_lineno
-    if line is not None:
-        return line
-    before = [line for first, _, line in code.co_lines() if first <= offset and line is not None]
-    return before[-1] if before else code.co_firstlineno
+    return line_of(code, offset) if line is None else line
+
+
+def line_of(code: CodeType, offset: int) -> int:
+    """Return the line of an instruction, or of the nearest one before it that has a line."""
+    lines = [line for first, _, line in code.co_lines() if first <= offset and line is not None]
+    return lines[-1] if lines else code.co_firstlineno
+
+
+def describe_code(code: CodeType, offset: int) -> tuple[int, bool]:
+    """Return the line of an instruction, and whether it belongs to a library."""
+    # A handler that the ops of other code pass through is not the line that called them.
+    library = is_library(source_file(code)) or code.co_name in _INTERCEPTORS
+    return line_of(code, offset), library
 
 
 def _cell_number(filename: str) -> int | None:

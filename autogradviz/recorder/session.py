@@ -41,23 +41,34 @@ class SessionRef(Generic[T]):
 class Session:
     """One recording, as its hook points see it."""
 
-    def __init__(self, *, ops: bool, stacks: bool, fingerprints: bool) -> None:
+    def __init__(
+        self, *, ops: bool, stacks: bool, fingerprints: bool, native: Any = None
+    ) -> None:
         """Prepare a recording; nothing is recorded before ``open``.
 
         Args:
             ops: operators are recorded.
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
+            native: the C++ extension, if it observes operators.
         """
+        self.native = native
         self.with_ops = ops
         self.with_stacks = stacks
-        self.with_marks = stacks and ops  # without ops too few stacks are captured to pay for marks
+        self.with_marks = stacks and ops and native is None  # without ops too few stacks are captured to pay for marks
         self.with_fingerprints = fingerprints
         self.is_open = False
         self.log = Log()
-        self.sequence = EventSequence()
-        self.threads = ThreadTable()
-        self.stacks = StackTable(self.threads, self.emitter)
+        self.flush: Callable[[], None] = _nothing
+        """Move the events that C++ holds to the log."""
+        if native is None:
+            self.sequence = EventSequence()
+            self.threads = ThreadTable()
+            self.stacks = StackTable(self.threads, self.emitter)
+        else:
+            self.sequence = EventSequence(number=native.next_seq)
+            self.threads = ThreadTable(partial(attach_thread, native))
+            self.stacks = NativeStacks(self.threads, self.emitter, native)
         self.failures = Failures()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
@@ -92,7 +103,7 @@ class Session:
     @property
     def event_count(self) -> int:
         """The number of events so far, which is the number of the next one."""
-        return self.sequence.newest + 1
+        return self.sequence.newest + 1 if self.native is None else self.native.event_count()
 
     def emit(
         self,

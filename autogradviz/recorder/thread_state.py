@@ -9,7 +9,7 @@ from weakref import WeakSet
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 
@@ -58,8 +58,14 @@ class _Local(threading.local):
 class ThreadTable:
     """The states of all threads, numbered in order of appearance."""
 
-    def __init__(self) -> None:
+    def __init__(self, attach: Callable[[ThreadState], int] | None = None) -> None:
+        """Begin without threads.
+
+        Args:
+            attach: returns the number of the current thread, if C++ numbers threads.
+        """
         self._lock = threading.Lock()
+        self._attach = attach
         self._count = 0
         self._states: WeakSet[ThreadState] = WeakSet()  # a state dies with its thread
         self.local = _Local(self)
@@ -71,6 +77,8 @@ class ThreadTable:
             state = ThreadState(self._count, get_sequence_nr())
             self._count += 1
             self._states.add(state)
+        if self._attach is not None:
+            state.number = self._attach(state)
         return state
 
     def __iter__(self) -> Iterator[ThreadState]:

@@ -1,0 +1,197 @@
+"""Build, find and load the C++ extension of the native engine.
+
+The extension belongs to one PyTorch, one Python and one version of its source, so the cache has a
+folder for each combination. A build writes to a temporary file and moves it into place, so that
+two processes may build at once and a broken build leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from autogradviz.errors import NativeBuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUPPORTED_TORCH: Final = ("2.13",)
+SUPPORTED_PYTHON: Final = ((3, 10), (3, 13))  # first and last
+MODULE: Final = "autogradviz_native"
+HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a lower cost"
+
+_FOLDER: Final = Path(__file__).parent
+_TORCH: Final = Path(torch.__file__).parent
+_TIMEOUT_S: Final = 600
+
+_loaded: dict[Path, Any] = {}
+
+
+class Status(NamedTuple):
+    """Whether the extension can be used."""
+
+    usable: bool
+    reason: str
+    """One sentence: why it is not usable, or where it is."""
+
+
+def cache_folder() -> Path:
+    """Return the folder that holds the builds of all environments."""
+    chosen = os.environ.get("AUTOGRADVIZ_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "autogradviz"
+
+
+def sources() -> list[Path]:
+    """Return the source files of the extension."""
+    return sorted([*_FOLDER.glob("*.cpp"), *_FOLDER.glob("*.h")])
+
+
+def library_path() -> Path:
+    """Return the path of the extension for this PyTorch, this Python and this source."""
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(path.read_bytes())
+    facts = (
+        str(torch.__version__), str(torch.version.git_version), sys.version,
+        str(sysconfig.get_config_var("SOABI")), platform.machine(),
+    )  # fmt: skip
+    digest.update("\0".join(facts).encode())
+    return cache_folder() / "native" / digest.hexdigest()[:16] / f"{MODULE}.so"
+
+
+def unsupported() -> str | None:
+    """Return why the extension cannot work in this environment, None if it can."""
+    version = str(torch.__version__)
+    if not version.startswith(tuple(f"{each}." for each in SUPPORTED_TORCH)):
+        return f"PyTorch {version} is not among the supported versions {', '.join(SUPPORTED_TORCH)}"
+    first, last = SUPPORTED_PYTHON
+    if not first <= sys.version_info[:2] <= last or sys.implementation.name != "cpython":
+        return f"Python {platform.python_version()} is not supported"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "Python without a global interpreter lock is not supported"
+    if sys.platform != "linux":
+        return f"{sys.platform} is not supported"
+    return None
+
+
+def status() -> Status:
+    """Return whether the extension is built for this environment and can be loaded."""
+    problem = unsupported()
+    if problem is not None:
+        return Status(usable=False, reason=problem)
+    path = library_path()
+    if not path.exists():
+        return Status(usable=False, reason=f"it is not built for this environment; {HOW_TO_BUILD}")
+    try:
+        load()
+    except ImportError as error:
+        return Status(usable=False, reason=f"{path} cannot be loaded: {error}")
+    return Status(usable=True, reason=f"built at {path}")
+
+
+def load() -> Any:
+    """Return the extension, which must be built.
+
+    Raises:
+        ImportError: it is not built for this environment, or cannot be loaded.
+    """
+    path = library_path()
+    if path not in _loaded:
+        loader = ExtensionFileLoader(MODULE, str(path))
+        spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
+        if spec is None:
+            message = f"{path} is not an extension module"
+            raise ImportError(message)
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+        module.describe(_dtype_names(module), str(_FOLDER.parent) + os.sep)
+        _loaded[path] = module
+    return _loaded[path]
+
+
+def _dtype_names(module: Any) -> dict[int, str]:
+    """Return the name of each dtype by PyTorch's number for it."""
+    names = {}
+    for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+        try:
+            number = module.scalar_type(torch.empty(0, dtype=dtype))
+        except (RuntimeError, TypeError):  # a dtype of which no tensor can be made
+            continue
+        names[number] = str(dtype).removeprefix("torch.")
+    return names
+
+
+def build() -> Path:
+    """Build the extension for this environment, and return its path.
+
+    Raises:
+        NativeBuildError: there is no compiler, it failed, or the cache cannot be written.
+    """
+    problem = unsupported()
+    if problem is not None:
+        raise NativeBuildError(problem)
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        message = "no C++ compiler was found (g++, clang++, or the one that CXX names)"
+        raise NativeBuildError(message)
+    path = library_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(suffix=".so", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        message = f"the cache folder cannot be written: {error}"
+        raise NativeBuildError(message) from None
+    try:
+        ran = subprocess.run(
+            [*compiler.split(), *_arguments(temporary)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if ran.returncode != 0:
+            message = f"{compiler} failed:\n{ran.stderr.strip()[-2000:]}"
+            raise NativeBuildError(message)
+        Path(temporary).replace(path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"{compiler} did not run: {error}"
+        raise NativeBuildError(message) from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _arguments(output: str) -> Iterator[str]:
+    """Yield the arguments of the compiler."""
+    yield from ("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
+    yield f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    for folder in (_TORCH / "include", _TORCH / "include/torch/csrc/api/include"):
+        yield f"-I{folder}"
+    yield f"-I{sysconfig.get_path('include')}"
+    yield str(_FOLDER / "module.cpp")
+    yield from ("-o", output, f"-L{_TORCH / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10")
+
+
+def clean() -> int:
+    """Remove the builds of all environments; return their number."""
+    folder = cache_folder() / "native"
+    count = len(list(folder.glob(f"*/{MODULE}.so")))
+    shutil.rmtree(folder, ignore_errors=True)
+    return count

@@ -1,0 +1,408 @@
+// Observes every operator through ``at::RecordFunction``, the interface that the profiler uses.
+//
+// NOTE [ Operators that are recorded ]
+// The dispatcher reports each call, also those that a kernel makes. An operator that is only a
+// composition of others (CompositeImplicitAutograd) is transparent: autograd sees its parts, and so
+// does the recording. Calls inside another kernel are an implementation detail. While a functorch
+// transform or a dispatch mode of Python is active, the first call is only the way to it, and the
+// calls that it makes in turn are those that run.
+#pragma once
+
+#include "tables.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <exception>
+#include <optional>
+
+namespace torch::autograd {
+TORCH_API int get_current_graph_task_id();
+}
+
+namespace agv {
+
+enum class Phase : int64_t { forward, backward, recompute };
+
+// The parts of an operator's schema that recording needs.
+struct OpInfo {
+  int64_t index;
+  std::string name;  // "aten.add.Tensor"
+  c10::SmallVector<std::pair<uint16_t, bool>, 4> tensors;  // positions, and whether it is written
+  std::optional<c10::OperatorHandle> handle;
+  bool composite = false;
+  bool is_clone = false;
+  bool draws = false;
+  int generator = -1;  // position of that argument
+  c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
+  std::unordered_map<int, bool> transparent_on;  // by backend
+};
+
+struct Written {
+  int64_t id;
+  c10::TensorImpl* tensor;
+  int64_t before;
+};
+
+struct OpContext : at::ObserverContext {
+  OpInfo* op;
+  c10::SmallVector<int64_t, 6> inputs;
+  c10::SmallVector<int64_t, 6> versions;
+  c10::SmallVector<Written, 1> written;
+  int64_t started_ns;
+  uint64_t sequence_nr;
+  int64_t inside = NO_ID;  // sequence number of the custom Function whose first op this is
+  int exceptions;
+  int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
+};
+
+// The state of one thread in one recording.
+struct ThreadContext {
+  uint64_t generation = 0;
+  int64_t number = 0;
+  int depth = 0;  // of calls inside a recorded operator
+  uint64_t sequence_nr = 0;  // autograd's counter when it was last read
+  // The lists of a ``ThreadState``, which only this thread changes, or null.
+  PyObject* calls = nullptr;
+  PyObject* regions = nullptr;
+  PyObject* running = nullptr;
+};
+
+inline std::atomic<Recording*>& active() {
+  static std::atomic<Recording*> recording{nullptr};
+  return recording;
+}
+
+inline ThreadContext& thread_context(Recording& recording) {
+  static thread_local ThreadContext context;
+  if (context.generation != recording.generation) {
+    context = ThreadContext();
+    context.generation = recording.generation;
+    context.number = recording.next_thread.fetch_add(1);
+    context.sequence_nr = at::sequence_number::peek();
+  }
+  return context;
+}
+
+// The registry of operators: kept for the whole process, since schemas do not change.
+class OpRegistry {
+ public:
+  // Return the operator of a call, null for a range that is not an operator.
+  OpInfo* find(const at::RecordFunction& call) {
+    // The name of an operator is that of its schema, which stays where it is; an overload has a
+    // schema of its own. The names of ranges are temporary, and are not remembered.
+    const char* name = call.name();
+    auto known = by_name_.find(name);
+    if (known != by_name_.end()) return known->second;
+    std::optional<c10::OperatorName> qualified = call.operator_name();
+    if (!qualified) return nullptr;
+    OpInfo* info = read(*qualified);
+    by_name_.emplace(name, info);
+    return info;
+  }
+
+  const OpInfo& at(int64_t index) const {
+    return *all_[index];
+  }
+
+ private:
+  OpInfo* read(const c10::OperatorName& qualified) {
+    all_.push_back(std::make_unique<OpInfo>());
+    OpInfo& info = *all_.back();
+    info.index = static_cast<int64_t>(all_.size()) - 1;
+    std::string name = qualified.name;
+    size_t colons = name.find("::");
+    std::string space = colons == std::string::npos ? "" : name.substr(0, colons) + ".";
+    std::string plain = colons == std::string::npos ? name : name.substr(colons + 2);
+    info.name = space + plain + "." + (qualified.overload_name.empty() ? "default" : qualified.overload_name);
+    info.handle = c10::Dispatcher::singleton().findSchema(qualified);
+    if (!info.handle) return &info;
+    const c10::OperatorHandle& handle = *info.handle;
+    const c10::FunctionSchema& schema = handle.schema();
+    bool dropout = plain.find("dropout") != std::string::npos;
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      if (argument.type()->str().find("Tensor") != std::string::npos) {
+        bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+        info.tensors.emplace_back(static_cast<uint16_t>(i), written);
+      }
+      const std::string& label = argument.name();
+      if (label == "generator") info.generator = static_cast<int>(i);
+      if (label == "dropout_p" || label == "dropout" || label == "train" || label == "training" ||
+          (dropout && label == "p"))
+        info.needed.push_back(static_cast<uint16_t>(i));
+    }
+    info.composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    info.is_clone = qualified.name == "aten::clone";
+    // Tagged, but it only chooses a kernel: _fused_sdp_choice.
+    info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
+    return &info;
+  }
+
+  std::unordered_map<const char*, OpInfo*> by_name_;
+  std::vector<std::unique_ptr<OpInfo>> all_;
+};
+
+inline OpRegistry& registry() {
+  static OpRegistry found;
+  return found;
+}
+
+// --- what is read of a call ---------------------------------------------------------------------
+
+template <class Visit>
+void visit_tensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.defined()) visit(tensor);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList())
+      if (tensor.defined()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+  }
+}
+
+inline bool is_zero(const c10::IValue& value) {
+  if (value.isBool()) return !value.toBool();
+  if (value.isDouble()) return value.toDouble() == 0;
+  if (value.isInt()) return value.toInt() == 0;
+  return value.isNone();
+}
+
+// Return the last number of a list of ints, NO_ID if there is none. The list is the thread's own.
+inline int64_t last_number(PyObject* list) {
+  Py_ssize_t size = list == nullptr ? 0 : PyList_GET_SIZE(list);
+  return size == 0 ? NO_ID : PyLong_AsLongLong(PyList_GET_ITEM(list, size - 1));
+}
+
+// Return a field of the last tuple of a list, NO_ID if there is none or it is None.
+inline int64_t last_field(PyObject* list, Py_ssize_t field) {
+  Py_ssize_t size = list == nullptr ? 0 : PyList_GET_SIZE(list);
+  if (size == 0) return NO_ID;
+  PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(list, size - 1), field);
+  return value == Py_None ? NO_ID : PyLong_AsLongLong(value);
+}
+
+constexpr size_t MAX_DEPTH = 4096;
+
+inline size_t read_stack(const Recording& recording, std::vector<Place>& places, Frame* frame) {
+  places.clear();
+  for (; frame != nullptr && places.size() < MAX_DEPTH; frame = caller_of(frame)) {
+    if (!is_visible(frame)) continue;
+    places.push_back(place_of(frame));
+    if (is_object(frame, recording.outermost)) break;
+  }
+  return places.size();
+}
+
+// Keep code objects alive until the recording is cleared, so that no other gets their address.
+inline void keep_codes(const std::vector<PyCodeObject*>& codes) {
+  if (codes.empty()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  for (PyCodeObject* code : codes) Py_INCREF(code);
+  PyGILState_Release(state);
+}
+
+constexpr size_t CLONE_DEPTH = 12;
+
+inline bool is_called_from(const std::vector<Place>& places, const PyCodeObject* code) {
+  size_t count = std::min(places.size(), CLONE_DEPTH);
+  for (size_t i = 0; i < count; ++i)
+    if (places[i].code == code) return true;
+  return false;
+}
+
+// --- callbacks ----------------------------------------------------------------------------------
+
+inline bool runs_in_python() {
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() &&
+      !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
+}
+
+inline bool runs_in_transform() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
+// Return whether a call only leads to others; see NOTE [ Operators that are recorded ].
+inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+  if (runs_in_transform() || runs_in_python()) return true;
+  if (!op.composite) return false;
+  c10::BackendComponent component = c10::BackendComponent::CPUBit;
+  c10::DispatchKey kind = c10::DispatchKey::Dense;
+  for (auto [position, written] : op.tensors)
+    if (position < arguments.size())
+      visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
+        c10::DispatchKeySet keys = tensor.key_set();
+        if (keys.highestBackendKey() != c10::BackendComponent::InvalidBit) component = keys.highestBackendKey();
+        if (tensor.is_sparse()) kind = c10::DispatchKey::Sparse;
+      });
+  c10::DispatchKey backend = c10::toRuntimePerBackendFunctionalityKey(kind, component);
+  auto known = op.transparent_on.find(static_cast<int>(backend));
+  if (known != op.transparent_on.end()) return known->second;
+  bool own = op.handle->hasKernelForDispatchKey(backend) ||
+      op.handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  return op.transparent_on[static_cast<int>(backend)] = !own;
+}
+
+inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
+  Recording* recording = active().load(std::memory_order_acquire);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  if (thread.depth > 0) {
+    ++thread.depth;
+    return nullptr;
+  }
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  OpInfo* op = registry().find(call);
+  if (op == nullptr || !op->handle) return nullptr;
+  c10::ArrayRef<const c10::IValue> arguments = call.inputs();
+  if (is_transparent(*op, arguments)) return nullptr;
+  auto context = std::make_unique<OpContext>();
+  context->op = op;
+  context->started_ns = now_ns();
+  context->exceptions = std::uncaught_exceptions();
+  context->sequence_nr = at::sequence_number::peek();
+  if (context->sequence_nr > thread.sequence_nr && !c10::GradMode::is_enabled())
+    context->inside = static_cast<int64_t>(context->sequence_nr) - 1;
+  thread.sequence_nr = context->sequence_nr;
+  for (auto [position, written] : op->tensors) {
+    if (position >= arguments.size()) continue;
+    visit_tensors(arguments[position], [&, writes = written](const at::Tensor& tensor) {
+      c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+      if (impl->is_wrapped_number()) return;  // a Python number
+      int64_t id = recording->intern(tensor, thread.number, context->started_ns);
+      int64_t version = Recording::version_of(*impl);
+      context->inputs.push_back(id);
+      context->versions.push_back(version);
+      recording->seen(id, version, thread.number, context->started_ns);
+      if (writes) context->written.push_back({id, impl, version});
+    });
+  }
+  if (op->draws) {
+    bool draws = true;
+    for (uint16_t position : op->needed)
+      if (position < arguments.size() && is_zero(arguments[position])) draws = false;
+    if (draws) {
+      bool given = op->generator >= 0 && static_cast<size_t>(op->generator) < arguments.size() &&
+          !arguments[op->generator].isNone();
+      context->draw = given ? 1 : 0;
+    }
+  }
+  thread.depth = 1;
+  return context;
+}
+
+inline void put_call(Recording& recording, ThreadContext& thread, OpContext& context,
+                     const std::vector<c10::IValue>& results, int64_t ended_ns, int64_t stack,
+                     bool in_clone) {
+  const OpInfo& op = *context.op;
+  bool failed = std::uncaught_exceptions() > context.exceptions;
+  c10::SmallVector<int64_t, 4> outputs, versions;
+  int64_t device = NO_ID;
+  const at::Tensor* first = nullptr;
+  auto visit = [&](const at::Tensor& tensor) {
+    outputs.push_back(recording.intern(tensor, thread.number, ended_ns));
+    versions.push_back(Recording::version_of(*tensor.unsafeGetTensorImpl()));
+    if (first == nullptr) first = &tensor;
+  };
+  if (!failed) {
+    if (results.size() == 1) {
+      visit_tensors(results[0], visit);
+    } else {
+      for (const c10::IValue& result : results)
+        if (result.isTensor()) visit_tensors(result, visit);
+    }
+    if (!results.empty() && results[0].isTensor() && results[0].toTensor().defined()) {
+      c10::Device where = results[0].toTensor().device();
+      device = (static_cast<int64_t>(where.type()) << 8) | static_cast<uint8_t>(where.index());
+    }
+  }
+  int64_t region = last_field(thread.regions, 0), recompute = last_field(thread.regions, 1);
+  int64_t node = last_field(thread.running, 1);
+  bool backward = node != NO_ID || torch::autograd::get_current_graph_task_id() != -1;
+  Phase phase = recompute != NO_ID ? Phase::recompute : backward ? Phase::backward : Phase::forward;
+  uint64_t sequence_nr = at::sequence_number::peek();
+  bool creates = sequence_nr > context.sequence_nr;
+  thread.sequence_nr = sequence_nr;
+  int64_t seq = recording.seq();
+  size_t start = recording.begin_event(Kind::op_called, seq, context.started_ns, thread.number, stack);
+  recording.put(op.index);
+  recording.put(static_cast<int64_t>(phase));
+  recording.put_all(context.inputs);
+  recording.put_all(context.versions);
+  recording.put_all(outputs);
+  recording.put_all(versions);
+  recording.put(static_cast<int64_t>(context.written.size()));
+  for (const Written& written : context.written) recording.put(written.id);
+  int64_t created = creates ? static_cast<int64_t>(context.sequence_nr) : NO_ID;
+  for (int64_t value : {ended_ns - context.started_ns, created, node, last_number(thread.calls), region,
+                        recompute, static_cast<int64_t>(failed)})
+    recording.put(value);
+  recording.end_event(start);
+  if (creates && context.inputs.size() > 5000) recording.wide.emplace(created, true);
+  if (creates && first != nullptr) {
+    auto strong = c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(first->unsafeGetTensorImpl());
+    c10::weak_intrusive_ptr<c10::TensorImpl> weak(strong);
+    constexpr size_t REMEMBERED = 64;
+    if (recording.recent.size() < REMEMBERED)
+      recording.recent.push_back(std::move(weak));
+    else
+      recording.recent[recording.recent_next++ % REMEMBERED] = std::move(weak);
+  }
+  if (context.inside != NO_ID) recording.custom.emplace(context.inside, stack);
+  if (failed) return;
+  if (in_clone && !outputs.empty() && !context.inputs.empty()) {
+    size_t clone = recording.begin_event(Kind::mutation_cloned, recording.seq(), ended_ns, thread.number, stack);
+    for (int64_t value : {context.inputs[0], recording.storage_id(context.inputs[0]), outputs[0], seq})
+      recording.put(value);
+    recording.end_event(clone);
+  }
+  for (const Written& written : context.written) {
+    if (written.before == NO_ID) continue;
+    int64_t after = Recording::version_of(*written.tensor);
+    if (after == written.before) continue;
+    recording.bumped(written.id, after);
+    recording.emit_bumped(written.id, written.before, after, op.index, seq, thread.number, stack, ended_ns);
+  }
+  if (context.draw != NO_ID && device != NO_ID) {
+    size_t draw = recording.begin_event(Kind::random_drawn, recording.seq(), ended_ns, thread.number, stack);
+    for (int64_t value : {op.index, seq, context.draw, device}) recording.put(value);
+    recording.end_event(draw);
+  }
+}
+
+inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
+  Recording* recording = active().load(std::memory_order_acquire);
+  if (recording == nullptr) return;
+  ThreadContext& thread = thread_context(*recording);
+  if (base == nullptr) {
+    if (thread.depth > 1) --thread.depth;
+    return;
+  }
+  thread.depth = 0;
+  int64_t ended_ns = now_ns();
+  static thread_local std::vector<Place> places;
+  std::vector<PyCodeObject*> new_codes;
+  OpContext& context = *static_cast<OpContext*>(base);
+  size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
+  bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
+      is_called_from(places, recording->clone_code);
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    int64_t stack = recording->with_stacks
+        ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
+        : NO_ID;
+    put_call(*recording, thread, context, call.outputs(), ended_ns, stack, in_clone);
+  }
+  keep_codes(new_codes);
+}
+
+}  // namespace agv

@@ -1,0 +1,71 @@
+"""Python stacks of the native engine: walked in C++, described here when events are fetched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.recorder.python_stacks import StackTable, describe_code
+from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
+    from types import CodeType, TracebackType
+
+    from autogradviz.event_log import Row
+    from autogradviz.events import Event
+    from autogradviz.recorder.thread_state import ThreadState, ThreadTable
+
+
+class NativeStacks(StackTable):
+    """Ids of Python stacks, assigned in C++."""
+
+    def __init__(
+        self,
+        threads: ThreadTable,
+        emitter: Callable[[type[Event]], Callable[..., int]],
+        native: Any,
+    ) -> None:
+        super().__init__(threads, emitter)
+        self._native = native
+
+    def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
+        """Return the id of the stack, without the recorder's innermost frames."""
+        return self._native.capture()  # type: ignore[no-any-return]
+
+    def capture_outside(self) -> int:
+        """Return the id of the stack at the innermost frame outside the recorder."""
+        return self._native.capture()  # type: ignore[no-any-return]
+
+    def of_traceback(self, traceback: TracebackType | None) -> int | None:
+        """Return the id of the stack at which an exception was raised."""
+        places: list[tuple[CodeType, int]] = []
+        while traceback is not None:
+            places.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+            traceback = traceback.tb_next
+        places.reverse()
+        return self._native.intern_stack(places) if places else None
+
+    def prune(self) -> None:
+        """Do nothing: C++ keeps 16 bytes for each frame."""
+
+    @property
+    def live_ids(self) -> AbstractSet[int]:
+        """The ids of all stacks: each may be captured again."""
+        return range(self._native.stack_count())  # type: ignore[return-value]
+
+    def describe(self, values: list[Any]) -> Iterator[Row]:
+        """Yield the rows of ``FrameSeen`` for frames that C++ numbered.
+
+        Args:
+            values: seven for each frame: event number, time, thread, stack, frame id, the address
+                of the code object, the offset of the instruction.
+        """
+        each = iter(values)
+        for seq, time_ns, thread, _, frame_id, address, offset in zip(*[each] * 7, strict=True):
+            code: CodeType = self._native.code(address)
+            lineno, library = describe_code(code, offset)
+            filename = source_file(code)
+            text = "" if library else self._text(filename, lineno)
+            function = getattr(code, "co_qualname", code.co_name)
+            yield seq, time_ns, thread, None, frame_id, filename, lineno, function, text, library

@@ -1,0 +1,443 @@
+// Ids of tensors, storages and stacks, version counters, and the buffer of events.
+//
+// Everything here is protected by ``Recording::mutex``. No function takes the GIL or runs Python
+// code while it is held.
+#pragma once
+
+#include "python_frames.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace agv {
+
+constexpr int64_t NO_ID = -1;
+constexpr int MAX_FRAMES = 150;
+
+inline int64_t now_ns() {
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+// The kinds of events in the buffer; ``decode.h`` has the layout of each.
+enum class Kind : int64_t {
+  tensor_seen,
+  op_called,
+  version_bumped,
+  version_restored,
+  stack_seen,
+  frame_seen,
+  random_drawn,
+  mutation_cloned,
+  count,
+};
+
+using Sizes = c10::SmallVector<int64_t, 5>;
+
+// A tensor is a window on a storage: offset, shape and dtype.
+struct Window {
+  int64_t offset;
+  c10::ScalarType dtype;
+  Sizes sizes;
+};
+
+inline bool matches(const Window& window, const c10::TensorImpl& tensor) {
+  if (window.offset != tensor.storage_offset()) return false;
+  if (window.dtype != c10::typeMetaToScalarType(tensor.dtype())) return false;
+  c10::IntArrayRef sizes = tensor.sizes();
+  return sizes.size() == window.sizes.size() &&
+      std::equal(sizes.begin(), sizes.end(), window.sizes.begin());
+}
+
+struct TensorId {
+  Window window;
+  int64_t id;
+};
+
+// A weak reference to a storage keeps its C++ header, and thus its address, but not its memory.
+struct Storage {
+  c10::weak_intrusive_ptr<c10::StorageImpl> reference;
+  int64_t id;
+  c10::SmallVector<TensorId, 1> tensors;
+};
+
+class Recording {
+ public:
+  std::mutex mutex;
+  std::atomic<int64_t> next_seq{0};
+  std::atomic<int> next_thread{0};
+  int64_t began_ns = 0;
+  bool with_stacks = true;
+  const void* outermost = nullptr;  // the Python frame that opened the recording
+  PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
+  uint64_t generation = 0;
+
+  std::vector<int64_t> words;  // encoded events
+  int64_t counts[static_cast<int>(Kind::count)] = {};
+
+  ska::flat_hash_map<int64_t, int64_t> storage_of;  // by tensor
+  ska::flat_hash_map<int64_t, int64_t> known;  // the highest version seen, by storage
+  std::unordered_map<int64_t, std::vector<std::pair<int64_t, int64_t>>> reached;  // seq, version
+  std::unordered_map<int64_t, int64_t> custom;  // stacks of custom Functions, by sequence number
+  ska::flat_hash_map<int64_t, bool> wide;  // sequence numbers of ops with very many inputs
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> recent;  // results, a ring
+  size_t recent_next = 0;
+  std::vector<PyObject*> lists;  // of thread states
+
+  int64_t seq() {
+    return next_seq.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Begin an event: its header and the fields of every event. ``end_event`` completes it.
+  size_t begin_event(Kind kind, int64_t seq, int64_t time_ns, int64_t thread, int64_t stack) {
+    size_t start = words.size();
+    words.insert(words.end(), {static_cast<int64_t>(kind), seq, time_ns - began_ns, thread, stack});
+    ++counts[static_cast<int>(kind)];
+    return start;
+  }
+
+  void end_event(size_t start) {
+    words[start] |= static_cast<int64_t>(words.size() - start) << 8;
+  }
+
+  void put(int64_t value) {
+    words.push_back(value);
+  }
+
+  template <class Values>
+  void put_all(const Values& values) {
+    words.push_back(static_cast<int64_t>(values.size()));
+    words.insert(words.end(), values.begin(), values.end());
+  }
+
+  // --- tensors and storages ------------------------------------------------------------------
+
+  // Return a tensor's id, and record the tensor if it is new.
+  int64_t intern(const at::Tensor& tensor, int64_t thread, int64_t time_ns) {
+    c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    if (impl.is_python_dispatch() || !has_plain_storage(impl)) return intern_bare(tensor, thread);
+    c10::StorageImpl* address = impl.unsafe_storage().unsafeGetStorageImpl();
+    auto found = storages_.find(address);
+    if (found != storages_.end()) {
+      Storage& storage = found->second;
+      for (const TensorId& each : storage.tensors)
+        if (matches(each.window, impl)) return each.id;
+      int64_t id = add_tensor(storage.id);
+      storage.tensors.push_back({window_of(impl), id});
+      describe(id, storage.id, impl, thread, time_ns);
+      return id;
+    }
+    if (storages_.size() >= sweep_at_) sweep();
+    int64_t storage_id = storage_count_++;
+    known[storage_id] = NO_ID;
+    int64_t id = add_tensor(storage_id);
+    auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(address);
+    Storage storage{c10::weak_intrusive_ptr<c10::StorageImpl>(strong), storage_id, {}};
+    storage.tensors.push_back({window_of(impl), id});
+    storages_.emplace(address, std::move(storage));
+    describe(id, storage_id, impl, thread, time_ns);
+    return id;
+  }
+
+  static bool has_plain_storage(c10::TensorImpl& impl) {
+    return impl.has_storage() && impl.unsafe_storage() && !impl.is_sparse() &&
+        impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides() &&
+        !impl.key_set().has_any(c10::DispatchKeySet({
+            c10::DispatchKey::NestedTensor,
+            c10::DispatchKey::FuncTorchBatched,
+            c10::DispatchKey::FuncTorchGradWrapper,
+            c10::DispatchKey::Functionalize,
+        }));
+  }
+
+  static int64_t version_of(c10::TensorImpl& impl) {
+    return impl.is_inference() ? NO_ID : static_cast<int64_t>(impl.version_counter().current_version());
+  }
+
+  int64_t storage_id(int64_t tensor) const {
+    auto found = storage_of.find(tensor);
+    return found == storage_of.end() ? NO_ID : found->second;
+  }
+
+  // Remove dead storages, whose headers would leave holes between the user's tensors.
+  void sweep() {
+    for (auto each = storages_.begin(); each != storages_.end();) {
+      if (each->second.reference.expired())
+        each = storages_.erase(each);
+      else
+        ++each;
+    }
+    sweep_at_ = 2 * storages_.size() + SWEEP;
+  }
+
+  // Return the ids of the tensors that may be seen again.
+  std::vector<int64_t> live_tensors() const {
+    std::vector<int64_t> found;
+    for (const auto& each : storages_)
+      if (!each.second.reference.expired())
+        for (const TensorId& tensor : each.second.tensors) found.push_back(tensor.id);
+    for (const auto& each : bare_) found.push_back(each.second);
+    return found;
+  }
+
+  // Forget dead storages, the versions from before an event, and what the tables know of both.
+  //
+  // ``keeps`` returns whether the id of a tensor is in use although its storage may be dead.
+  template <class Keeps>
+  void prune(const Keeps& keeps, int64_t first_seq) {
+    sweep();
+    ska::flat_hash_map<int64_t, int64_t> tensors, versions;
+    for (int64_t id : live_tensors()) tensors[id] = storage_of[id];
+    for (const auto& each : storage_of)
+      if (keeps(each.first)) tensors[each.first] = each.second;
+    for (const auto& each : storages_) versions[each.second.id] = known[each.second.id];
+    for (const auto& each : tensors)
+      if (each.second != NO_ID && versions.find(each.second) == versions.end())
+        versions[each.second] = known[each.second];
+    storage_of = std::move(tensors);
+    known = std::move(versions);
+    prune_history(first_seq);
+  }
+
+  void prune_history(int64_t first_seq) {
+    for (auto each = reached.begin(); each != reached.end();) {
+      if (known.find(each->first) == known.end()) {
+        each = reached.erase(each);
+        continue;
+      }
+      auto& events = each->second;
+      auto place = std::lower_bound(events.begin(), events.end(), std::make_pair(first_seq, int64_t{0}));
+      if (place - events.begin() > 1) events.erase(events.begin(), place - 1);
+      ++each;
+    }
+    constexpr size_t MAX_CUSTOM = 20000;
+    if (custom.size() > MAX_CUSTOM) custom.clear();
+    if (wide.size() > MAX_CUSTOM) wide.clear();
+  }
+
+  // Return a tensor's version at the time of an event, NO_ID if it is unknown.
+  int64_t version_at(int64_t tensor, int64_t seq) const {
+    int64_t storage = storage_id(tensor);
+    if (storage == NO_ID) return NO_ID;
+    auto history = reached.find(storage);
+    if (history != reached.end() && !history->second.empty()) {
+      int64_t found = history->second[0].second;
+      for (const auto& each : history->second)
+        if (each.first <= seq) found = each.second;
+      return found;
+    }
+    auto version = known.find(storage);
+    return version == known.end() ? NO_ID : version->second;
+  }
+
+  void clear() {
+    storages_.clear();
+    bare_.clear();
+    recent.clear();
+  }
+
+  // --- versions ------------------------------------------------------------------------------
+
+  // Record a counter that exceeds the last known value although no op was seen to write.
+  void seen(int64_t tensor, int64_t version, int64_t thread, int64_t time_ns) {
+    int64_t storage = storage_id(tensor);
+    if (storage == NO_ID) return;
+    int64_t before = known[storage];
+    if (version <= before) return;
+    if (before == NO_ID) {
+      known[storage] = version;
+      return;
+    }
+    bumped(tensor, version);
+    emit_bumped(tensor, before, version, NO_OP, NO_ID, thread, NO_ID, time_ns);
+  }
+
+  void bumped(int64_t tensor, int64_t version) {
+    int64_t storage = storage_id(tensor);
+    if (storage != NO_ID && version > known[storage]) changed(storage, version);
+  }
+
+  void changed(int64_t storage, int64_t version) {
+    int64_t before = known[storage];
+    known[storage] = version;
+    auto& events = reached[storage];
+    if (events.empty() && before != NO_ID) events.emplace_back(0, before);
+    events.emplace_back(next_seq.load(std::memory_order_relaxed), version);
+  }
+
+  static constexpr int64_t NO_OP = -1;
+  static constexpr int64_t INCREMENT_VERSION = -2;
+
+  void emit_bumped(int64_t tensor, int64_t before, int64_t after, int64_t op, int64_t op_seq,
+                   int64_t thread, int64_t stack, int64_t time_ns) {
+    size_t start = begin_event(Kind::version_bumped, seq(), time_ns, thread, stack);
+    for (int64_t value : {tensor, storage_id(tensor), before, after, op, op_seq}) put(value);
+    end_event(start);
+  }
+
+  // --- stacks --------------------------------------------------------------------------------
+
+  // Return the id of a stack, and record it and its frames if they are new.
+  //
+  // ``new_codes`` receives the code objects that were never seen: the caller keeps them alive, so
+  // that their addresses stay theirs.
+  int64_t intern_stack(const Place* places, size_t count, int64_t thread, int64_t time_ns,
+                       std::vector<PyCodeObject*>& new_codes) {
+    uint64_t hash = 1469598103934665603ull;
+    for (size_t i = 0; i < count; ++i) {
+      hash = (hash ^ reinterpret_cast<uint64_t>(places[i].code)) * 1099511628211ull;
+      hash = (hash ^ static_cast<uint64_t>(places[i].offset)) * 1099511628211ull;
+    }
+    auto range = stacks_.equal_range(hash);
+    for (auto each = range.first; each != range.second; ++each) {
+      const std::vector<Place>& known_places = each->second.second;
+      if (known_places.size() == count &&
+          std::equal(known_places.begin(), known_places.end(), places, same_place))
+        return each->second.first;
+    }
+    int64_t id = stack_count_++;
+    stacks_.emplace(hash, std::make_pair(id, std::vector<Place>(places, places + count)));
+    std::vector<int64_t> frames;
+    for (size_t i = 0; i < count; ++i) {
+      if (codes_.emplace(places[i].code, true).second) new_codes.push_back(places[i].code);
+      // Of a deep recursion both ends are kept.
+      bool kept = count <= MAX_FRAMES || i < MAX_FRAMES / 2 || i >= count - MAX_FRAMES / 2;
+      if (kept) frames.push_back(intern_frame(places[i], thread, time_ns));
+    }
+    size_t start = begin_event(Kind::stack_seen, seq(), time_ns, thread, id);
+    put_all(frames);
+    end_event(start);
+    return id;
+  }
+
+  int64_t stack_count() const {
+    return stack_count_;
+  }
+
+ private:
+  static constexpr size_t SWEEP = 256;
+
+  static bool same_place(const Place& a, const Place& b) {
+    return a.code == b.code && a.offset == b.offset;
+  }
+
+  int64_t intern_frame(const Place& place, int64_t thread, int64_t time_ns) {
+    auto key = std::make_pair(reinterpret_cast<uint64_t>(place.code), place.offset);
+    auto found = frames_.find(key);
+    if (found != frames_.end()) return found->second;
+    int64_t id = frame_count_++;
+    frames_.emplace(key, id);
+    size_t start = begin_event(Kind::frame_seen, seq(), time_ns, thread, NO_ID);
+    for (int64_t value : {id, reinterpret_cast<int64_t>(place.code), static_cast<int64_t>(place.offset)})
+      put(value);
+    end_event(start);
+    return id;
+  }
+
+  static Window window_of(const c10::TensorImpl& impl) {
+    c10::IntArrayRef sizes = impl.sizes();
+    return {impl.storage_offset(), c10::typeMetaToScalarType(impl.dtype()), Sizes(sizes.begin(), sizes.end())};
+  }
+
+  int64_t add_tensor(int64_t storage) {
+    int64_t id = tensor_count_++;
+    storage_of[id] = storage;
+    return id;
+  }
+
+  void describe(int64_t id, int64_t storage, const c10::TensorImpl& impl, int64_t thread, int64_t time_ns) {
+    int64_t nbytes = impl.numel() * static_cast<int64_t>(impl.itemsize());
+    int64_t storage_nbytes = storage == NO_ID ? 0 : static_cast<int64_t>(impl.unsafe_storage().nbytes());
+    put_tensor(id, storage, impl.sizes(), static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype())),
+               device_word(impl), nbytes, storage_nbytes, thread, time_ns);
+  }
+
+  static int64_t device_word(const c10::TensorImpl& impl) {
+    c10::Device device = impl.device();
+    return (static_cast<int64_t>(device.type()) << 8) | static_cast<uint8_t>(device.index());
+  }
+
+  template <class Shape>
+  void put_tensor(int64_t id, int64_t storage, const Shape& shape, int64_t dtype, int64_t device,
+                  int64_t nbytes, int64_t storage_nbytes, int64_t thread, int64_t time_ns) {
+    size_t start = begin_event(Kind::tensor_seen, seq(), time_ns, thread, NO_ID);
+    put(id);
+    put(storage);
+    put_all(shape);
+    for (int64_t value : {dtype, device, nbytes, storage_nbytes}) put(value);
+    end_event(start);
+  }
+
+  // Return the id of a tensor that is not followed: all of one class, or of one class and shape.
+  int64_t intern_bare(const at::Tensor& tensor, int64_t thread) {
+    c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    const PyTypeObject* type = class_of(impl);
+    bool opaque = impl.is_python_dispatch();
+    std::string key(reinterpret_cast<const char*>(&type), sizeof(type));
+    Sizes sizes;
+    if (!opaque) {
+      bool no_shape = impl.is_nested() || impl.has_symbolic_sizes_strides();
+      if (!no_shape) sizes.append(impl.sizes().begin(), impl.sizes().end());
+      auto append = [&](int64_t value) { key.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+      for (int64_t size : sizes) append(size);
+      append(static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype())));
+      append(static_cast<int64_t>(impl.layout()));
+    }
+    auto found = bare_.find(key);
+    if (found != bare_.end()) return found->second;
+    int64_t id = add_tensor(NO_ID);
+    bare_.emplace(key, id);
+    // Of a class with its own dispatch only the name is known: reading its shape may run Python.
+    int64_t dtype = opaque ? -2 - add_name(type) : static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype()));
+    put_tensor(id, NO_ID, sizes, dtype, opaque ? NO_DEVICE : device_word(impl), 0, 0, thread, now_ns());
+    return id;
+  }
+
+  static const PyTypeObject* class_of(const c10::TensorImpl& impl) {
+    PyObject* object = impl.pyobj_slot()->load_pyobj();
+    return object == nullptr ? nullptr : Py_TYPE(object);
+  }
+
+  int64_t add_name(const PyTypeObject* type) {
+    std::string name = type == nullptr ? "Tensor" : type->tp_name;
+    names.push_back(name.substr(name.rfind('.') + 1));
+    return static_cast<int64_t>(names.size()) - 1;
+  }
+
+ public:
+  static constexpr int64_t NO_DEVICE = -1;
+  std::vector<std::string> names;  // of classes with their own dispatch
+
+ private:
+  ska::flat_hash_map<c10::StorageImpl*, Storage> storages_;
+  std::unordered_map<std::string, int64_t> bare_;
+  size_t sweep_at_ = SWEEP;
+  std::unordered_multimap<uint64_t, std::pair<int64_t, std::vector<Place>>> stacks_;
+  struct PlaceHash {
+    size_t operator()(const std::pair<uint64_t, int32_t>& key) const {
+      return (key.first * 1099511628211ull) ^ static_cast<uint64_t>(key.second);
+    }
+  };
+  std::unordered_map<std::pair<uint64_t, int32_t>, int64_t, PlaceHash> frames_;
+  std::unordered_map<PyCodeObject*, bool> codes_;
+  int64_t tensor_count_ = 0;
+  int64_t storage_count_ = 0;
+  int64_t stack_count_ = 0;
+  int64_t frame_count_ = 0;
+};
+
+}  // namespace agv

@@ -1,0 +1,173 @@
+"""The tables of the native engine: the same interfaces as in Python, kept in C++."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from autogradviz.events import NO_ID, VersionBumped
+from autogradviz.recorder.ids.tensor_ids import TensorTable
+from autogradviz.recorder.ids.version_counters import VersionTable
+from autogradviz.recorder.ops.node_creators import CreatorTable
+from autogradviz.recorder.ops.recent_outputs import RecentOutputs
+from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from autogradviz.recorder.session import Session
+
+_ALL: Final = 2**62
+
+
+class _StorageOf:
+    """Storage ids by tensor id."""
+
+    def __init__(self, native: Any) -> None:
+        self._find = native.storage_id
+
+    def __getitem__(self, tensor_id: int) -> int:
+        return self._find(tensor_id)  # type: ignore[no-any-return]
+
+
+class NativeTensors(TensorTable):
+    """Ids of tensors and storages, assigned in C++."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._native = session.native
+        self.storage_of = _StorageOf(self._native)  # type: ignore[assignment]
+        self.first_seq = 0
+        """The oldest event whose versions are remembered."""
+
+    def intern(
+        self,
+        tensor: torch.Tensor,
+        thread: int | None = None,  # noqa: ARG002
+        now_ns: int | None = None,  # noqa: ARG002
+    ) -> int:
+        """Return a tensor's id."""
+        return self._native.intern(tensor)  # type: ignore[no-any-return]
+
+    def intern_by_shape(self, tensor: torch.Tensor) -> int:
+        """Return a tensor's id: an exact one costs as little as one for all of a shape."""
+        return self._native.intern(tensor)  # type: ignore[no-any-return]
+
+    def storage_id(self, tensor_id: int) -> int | None:
+        """Return the id of a tensor's storage, None if it has none."""
+        found = self._native.storage_id(tensor_id)
+        return None if found == NO_ID else found
+
+    def prune(self, used: AbstractSet[int]) -> None:
+        """Remove dead storages, and the tensors on them that are not in use."""
+        self._native.prune(set(used), self.first_seq)
+
+    @property
+    def live_ids(self) -> AbstractSet[int]:
+        """The ids of the tensors that may be seen again."""
+        return self._native.live_tensors()  # type: ignore[no-any-return]
+
+    @property
+    def live_storage_ids(self) -> AbstractSet[int]:
+        """Not needed: versions are pruned with their storages."""
+        return frozenset()
+
+    def close(self) -> None:
+        """Remove everything; the session closes the tables in C++."""
+
+
+class NativeVersions(VersionTable):
+    """Version counters of storages, known in C++."""
+
+    def __init__(self, session: Session, tensors: NativeTensors) -> None:
+        super().__init__(session, tensors)
+        self._native = session.native
+
+    def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
+        """Record a counter that exceeds the last known value."""
+        if storage_id != NO_ID:
+            self._native.seen(tensor_id, version)
+
+    def bumped(self, tensor_id: int, version: int) -> None:
+        """Remember that a tensor's counter has reached a version."""
+        self._native.bumped(tensor_id, version)
+
+    def restored(self, tensor_id: int, version: int) -> None:
+        """Record a counter that was set back."""
+        self._native.restored(tensor_id, version)
+
+    def at(self, tensor_id: int, seq: int) -> int | None:
+        """Return a tensor's version at the time of an event, None if it is unknown."""
+        return self._native.version_at(tensor_id, seq)  # type: ignore[no-any-return]
+
+    def prune(self, storages: AbstractSet[int], first_seq: int) -> None:
+        """Forget the history before an event."""
+        self.prune_history(storages, first_seq)
+
+    def prune_history(self, storages: AbstractSet[int], first_seq: int) -> None:  # noqa: ARG002
+        """Forget the history before an event."""
+        self._native.prune_history(first_seq)
+
+
+class _CustomStacks:
+    """Stacks at which custom Functions saved, or ran their first op, by sequence number."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, sequence_nr: int) -> int | None:
+        """Return a stack, None if it is unknown."""
+        return self._native.custom_stack(sequence_nr)  # type: ignore[no-any-return]
+
+    def __setitem__(self, sequence_nr: int, stack_id: int | None) -> None:
+        self._native.set_custom_stack(sequence_nr, NO_ID if stack_id is None else stack_id)
+
+
+class NativeCreators(CreatorTable):
+    """Facts about the operators that created nodes. Versions at save are read from the slots."""
+
+    def __init__(self, session: Session, tensors: NativeTensors, versions: NativeVersions) -> None:
+        super().__init__(tensors, versions)
+        self._native = session.native
+        self.custom = _CustomStacks(self._native)  # type: ignore[assignment]
+
+    @property
+    def wide(self) -> set[int]:
+        """The sequence numbers of ops with very many inputs."""
+        return self._native.wide()  # type: ignore[no-any-return]
+
+    @wide.setter
+    def wide(self, numbers: set[int]) -> None:
+        """Ignore a value: the numbers are collected in C++."""
+
+    def version_saved(self, sequence_nr: int, tensor_id: int, slot: Any) -> int | None:  # noqa: ARG002
+        """Return the version at which a node saved a tensor."""
+        return self._native.saved_version(slot)  # type: ignore[no-any-return]
+
+    def knows_versions(self) -> bool:
+        """Return whether ``version_saved`` may know an answer."""
+        return True
+
+    def prune(self, first_seq: int) -> None:
+        """Do nothing: C++ forgets old numbers."""
+
+
+class NativeRecentOutputs(RecentOutputs):
+    """The most recent results of operators, remembered in C++, and those of modules."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._native = session.native
+
+    def nodes(self) -> list[Any]:
+        """Return the nodes of the results that are alive, the newest first."""
+        nodes = [safe_grad_fn(tensor) for tensor in self._native.recent() if tensor.requires_grad]
+        return [*super().nodes(), *(node for node in nodes if node is not None)]
+
+
+SORTED: Final = (VersionBumped,)
+"""Kinds that both C++ and Python emit, so that their rows are sorted after each flush."""
