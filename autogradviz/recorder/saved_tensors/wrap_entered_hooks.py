@@ -8,7 +8,6 @@ it is pushed: it does the same as before, and its packs and unpacks are recorded
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
@@ -18,7 +17,10 @@ from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
-from autogradviz.recorder.torch_internals.private_api import SwapWithCloned
+from autogradviz.recorder.torch_internals.private_api import (
+    SwapWithCloned,
+    top_saved_tensors_hooks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +86,11 @@ _LIBRARY_PAIRS: Final[dict[Any, str]] = {
 }
 
 
+def _innermost_pack_hook() -> Any:
+    pair = top_saved_tensors_hooks(True)
+    return None if pair is None else pair[0]
+
+
 @contextmanager
 def observe_hook_pairs(
     session: Session, tracer: HookTracer, pairs: PairHandler, handlers: dict[type, PairHandler]
@@ -109,14 +116,21 @@ def observe_hook_pairs(
         if plan is None:
             return enter(hooks)
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
-        hooks.pack_hook = TracingPackHook(tracer.ref, pack, plan[0], plan[1:])
-        hooks.unpack_hook = TracingUnpackHook(tracer.ref, unpack, plan[0])
-        try:
-            result = enter(hooks)
-        finally:
-            hooks.pack_hook, hooks.unpack_hook = pack, unpack
-        with ExitStack() as interrupted:  # Ctrl-C: the with block is not entered, nor left
-            interrupted.push(partial(leave, hooks))
+        tracing = TracingPackHook(tracer.ref, pack, plan[0], plan[1:])
+
+        def leave_if_entered(kind: Any, *error: Any) -> None:
+            if kind is not None and _innermost_pack_hook() is tracing:
+                leave(hooks, kind, *error)
+
+        # Ctrl-C may come after the push: the with block is neither entered nor left then.
+        with ExitStack() as interrupted:
+            interrupted.push(leave_if_entered)
+            hooks.pack_hook = tracing
+            hooks.unpack_hook = TracingUnpackHook(tracer.ref, unpack, plan[0])
+            try:
+                result = enter(hooks)
+            finally:
+                hooks.pack_hook, hooks.unpack_hook = pack, unpack
             session.guarded("checkpoint", handler.on_enter, hooks, plan)
             interrupted.pop_all()
         return result

@@ -104,6 +104,7 @@ NEEDED: Final = (
     PrivateName("_C._autograd.SavedTensor.unpack_hook", _READ_SAVED),
     PrivateName("autograd.graph.saved_tensors_hooks", "saved-tensor hooks"),
     PrivateName("_C._autograd._saved_tensors_hooks_disable", "saved-tensor hooks"),
+    PrivateName("_C._autograd._top_saved_tensors_default_hooks", "saved-tensor hooks"),
     PrivateName("autograd.graph._swap_with_cloned", "allow_mutation_on_saved_tensors"),
     PrivateName("autograd.graph._CloneArgBeforeMutateMode", "allow_mutation_on_saved_tensors"),
     PrivateName(
@@ -217,6 +218,7 @@ current_autograd_node: Final = torch._C._current_autograd_node
 current_graph_task_id: Final = torch._C._current_graph_task_id
 AccumulateGrad: Final[Any] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 SavedTensor: Final[Any] = torch._C._autograd.SavedTensor
+top_saved_tensors_hooks: Final = torch._C._autograd._top_saved_tensors_default_hooks
 SwapWithCloned: Final = torch.autograd.graph._swap_with_cloned
 
 C: Final[Any] = torch._C
