@@ -144,7 +144,7 @@ def table(step: str) -> str:
 
 
 def main(names: tuple[str, ...]) -> None:
-    """Measure the tables whose titles begin with a name, all when none is given."""
+    """Measure the tables whose titles begin with one of the names, or all tables."""
     import cost_per_event
     import readme_table
     from training_steps import STEPS

@@ -24,7 +24,7 @@ LOAD = """
 
 @pytest.fixture
 def evaluate(open_page):
-    """Run JavaScript with the viewer's modules and the index of a scene."""
+    """Run JavaScript with the modules of the viewer and the index of a scene."""
 
     def run(scene, body, argument=None):
         page = open_page()

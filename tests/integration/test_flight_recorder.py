@@ -83,14 +83,14 @@ def test_accumulated_gradients_belong_to_the_step_of_their_optimizer(options):
     assert [sum(seq < end for seq in backwards) for end in ends] == [4, 8]
 
 
-@pytest.mark.parametrize("cleared", ["none", "zeroed", "nobody's"])
+@pytest.mark.parametrize("cleared", ["none", "zeroed", "not optimized"])
 def test_each_backward_ends_a_step_if_no_optimizer_uses_its_gradients(cleared):
     model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD((other if cleared == "nobody's" else model).parameters())
+    optimizer = torch.optim.SGD((other if cleared == "not optimized" else model).parameters())
     with autogradviz.record() as trace:
         for _ in range(3):
             model(torch.ones(2, 3)).sum().backward()
-            if cleared != "nobody's":
+            if cleared != "not optimized":
                 optimizer.zero_grad(set_to_none=cleared == "none")
     assert steps_in(trace) == [0, 1]  # the last step ends when the next one begins
 
@@ -359,7 +359,7 @@ def test_foreign_file_is_never_overwritten(tmp_path):
         with autogradviz.record(path=path):
             raise AssertionError
     assert path.read_text() == "precious"
-    with autogradviz.record() as trace:  # nothing was left open
+    with autogradviz.record() as trace:  # the failed recording is closed
         pass
     with pytest.raises(OutputExistsError, match="is not a trace"):
         trace.save(path)

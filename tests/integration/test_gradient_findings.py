@@ -384,7 +384,7 @@ class _Gives(torch.autograd.Function):
     ("make", "dtype", "norms"),
     [
         pytest.param(lambda g: g * 2, torch.bfloat16, [4.0], id="half the bytes"),
-        pytest.param(lambda g: (g * 2).t(), torch.float32, [4.0], id="not in memory's order"),
+        pytest.param(lambda g: (g * 2).t(), torch.float32, [4.0], id="transposed"),
         pytest.param(lambda g: torch.complex(g, g).conj().imag, torch.float32, [2.0], id="negated"),
         pytest.param(lambda g: (g * 2).to_sparse(), torch.float32, [], id="sparse"),
         pytest.param(lambda g: torch._efficientzerotensor(2, 2), torch.float32, [], id="no memory"),

@@ -29,10 +29,10 @@ SCRIPTS = {
         print(x.grad.tolist())
     """,
     "exits with 3": "import sys; print('out'); sys.exit(3)",
-    "exits with words": "import torch, sys; sys.exit('went wrong')",
-    "exits with nothing": "raise SystemExit",
+    "exits with a message": "import torch, sys; sys.exit('went wrong')",
+    "exits without a code": "raise SystemExit",
     "exits with a list": "import sys; sys.exit(['a'])",
-    "exits with a zero that is no integer": "import sys; sys.exit(0.0)",
+    "exits with a float zero": "import sys; sys.exit(0.0)",
     "closes standard error": """
         import sys, torch
         x = torch.ones(3, requires_grad=True)
@@ -47,13 +47,13 @@ SCRIPTS = {
         (x.exp().sum() / 0).backward()
         raise ValueError
     """,
-    "prints what is no text": """
+    "prints text that is not ASCII": """
         import os, sys
         print(sys.stdout.errors, sys.stderr.errors)
         sys.stdout.reconfigure(encoding="ascii")
         print("\u00e9")
     """,
-    "looks at its annotations": "print(__annotations__ if '__annotations__' in globals() else 0)",
+    "reads its annotations": "print(__annotations__ if '__annotations__' in globals() else 0)",
     "raises": """
         def inner():
             raise ValueError("no")
@@ -66,7 +66,7 @@ SCRIPTS = {
         import torch
         torch.ones(2) @ torch.ones(3)
     """,
-    "has a hook of its own": """
+    "sets sys.excepthook": """
         import sys
         def hook(kind, value, traceback):
             print("hook", kind.__name__, value, traceback.tb_frame.f_code.co_name)
@@ -78,7 +78,7 @@ SCRIPTS = {
         import warnings
         warnings.warn("careful")
     """,
-    "thread goes on": """
+    "thread continues after an error": """
         import threading, time
         def late():
             time.sleep(0.2)
@@ -87,9 +87,9 @@ SCRIPTS = {
         threading.Thread(target=late).start()
         raise OSError(2, "gone", "file.txt")
     """,
-    "goes on where nothing can be recorded": """
+    "continues without the recorder": """
         import sys
-        sys.modules["autogradviz.recorder"] = None  # as with a PyTorch that lacks something
+        sys.modules["autogradviz.recorder"] = None  # as with an unsupported PyTorch
         import torch
         x = torch.ones(3, requires_grad=True)
         x.exp().sum().backward()
@@ -138,8 +138,8 @@ loss(torch.ones(3, requires_grad=True)).backward()
 
 NEW_ONLY = {
     "ends",
-    "goes on where nothing can be recorded",
-    "looks at its annotations",
+    "continues without the recorder",
+    "reads its annotations",
     "sets the environment before torch",
 }
 """Scripts about the start of an interpreter and about the import of PyTorch."""

@@ -1,4 +1,4 @@
-"""A scene written by hand: one module with one node, and nothing else."""
+"""A hand-written scene: one module with one node."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_leaf_with_the_same_memory_gives_no_finding():
 
 
 def reused(*, saved_hash=None, seen_hash=None, written=20):
-    """Tensor 20 is memory of a pack hook; it has a storage of its own."""
+    """Tensor 20 is memory of a pack hook; it has a separate storage."""
     return run_rule(
         hook_buffer_reused,
         fact(e.HooksEntered, pair_id=1, packed_by="user", function="offload"),
