@@ -78,6 +78,19 @@ class RecordingStateError(AutogradvizError, RuntimeError):
     slug = "recording-state"
 
 
+class NativeBuildError(AutogradvizError, RuntimeError):
+    """The native engine was requested and cannot be built or used.
+
+    Example:
+        >>> with autogradviz.record(engine="native", fingerprints=True):
+        ...     pass
+        Traceback (most recent call last):
+        autogradviz.errors.NativeBuildError: ...
+    """
+
+    slug = "native-build"
+
+
 class UnsupportedTorchError(AutogradvizError, RuntimeError):
     """The installed PyTorch lacks a private API that the recorder needs.
 

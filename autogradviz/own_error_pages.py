@@ -49,6 +49,23 @@ with autogradviz.record() as trace:
 """,
     ),
     Page(
+        slug="native-build",
+        title="The native engine cannot be built or used",
+        means="""record(engine="native") or `autogradviz native build` needs the C++ extension,
+        which belongs to one version of PyTorch and Python.""",
+        happens="""There is no C++ compiler, the cache folder cannot be written, the version is not
+        supported, or the recording needs what only the Python engine does: fingerprints, or no
+        operators.""",
+        fix="""Read the message; `autogradviz native status` says more. With engine="auto", the
+        default, a recording uses the Python engine then.""",
+        example="""
+import autogradviz
+
+with autogradviz.record(engine="native", fingerprints=True):
+    pass
+""",
+    ),
+    Page(
         slug="unsupported-torch",
         title="This version of PyTorch lacks something that recording needs",
         means="""Recording uses private names of PyTorch. One of them is missing in the installed

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.trace import Trace
 
 
@@ -43,6 +44,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             are written there once, with a warning: as soon as a loss is NaN or infinite, or when
             an exception leaves the block. An existing file is never replaced. If writing fails,
             the program continues, and the last steps are recorded in memory.
+        engine: "python" observes operators through a dispatch mode, "native" from C++, at a
+            fraction of the cost (``autogradviz native build`` builds it once). "auto" uses the
+            native engine if it is built and supports the other options.
         values: deprecated name of ``fingerprints``.
 
     Returns:
@@ -51,10 +55,11 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
 
     Raises:
         TypeError: if ``model`` is not an ``nn.Module``.
-        ValueError: if ``keep_steps`` is not a positive integer.
+        ValueError: if ``keep_steps`` is not a positive integer, or ``engine`` is unknown.
         OutputExistsError: on entering, if ``path`` exists and is not an empty file.
         AlreadyRecordingError: on entering, if another recording is open.
         RecordingStateError: on entering a second time.
+        NativeBuildError: on entering, if ``engine`` is "native" and cannot be used.
         UnsupportedTorchError: on entering, if this PyTorch lacks an API that the recorder needs.
 
     Example:
@@ -76,6 +81,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         stacks: bool = True,
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        engine: Engine = "auto",
         values: bool | None = None,
     ) -> None:
         if values is not None:
@@ -86,6 +92,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         if keep_steps is not None and not (isinstance(keep_steps, int) and keep_steps >= 1):
             message = f"keep_steps must be a positive integer, not {keep_steps!r}"
             raise ValueError(message)
+        if engine not in ("auto", "native", "python"):
+            message = f"engine must be 'auto', 'native' or 'python', not {engine!r}"
+            raise ValueError(message)
         self._recording = Recording(
             model,
             fingerprints=fingerprints,
@@ -93,6 +102,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             stacks=stacks,
             keep_steps=keep_steps,
             path=path,
+            engine=engine,
         )
 
     def __enter__(self) -> Trace:

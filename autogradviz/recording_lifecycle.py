@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from autogradviz.recorder import Recorder
+    from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.recorder_failures import Failures
 
 
@@ -63,12 +64,14 @@ class Recording:
         stacks: bool = True,
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        engine: Engine = "auto",
     ) -> None:
         self._model = model
         self._fingerprints = fingerprints
         self._ops = ops
         self._stacks = stacks
         self._keep_steps = keep_steps
+        self._engine = engine
         self._path = None if path is None else Path(path).absolute()
         self._source = LogSource()
         self._recorder: Recorder | None = None
@@ -106,6 +109,7 @@ class Recording:
             fingerprints=self._fingerprints,
             keep_steps=self._keep_steps,
             path=self._path,
+            engine=self._engine,
         )
         outer = _outer
         if outer is not None:

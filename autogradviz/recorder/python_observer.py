@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogradviz.events import ErrorRaised
 from autogradviz.recorder.checkpoint.kept_tensor_arguments import ArgumentTable
@@ -65,25 +65,21 @@ if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.wrap_entered_hooks import PairHandler
     from autogradviz.recorder.session import Session
 
+OpTables: TypeAlias = tuple[RecentOutputs, TensorTable, VersionTable, CreatorTable]
+"""The tables that recording operators fills."""
+
 
 class PythonObserver:
     """Observes PyTorch through hooks written in Python."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.recent_outputs = RecentOutputs()
         self.fingerprints = Fingerprints(session)
-        self.tensors = TensorTable(session)
-        self.versions = VersionTable(session, self.tensors)
+        self.recent_outputs, self.tensors, self.versions, self.creators = self._make_op_tables(
+            session
+        )
         self.leaves = LeafTable(session, self.tensors)
-        self.creators = CreatorTable(self.tensors, self.versions)
-        self.mode = (
-            OpMode(
-                session, self.tensors, self.versions, self.fingerprints, self.creators,
-                self.recent_outputs,
-            )
-            if session.with_ops else None
-        )  # fmt: skip
+        self.mode = self._make_mode(session)
         self.modules = ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
         self.saves = SaveTable(session, self.tensors, self.creators, self.fingerprints)
         self.slots = SlotTable(
@@ -109,6 +105,19 @@ class PythonObserver:
         self.regions = RegionTable(self.modules)
         self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
         self.reentrant = ReentrantRegions(session, self.regions, self.state)
+
+    def _make_op_tables(self, session: Session) -> OpTables:
+        tensors = TensorTable(session)
+        versions = VersionTable(session, tensors)
+        return RecentOutputs(), tensors, versions, CreatorTable(tensors, versions)
+
+    def _make_mode(self, session: Session) -> OpMode | None:
+        if not session.with_ops:
+            return None
+        return OpMode(
+            session, self.tensors, self.versions, self.fingerprints, self.creators,
+            self.recent_outputs,
+        )  # fmt: skip
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""

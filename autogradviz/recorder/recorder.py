@@ -20,6 +20,8 @@ import torch
 from autogradviz._version import __version__
 from autogradviz.errors import AlreadyRecordingError, RecordingStateError
 from autogradviz.events import RecorderLimited, RecordingEnded, RecordingStarted
+from autogradviz.recorder.native.choose_engine import choose_engine
+from autogradviz.recorder.native.observer import NativeObserver
 from autogradviz.recorder.python_observer import PythonObserver
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
+    from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
@@ -53,6 +56,7 @@ class Recorder:
         fingerprints: bool = False,
         keep_steps: int | None = None,
         path: PathLike | None = None,
+        engine: Engine = "auto",
     ) -> None:
         """Prepare a recording.
 
@@ -62,15 +66,20 @@ class Recorder:
             fingerprints: record hashes of tensor contents.
             keep_steps: how many of the last steps stay in memory; None for all.
             path: of the file to write, or None.
+            engine: "native", "python", or "auto" for the native one if it can be used.
 
         Raises:
+            NativeBuildError: the native engine was chosen and cannot be used.
             UnsupportedTorchError: this PyTorch lacks a private name that recording needs.
         """
         require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
-        self.session = Session(ops=ops, stacks=stacks, fingerprints=fingerprints)
-        self.observer: Observer = PythonObserver(self.session)
+        native = choose_engine(engine, ops=ops, fingerprints=fingerprints)
+        self.session = Session(ops=ops, stacks=stacks, fingerprints=fingerprints, native=native)
+        self.observer: Observer = (
+            PythonObserver(self.session) if native is None else NativeObserver(self.session)
+        )
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
         self._keep_steps = keep_steps
@@ -127,6 +136,7 @@ class Recorder:
         try:
             self._installed.close()
             self.observer.finish(error)
+            self.session.flush()
             if retention is not None:
                 retention.write()
             self._end(log)
@@ -160,6 +170,7 @@ class Recorder:
         if not self.session.is_open:
             message = "this process was forked while recording; the trace is its parent's"
             raise RecordingStateError(message)
+        self.session.flush()
         log = self.session.log.copy()
         log.sort()
         self._end(log)
@@ -172,7 +183,7 @@ class Recorder:
 
     def detach_after_fork(self) -> None:
         """Record nothing more: this process was forked from the one that records."""
-        self.session.close()
+        self.session.detach_after_fork()
         if self.retention is not None:
             self.retention.abandon()
         self._installed.close()
@@ -189,6 +200,7 @@ class Recorder:
             self._begin(model, 0)
             session.sequence.due = sys.maxsize  # a short log is not worth compressing
             observer.walk(roots)
+            session.flush()
             session.emit(RecordingEnded, session.event_count)
             session.close()
             observer.untag(roots)

@@ -6,12 +6,15 @@ failures. It knows no table: those are built on top of it, each with the tables 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autogradviz.defer_signals import signal_behind
 from autogradviz.event_log import Log
-from autogradviz.events import RecorderFailed
+from autogradviz.events import NO_ID, RecorderFailed
 from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.native.threads import attach_thread, open_native
 from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.thread_state import ThreadTable
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
 
 T = TypeVar("T")
+
+
+def _nothing() -> None:
+    """Do nothing: all events are in the log."""
 
 
 class SessionRef(Generic[T]):
@@ -41,9 +48,7 @@ class SessionRef(Generic[T]):
 class Session:
     """One recording, as its hook points see it."""
 
-    def __init__(
-        self, *, ops: bool, stacks: bool, fingerprints: bool, native: Any = None
-    ) -> None:
+    def __init__(self, *, ops: bool, stacks: bool, fingerprints: bool, native: Any = None) -> None:
         """Prepare a recording; nothing is recorded before ``open``.
 
         Args:
@@ -55,7 +60,8 @@ class Session:
         self.native = native
         self.with_ops = ops
         self.with_stacks = stacks
-        self.with_marks = stacks and ops and native is None  # without ops too few stacks are captured to pay for marks
+        # Marks shorten walks in Python; without ops too few stacks are captured to pay for them.
+        self.with_marks = stacks and ops and native is None
         self.with_fingerprints = fingerprints
         self.is_open = False
         self.log = Log()
@@ -79,11 +85,21 @@ class Session:
         Args:
             outermost: ``id`` of the frame that opened the recording; stacks end there.
         """
+        if self.native is not None:
+            open_native(self.native, self, outermost)
         self.is_open = True
         self.stacks.outermost = outermost
 
     def close(self) -> None:
         """Stop recording, and clear all references to parts of the recorder."""
+        self.is_open = False
+        for ref in self._refs:
+            ref.target = None
+        if self.native is not None:
+            self.native.close()
+
+    def detach_after_fork(self) -> None:
+        """Stop recording in a forked child, where C++ has stopped already."""
         self.is_open = False
         for ref in self._refs:
             ref.target = None
@@ -124,6 +140,26 @@ class Session:
         It takes the thread, the stack and the event's own fields, in their order.
         """
         return self.sequence.emitter(self.log, kind)
+
+    def enter_hook(self) -> Any:
+        """Prepare for a pack hook that runs inside an op; return the state for ``leave_hook``."""
+        if self.native is None:
+            return self.threads.local.state.sequence_nr
+        return self.native.enter_hook()
+
+    def leave_hook(self, state: Any, raised: int = NO_ID) -> None:
+        """Continue with the op after a pack hook.
+
+        The op's node is yet to be created: no op in the hook may pass for the one that creates it.
+
+        Args:
+            state: that ``enter_hook`` returned.
+            raised: the tensor that the hook was to pack, if it raised an exception.
+        """
+        if self.native is None:
+            self.threads.local.state.sequence_nr = state
+        elif self.is_open:
+            self.native.leave_hook(state, raised)
 
     def stack_id(self) -> int | None:
         """Return the id of the user's current stack, None if stacks are not recorded."""

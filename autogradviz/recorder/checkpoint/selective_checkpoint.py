@@ -74,6 +74,7 @@ class TracingPolicy:
 
 def _last_op(session: Session, thread: int, op: str) -> int | None:
     """Return the event of the op that this thread ran last, if it has the name given."""
+    session.flush()
     for row in reversed(session.log.recent(OpCalled).newest(64)):
         if row[_THREAD] == thread:
             return row[0] if row[_OP] == op else None
@@ -92,6 +93,7 @@ def _emit_served(
         nth: how often it was called before in this recomputation.
         before: the number of events before the call.
     """
+    session.flush()
     state = session.threads.local.state
     newest = session.log.recent(OpCalled).newest(session.event_count - before)
     fresh = takewhile(lambda row: row[0] >= before, reversed(newest))

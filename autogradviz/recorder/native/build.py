@@ -119,21 +119,9 @@ def load() -> Any:
             raise ImportError(message)
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
-        module.describe(_dtype_names(module), str(_FOLDER.parent) + os.sep)
+        module.set_recorder_folder(str(_FOLDER.parent) + os.sep)
         _loaded[path] = module
     return _loaded[path]
-
-
-def _dtype_names(module: Any) -> dict[int, str]:
-    """Return the name of each dtype by PyTorch's number for it."""
-    names = {}
-    for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
-        try:
-            number = module.scalar_type(torch.empty(0, dtype=dtype))
-        except (RuntimeError, TypeError):  # a dtype of which no tensor can be made
-            continue
-        names[number] = str(dtype).removeprefix("torch.")
-    return names
 
 
 def build() -> Path:
@@ -158,7 +146,7 @@ def build() -> Path:
         message = f"the cache folder cannot be written: {error}"
         raise NativeBuildError(message) from None
     try:
-        ran = subprocess.run(
+        ran = subprocess.run(  # noqa: S603 - the compiler is the user's own
             [*compiler.split(), *_arguments(temporary)],
             capture_output=True,
             text=True,

@@ -29,7 +29,6 @@ std::unique_ptr<Recording> current;  // protected by the GIL
 std::vector<PyCodeObject*> kept_codes;
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 uint64_t generations = 0;
-std::vector<PyObject*> dtype_names;
 PyObject* recorder_prefix = nullptr;
 PyObject* name_cdata = nullptr;
 
@@ -120,9 +119,8 @@ PyObject* device_name(int64_t word) {
 
 PyObject* dtype_name(const Recording& recording, int64_t word) {
   if (word <= -2) return PyUnicode_FromString(recording.names[-2 - word].c_str());
-  if (static_cast<size_t>(word) < dtype_names.size() && dtype_names[word] != nullptr)
-    return Py_NewRef(dtype_names[word]);
-  return PyUnicode_FromString(c10::toString(static_cast<c10::ScalarType>(word)));
+  std::string_view name = c10::getDtypeNames(static_cast<c10::ScalarType>(word)).first;
+  return PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
 }
 
 PyObject* phase_name(int64_t phase) {
@@ -214,6 +212,49 @@ PyObject* open(PyObject*, PyObject* arguments) {
   current->generation = ++generations;
   if (PyErr_Occurred()) return nullptr;
   Py_RETURN_NONE;
+}
+
+// enter_hook() -> state: a pack hook is about to run inside an operator; its calls are recorded.
+PyObject* enter_hook(PyObject*, PyObject*) {
+  Recording* recording = recording_or_error();
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  PyObject* state = Py_BuildValue("iLN", thread.depth, static_cast<long long>(thread.sequence_nr),
+                                  PyLong_FromVoidPtr(thread.call));
+  thread.depth = 0;
+  thread.call = nullptr;
+  return state;
+}
+
+// leave_hook(state, raised): a pack hook has ended. ``raised`` is the tensor that it was to pack if
+// it raised an exception, else -1.
+PyObject* leave_hook(PyObject*, PyObject* arguments) {
+  int depth;
+  long long sequence_nr, raised;
+  PyObject* address;
+  if (!PyArg_ParseTuple(arguments, "(iLO)L", &depth, &sequence_nr, &address, &raised)) return nullptr;
+  Recording* recording = recording_or_error();
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  thread.depth = depth;
+  thread.sequence_nr = static_cast<uint64_t>(sequence_nr);
+  thread.call = static_cast<OpContext*>(PyLong_AsVoidPtr(address));
+  if (raised != NO_ID && thread.call != nullptr) {
+    const auto& inputs = thread.call->inputs;
+    bool input = std::find(inputs.begin(), inputs.end(), raised) != inputs.end();
+    thread.call->skipped = input;
+    if (!input) thread.call->result = raised;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* is_open(PyObject*, PyObject*) {
+  return PyBool_FromLong(current != nullptr);
+}
+
+PyObject* stack_count(PyObject*, PyObject*) {
+  Recording* recording = recording_or_error();
+  return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->stack_count());
 }
 
 // start(): observe operators.
@@ -430,7 +471,6 @@ PyObject* capture(PyObject*, PyObject*) {
   Recording* recording = recording_or_error();
   if (recording == nullptr) return nullptr;
   Frame* frame = innermost_frame();
-  static std::unordered_map<PyCodeObject*, bool> own;  // protected by the GIL
   for (; frame != nullptr; frame = caller_of(frame)) {
     if (!is_visible(frame)) continue;
     PyCodeObject* code = place_of(frame).code;
@@ -549,24 +589,11 @@ PyObject* recent(PyObject*, PyObject*) {
   return found;
 }
 
-// scalar_type(tensor) -> PyTorch's number of a tensor's dtype
-PyObject* scalar_type(PyObject*, PyObject* object) {
-  at::Tensor tensor = tensor_of(object);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromLong(static_cast<long>(tensor.scalar_type()));
-}
-
-// describe(dtype_names, recorder_prefix)
-PyObject* describe(PyObject*, PyObject* arguments) {
-  PyObject *names, *prefix;
-  if (!PyArg_ParseTuple(arguments, "O!O!", &PyDict_Type, &names, &PyUnicode_Type, &prefix)) return nullptr;
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(names, &position, &key, &value)) {
-    size_t index = PyLong_AsSize_t(key);
-    if (PyErr_Occurred()) return nullptr;
-    if (index >= dtype_names.size()) dtype_names.resize(index + 1, nullptr);
-    dtype_names[index] = Py_NewRef(value);
+// set_recorder_folder(prefix): frames of files there are the recorder's own.
+PyObject* set_recorder_folder(PyObject*, PyObject* prefix) {
+  if (!PyUnicode_Check(prefix)) {
+    PyErr_SetString(PyExc_TypeError, "the folder must be a str");
+    return nullptr;
   }
   Py_XSETREF(recorder_prefix, Py_NewRef(prefix));
   Py_RETURN_NONE;
@@ -574,12 +601,16 @@ PyObject* describe(PyObject*, PyObject* arguments) {
 
 void in_child() {
   // The recording is the parent's. Another thread may have held the lock.
-  Recording* recording = active().exchange(nullptr);
-  if (recording != nullptr) new (&recording->mutex) std::mutex();
+  active().store(nullptr);
+  (void)current.release();
 }
 
 PyMethodDef methods[] = {
     {"open", open, METH_VARARGS, nullptr},
+    {"enter_hook", enter_hook, METH_NOARGS, nullptr},
+    {"leave_hook", leave_hook, METH_VARARGS, nullptr},
+    {"is_open", is_open, METH_NOARGS, nullptr},
+    {"stack_count", stack_count, METH_NOARGS, nullptr},
     {"start", start, METH_NOARGS, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},
@@ -604,8 +635,7 @@ PyMethodDef methods[] = {
     {"set_custom_stack", set_custom_stack, METH_VARARGS, nullptr},
     {"wide", wide, METH_NOARGS, nullptr},
     {"recent", recent, METH_NOARGS, nullptr},
-    {"scalar_type", scalar_type, METH_O, nullptr},
-    {"describe", describe, METH_VARARGS, nullptr},
+    {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

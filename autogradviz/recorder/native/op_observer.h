@@ -39,6 +39,7 @@ struct OpInfo {
   bool composite = false;
   bool is_clone = false;
   bool draws = false;
+  bool bumps_later = false;  // a kernel above dispatch modes bumps the versions of what is written
   int generator = -1;  // position of that argument
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend
@@ -59,6 +60,11 @@ struct OpContext : at::ObserverContext {
   uint64_t sequence_nr;
   int64_t inside = NO_ID;  // sequence number of the custom Function whose first op this is
   int exceptions;
+  bool below_autograd = false;  // a dispatch mode of the user called it
+  bool fresh = false;  // its node was created before it was dispatched
+  // A pack hook raised: while an input was saved, so that the kernel never ran, or a result.
+  bool skipped = false;
+  int64_t result = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
 
@@ -69,6 +75,7 @@ struct ThreadContext {
   int depth = 0;  // of calls inside a recorded operator
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   // The lists of a ``ThreadState``, which only this thread changes, or null.
+  OpContext* call = nullptr;  // the operator that is running
   PyObject* calls = nullptr;
   PyObject* regions = nullptr;
   PyObject* running = nullptr;
@@ -139,6 +146,7 @@ class OpRegistry {
         info.needed.push_back(static_cast<uint16_t>(i));
     }
     info.composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    info.bumps_later = info.composite || handle.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
     info.is_clone = qualified.name == "aten::clone";
     // Tagged, but it only chooses a kernel: _fused_sdp_choice.
     info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
@@ -223,8 +231,7 @@ inline bool is_called_from(const std::vector<Place>& places, const PyCodeObject*
 // --- callbacks ----------------------------------------------------------------------------------
 
 inline bool runs_in_python() {
-  return c10::impl::TorchDispatchModeTLS::any_modes_set() &&
-      !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
+  return c10::impl::TorchDispatchModeTLS::any_modes_set();
 }
 
 inline bool runs_in_transform() {
@@ -260,6 +267,8 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     ++thread.depth;
     return nullptr;
   }
+  // Hidden from dispatch modes: the recorder's own reading of contents.
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
@@ -270,8 +279,12 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   context->started_ns = now_ns();
   context->exceptions = std::uncaught_exceptions();
   context->sequence_nr = at::sequence_number::peek();
-  if (context->sequence_nr > thread.sequence_nr && !c10::GradMode::is_enabled())
+  bool created = context->sequence_nr > thread.sequence_nr;
+  if (created && !c10::GradMode::is_enabled())
     context->inside = static_cast<int64_t>(context->sequence_nr) - 1;
+  context->below_autograd =
+      c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
+  bool requires_grad = false;
   thread.sequence_nr = context->sequence_nr;
   for (auto [position, written] : op->tensors) {
     if (position >= arguments.size()) continue;
@@ -283,6 +296,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       context->inputs.push_back(id);
       context->versions.push_back(version);
       recording->seen(id, version, thread.number, context->started_ns);
+      if (created && context->below_autograd) requires_grad = requires_grad || tensor.requires_grad();
       if (writes) context->written.push_back({id, impl, version});
     });
   }
@@ -296,7 +310,9 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       context->draw = given ? 1 : 0;
     }
   }
+  context->fresh = requires_grad && c10::GradMode::is_enabled();
   thread.depth = 1;
+  thread.call = context.get();
   return context;
 }
 
@@ -305,6 +321,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
                      bool in_clone) {
   const OpInfo& op = *context.op;
   bool failed = std::uncaught_exceptions() > context.exceptions;
+  if (failed && context.skipped) return;
   c10::SmallVector<int64_t, 4> outputs, versions;
   int64_t device = NO_ID;
   const at::Tensor* first = nullptr;
@@ -313,7 +330,11 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
     versions.push_back(Recording::version_of(*tensor.unsafeGetTensorImpl()));
     if (first == nullptr) first = &tensor;
   };
-  if (!failed) {
+  if (failed && context.result != NO_ID) {
+    outputs.push_back(context.result);
+    versions.push_back(recording.version_at(context.result, INT64_MAX));
+    failed = false;
+  } else if (!failed) {
     if (results.size() == 1) {
       visit_tensors(results[0], visit);
     } else {
@@ -330,7 +351,8 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   bool backward = node != NO_ID || torch::autograd::get_current_graph_task_id() != -1;
   Phase phase = recompute != NO_ID ? Phase::recompute : backward ? Phase::backward : Phase::forward;
   uint64_t sequence_nr = at::sequence_number::peek();
-  bool creates = sequence_nr > context.sequence_nr;
+  bool creates = sequence_nr > context.sequence_nr || context.fresh;
+  int64_t created = !creates ? NO_ID : static_cast<int64_t>(context.sequence_nr) - (context.fresh ? 1 : 0);
   thread.sequence_nr = sequence_nr;
   int64_t seq = recording.seq();
   size_t start = recording.begin_event(Kind::op_called, seq, context.started_ns, thread.number, stack);
@@ -342,7 +364,6 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   recording.put_all(versions);
   recording.put(static_cast<int64_t>(context.written.size()));
   for (const Written& written : context.written) recording.put(written.id);
-  int64_t created = creates ? static_cast<int64_t>(context.sequence_nr) : NO_ID;
   for (int64_t value : {ended_ns - context.started_ns, created, node, last_number(thread.calls), region,
                         recompute, static_cast<int64_t>(failed)})
     recording.put(value);
@@ -368,6 +389,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   for (const Written& written : context.written) {
     if (written.before == NO_ID) continue;
     int64_t after = Recording::version_of(*written.tensor);
+    if (context.below_autograd && op.bumps_later) after = written.before + 1;
     if (after == written.before) continue;
     recording.bumped(written.id, after);
     recording.emit_bumped(written.id, written.before, after, op.index, seq, thread.number, stack, ended_ns);
@@ -388,6 +410,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     return;
   }
   thread.depth = 0;
+  thread.call = nullptr;
   int64_t ended_ns = now_ns();
   static thread_local std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;

@@ -52,7 +52,7 @@ class NativeStacks(StackTable):
     @property
     def live_ids(self) -> AbstractSet[int]:
         """The ids of all stacks: each may be captured again."""
-        return range(self._native.stack_count())  # type: ignore[return-value]
+        return set(range(self._native.stack_count()))
 
     def describe(self, values: list[Any]) -> Iterator[Row]:
         """Yield the rows of ``FrameSeen`` for frames that C++ numbered.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from autogradviz.events import NO_ID, VersionBumped
+from autogradviz.events import NO_ID
 from autogradviz.recorder.ids.tensor_ids import TensorTable
 from autogradviz.recorder.ids.version_counters import VersionTable
 from autogradviz.recorder.ops.node_creators import CreatorTable
@@ -16,9 +14,9 @@ from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from autogradviz.recorder.session import Session
+    import torch
 
-_ALL: Final = 2**62
+    from autogradviz.recorder.session import Session
 
 
 class _StorageOf:
@@ -167,7 +165,3 @@ class NativeRecentOutputs(RecentOutputs):
         """Return the nodes of the results that are alive, the newest first."""
         nodes = [safe_grad_fn(tensor) for tensor in self._native.recent() if tensor.requires_grad]
         return [*super().nodes(), *(node for node in nodes if node is not None)]
-
-
-SORTED: Final = (VersionBumped,)
-"""Kinds that both C++ and Python emit, so that their rows are sorted after each flush."""

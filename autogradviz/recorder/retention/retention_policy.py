@@ -49,6 +49,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
+                    self._session.flush()
                     self._after_step(end_seq)
             finally:
                 self._busy.release()
@@ -59,6 +60,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
+                    self._session.flush()
                     self._during_step(seq)
             finally:
                 self._busy.release()

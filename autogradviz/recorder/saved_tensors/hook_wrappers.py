@@ -48,11 +48,14 @@ class TracingPackHook:
             return self._hook(tensor)
         session = tracer.session
         save = session.guarded("saved tensors", self._pack, tracer, tensor)
-        state = session.threads.local.state
-        before = state.sequence_nr
-        result = self._hook(tensor)
-        # The node is yet to be created: no op in the hook may pass for the op that creates it.
-        state.sequence_nr = before
+        state = session.enter_hook()
+        try:
+            result = self._hook(tensor)
+        except BaseException:
+            raised = session.guarded("saved tensors", tracer.id_of, tensor)
+            session.leave_hook(state, NO_ID if raised is None else raised)
+            raise
+        session.leave_hook(state)
         if save is not None:
             tracer.saves.packed(save, result)
             if self._packed_by == "user":
@@ -119,6 +122,11 @@ class HookTracer:
         self._hash_of = fingerprints.hash_of
         self._packed_tensors = PackedTensors(session, tensors, fingerprints)
         self.ref = session.ref(self)
+
+    def id_of(self, tensor: torch.Tensor) -> int:
+        """Return a tensor's id."""
+        with DisableTorchFunction():
+            return self._intern(tensor)
 
     def read_packed(self, save: HookedSave, result: Any, tensor: torch.Tensor) -> None:
         """Remember the tensors that a user's pack hook returned for a save."""
