@@ -18,6 +18,7 @@ __all__ = [
     "GraphTooLargeError",
     "MissingExtraError",
     "MissingProgramError",
+    "NativeBuildError",
     "NotAGraphError",
     "NotATraceError",
     "OutputExistsError",

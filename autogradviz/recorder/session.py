@@ -6,15 +6,12 @@ failures. It knows no table: those are built on top of it, each with the tables 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autogradviz.defer_signals import signal_behind
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.recorder.native.stacks import NativeStacks
-from autogradviz.recorder.native.threads import attach_thread, open_native
 from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.thread_state import ThreadTable
@@ -55,7 +52,7 @@ class Session:
             ops: operators are recorded.
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
-            native: the C++ extension, if it observes operators.
+            native: the ``NativeServices``, if C++ observes operators.
         """
         self.native = native
         self.with_ops = ops
@@ -72,9 +69,9 @@ class Session:
             self.threads = ThreadTable()
             self.stacks = StackTable(self.threads, self.emitter)
         else:
-            self.sequence = EventSequence(number=native.next_seq)
-            self.threads = ThreadTable(partial(attach_thread, native))
-            self.stacks = NativeStacks(self.threads, self.emitter, native)
+            self.sequence = native.make_sequence()
+            self.threads = native.make_threads()
+            self.stacks = native.make_stacks(self.threads, self.emitter)
         self.failures = Failures()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
@@ -86,7 +83,7 @@ class Session:
             outermost: ``id`` of the frame that opened the recording; stacks end there.
         """
         if self.native is not None:
-            open_native(self.native, self, outermost)
+            self.native.open(self, outermost)
         self.is_open = True
         self.stacks.outermost = outermost
 
@@ -112,14 +109,17 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on: "ops", "stacks", "fingerprints"."""
+        """The options that are on: "ops", "stacks", "fingerprints", "native"."""
         names = ("ops", "stacks", "fingerprints")
-        return tuple(name for name in names if getattr(self, f"with_{name}"))
+        enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
+        return enabled if self.native is None else (*enabled, "native")
 
     @property
     def event_count(self) -> int:
         """The number of events so far, which is the number of the next one."""
-        return self.sequence.newest + 1 if self.native is None else self.native.event_count()
+        if self.native is not None:
+            return int(self.native.event_count())
+        return self.sequence.newest + 1
 
     def emit(
         self,

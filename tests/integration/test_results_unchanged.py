@@ -67,9 +67,14 @@ def outcome(work, *, recorded, **options):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_recording_changes_no_result(name, mode):
+    check_unchanged(name, **MODES[mode])
+
+
+def check_unchanged(name, **options):
+    """Check that a program has the same results, error, random state and warnings if recorded."""
     work = programs.PROGRAMS[name]
     plain, plain_error, plain_rng, plain_warned, _ = outcome(work, recorded=False)
-    seen, seen_error, seen_rng, warned, trace = outcome(work, recorded=True, **MODES[mode])
+    seen, seen_error, seen_rng, warned, trace = outcome(work, recorded=True, **options)
     assert seen_error == plain_error
     assert warned == plain_warned
     assert (plain_error is not None) == (name.endswith("raises") or plain_error is not None)

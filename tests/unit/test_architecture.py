@@ -69,6 +69,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "observer_interface",
     "retention",
     "python_observer",
+    "native",
     "recorder",
     "__init__",
 )

@@ -40,7 +40,7 @@ _loaded: dict[Path, Any] = {}
 
 
 class Status(NamedTuple):
-    """Whether the extension can be used."""
+    """The usability of the extension in this environment."""
 
     usable: bool
     reason: str

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import build
+from autogradviz.recorder.native.session_services import NativeServices
 
 Engine: TypeAlias = Literal["auto", "native", "python"]
 
 
-def choose_engine(engine: Engine, *, ops: bool, fingerprints: bool) -> Any:
-    """Return the extension if it is to observe operators, None for the Python engine.
+def choose_engine(
+    engine: Engine, *, ops: bool, fingerprints: bool, retained: bool
+) -> NativeServices | None:
+    """Return the services of the native engine if it is to observe operators, else None.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
         ops: operators are recorded.
-        fingerprints: hashes of contents are recorded, which only the Python engine does.
+        fingerprints: hashes of contents are recorded.
+        retained: events are dropped or written to a file during the recording.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
     """
     if engine == "python":
         return None
-    status = build.status()
-    usable = status.usable and ops and not fingerprints
-    if engine == "native" and not usable:
-        reason = (
-            status.reason
-            if not status.usable
-            else "it records neither fingerprints nor without ops"
-        )
-        message = f"the native engine cannot be used: {reason}"
+    problem = _unsupported_option(ops=ops, fingerprints=fingerprints, retained=retained)
+    if problem is None:
+        status = build.status()
+        problem = None if status.usable else status.reason
+    if problem is None:
+        return NativeServices(build.load())
+    if engine == "native":
+        message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)
-    return build.load() if usable else None
+    return None
+
+
+def _unsupported_option(*, ops: bool, fingerprints: bool, retained: bool) -> str | None:
+    """Return the option that only the Python engine supports, None if there is none."""
+    if not ops:
+        return "it does not record without ops"
+    if fingerprints:
+        return "it does not record fingerprints"
+    if retained:
+        return "it supports neither keep_steps nor path"
+    return None

@@ -65,7 +65,7 @@ class NativeObserver(PythonObserver):
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
-        native = self._session.native
+        native = self._session.native.module
         native.start()
         try:
             yield
@@ -76,7 +76,7 @@ class NativeObserver(PythonObserver):
         """Move the events that C++ holds to the log."""
         log, stacks = self._session.log, self._session.stacks
         assert isinstance(stacks, NativeStacks)
-        for kind, values in zip(KINDS, self._session.native.take(), strict=True):
+        for kind, values in zip(KINDS, self._session.native.module.take(), strict=True):
             if kind is FrameSeen:
                 log.extend_rows(kind, stacks.describe(values))
             elif values:

@@ -34,7 +34,7 @@ class NativeTensors(TensorTable):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._native = session.native
+        self._native = session.native.module
         self.storage_of = _StorageOf(self._native)  # type: ignore[assignment]
         self.first_seq = 0
         """The oldest event whose versions are remembered."""
@@ -80,7 +80,7 @@ class NativeVersions(VersionTable):
 
     def __init__(self, session: Session, tensors: NativeTensors) -> None:
         super().__init__(session, tensors)
-        self._native = session.native
+        self._native = session.native.module
 
     def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
         """Record a counter that exceeds the last known value."""
@@ -130,7 +130,7 @@ class NativeCreators(CreatorTable):
 
     def __init__(self, session: Session, tensors: NativeTensors, versions: NativeVersions) -> None:
         super().__init__(tensors, versions)
-        self._native = session.native
+        self._native = session.native.module
         self.custom = _CustomStacks(self._native)  # type: ignore[assignment]
 
     @property
@@ -159,7 +159,7 @@ class NativeRecentOutputs(RecentOutputs):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self._native = session.native
+        self._native = session.native.module
 
     def nodes(self) -> list[Any]:
         """Return the nodes of the results that are alive, the newest first."""

@@ -219,6 +219,7 @@ current_graph_task_id: Final = torch._C._current_graph_task_id
 AccumulateGrad: Final[Any] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 SavedTensor: Final[Any] = torch._C._autograd.SavedTensor
 top_saved_tensors_hooks: Final = torch._C._autograd._top_saved_tensors_default_hooks
+CloneArgBeforeMutateMode: Final = torch.autograd.graph._CloneArgBeforeMutateMode
 SwapWithCloned: Final = torch.autograd.graph._swap_with_cloned
 
 C: Final[Any] = torch._C

@@ -1,0 +1,43 @@
+"""``autogradviz native``: build, check or remove the C++ extension of the native engine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``native`` to the command line."""
+    text = "build, check or remove the C++ extension that makes recording cheaper"
+    parser = commands.add_parser("native", help=text, description=text)
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    for name, run, help_text in (
+        ("build", _build, "build it for this PyTorch and this Python"),
+        ("status", _status, "print whether recordings use it, and why not"),
+        ("clean", _clean, "remove the builds of all environments"),
+    ):
+        actions.add_parser(name, help=help_text, description=help_text).set_defaults(run=run)
+
+
+def _build(_options: argparse.Namespace) -> None:
+    from autogradviz.recorder.native import build
+
+    sys.stdout.write(f"built {build.build()}\n")
+
+
+def _status(_options: argparse.Namespace) -> None:
+    from autogradviz.recorder.native import build
+
+    usable, reason = build.status()
+    engine = "native" if usable else "Python"
+    sys.stdout.write(f"{engine} engine: {reason}\n")
+
+
+def _clean(_options: argparse.Namespace) -> None:
+    from autogradviz.recorder.native import build
+
+    count = build.clean()
+    sys.stdout.write(f"removed {count} build{'' if count == 1 else 's'}\n")

@@ -1,0 +1,75 @@
+"""The parts of a session that C++ shares: numbers of events and threads, and Python stacks."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autogradviz.events import Event
+    from autogradviz.recorder.session import Session
+    from autogradviz.recorder.thread_state import ThreadState
+
+
+class NativeServices:
+    """Makes and opens the parts of a session that C++ shares."""
+
+    def __init__(self, module: Any) -> None:
+        """Prepare for one recording.
+
+        Args:
+            module: the C++ extension.
+        """
+        self.module = module
+        self.event_count: Callable[[], int] = module.event_count
+        self.enter_hook: Callable[[], Any] = module.enter_hook
+        self.leave_hook: Callable[[Any, int], None] = module.leave_hook
+        self.close: Callable[[], None] = module.close
+
+    def make_sequence(self) -> EventSequence:
+        """Return a sequence whose numbers come from C++."""
+        return EventSequence(number=self.module.next_seq)
+
+    def make_threads(self) -> ThreadTable:
+        """Return a table of threads whose numbers come from C++."""
+        return ThreadTable(self._attach)
+
+    def make_stacks(
+        self, threads: ThreadTable, emitter: Callable[[type[Event]], Callable[..., int]]
+    ) -> NativeStacks:
+        """Return a table of stacks whose ids come from C++."""
+        return NativeStacks(threads, emitter, self.module)
+
+    def open(self, session: Session, outermost: int) -> None:
+        """Open the recording in C++; this thread becomes number 0."""
+        began_ns = session.sequence.began_ns
+        self.module.open(began_ns, session.with_stacks, outermost, _clone_code())
+        for state in session.threads:
+            state.number = self._attach(state)
+
+    def _attach(self, state: ThreadState) -> int:
+        """Let C++ read the open calls, regions and nodes of this thread; return its number.
+
+        Before the recording is open there is only the thread that prepares it.
+        """
+        if not self.module.is_open():
+            return 0
+        return self.module.attach(state.calls, state.regions, state.running)  # type: ignore[no-any-return]
+
+
+@cache
+def _clone_code() -> CodeType | None:
+    """Return the function in which ``allow_mutation_on_saved_tensors`` clones a tensor."""
+    handler = CloneArgBeforeMutateMode.__torch_dispatch__
+    constants = inspect.unwrap(handler).__code__.co_consts
+    inner = (each for each in constants if isinstance(each, CodeType))
+    return next((code for code in inner if code.co_name == "maybe_clone"), None)

@@ -1,0 +1,281 @@
+"""The native engine: built, chosen, and equal to the Python engine in what it records."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import programs
+import pytest
+import torch
+from test_results_unchanged import check_unchanged
+
+import autogradviz
+from autogradviz.errors import NativeBuildError
+from autogradviz.events import OpCalled, RecordingStarted, VersionBumped
+from autogradviz.recorder.native import build
+
+pytestmark = pytest.mark.skipif(
+    build.unsupported() is not None or shutil.which("g++") is None,
+    reason="the native engine needs a supported PyTorch and a compiler",
+)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Build the extension in a cache folder of the test session, and return that folder."""
+    folder = tmp_path_factory.mktemp("native-cache")
+    before = os.environ.get("AUTOGRADVIZ_CACHE")
+    os.environ["AUTOGRADVIZ_CACHE"] = str(folder)
+    try:
+        build.build()
+        build.load()
+    finally:
+        if before is None:
+            del os.environ["AUTOGRADVIZ_CACHE"]
+        else:
+            os.environ["AUTOGRADVIZ_CACHE"] = before
+    return folder
+
+
+@pytest.fixture
+def native(built, monkeypatch):
+    """Let recordings of a test find the extension."""
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
+
+
+@pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
+def test_native_recording_changes_no_result(native, name):
+    check_unchanged(name, engine="native")
+
+
+def ops_of(trace):
+    """Return the ops, without the ``detach`` calls that only a dispatch mode sees."""
+    found = [
+        (op.op, op.phase, op.inputs != (), op.call_id, op.node_id)
+        for op in trace.log.of(OpCalled)
+        if op.op != "aten.detach.default"
+    ]
+    # Gradients accumulate in place, unless a dispatch mode is active.
+    return [(name.replace("add_.Tensor", "add.Tensor"), *rest) for name, *rest in found]
+
+
+def record(work, engine):
+    torch.manual_seed(0)
+    with autogradviz.record(engine=engine) as trace:
+        work()
+    return trace
+
+
+def train():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    weights = list(model.parameters())
+    for _ in range(2):
+        loss = model(torch.ones(3, 4)).pow(2).sum()
+        loss.backward()
+        with torch.no_grad():
+            for weight in weights:
+                weight.sub_(weight.grad, alpha=0.1)
+                weight.grad = None
+
+
+def checkpointed():
+    layer = torch.nn.Linear(4, 4)
+    x = torch.ones(2, 4, requires_grad=True)
+
+    def block(y):
+        return layer(y).exp().sin()
+
+    out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+    out.sum().backward()
+
+
+def writes():
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    y.add_(1).mul_(3)
+    y.sum().backward()
+
+
+@pytest.mark.parametrize("work", [train, checkpointed, writes])
+def test_both_engines_record_the_same_ops(native, work):
+    ours, theirs = record(work, "native"), record(work, "python")
+    assert ops_of(ours) == ops_of(theirs)
+    bumps = [
+        [(e.op, e.version, e.seen_version) for e in trace.log.of(VersionBumped)]
+        for trace in (ours, theirs)
+    ]
+    assert bumps[0] == bumps[1]
+    stacks = [
+        [str(op.location) for op in trace.analysis.ops if op.name != "detach"]
+        for trace in (ours, theirs)
+    ]
+    assert stacks[0] == stacks[1]
+    saved = [
+        [(s.slot, s.version, s.op and s.op.name, s.packed_by) for s in trace.saved_tensors()]
+        for trace in (ours, theirs)
+    ]
+    assert saved[0] == saved[1]
+
+
+def test_both_engines_name_the_same_line(native):
+    def work():
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp()
+        y.add_(1)
+        y.sum().backward()
+
+    found = []
+    for engine in ("native", "python"):
+        with pytest.raises(RuntimeError, match="inplace"), autogradviz.record(engine=engine) as t:
+            work()
+        found.append([(f.slug, f.culprit.lineno, f.victim.lineno) for f in t.diagnose()])
+    assert found[0] == found[1] != []
+
+
+def test_trace_says_which_engine_recorded_it(native):
+    for engine, used in (("native", True), ("python", False), ("auto", True)):
+        trace = record(writes, engine)
+        (started,) = trace.log.of(RecordingStarted)
+        assert ("native" in started.options) is used
+
+
+def test_threads_are_recorded(native):
+    import threading
+
+    def work():
+        torch.ones(3).exp()
+
+    with autogradviz.record(engine="native") as trace:
+        work()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    exps = [op for op in trace.log.of(OpCalled) if op.op == "aten.exp.default"]
+    assert len({op.thread for op in exps}) == 2
+    assert all(op.stack_id is not None for op in exps)
+
+
+def test_recording_twice_starts_again(native):
+    first, second = record(train, "native"), record(train, "native")
+    assert ops_of(first) == ops_of(second)
+    assert first.log.of(OpCalled)[0].inputs == second.log.of(OpCalled)[0].inputs
+
+
+def test_forked_child_can_record(native):
+    with autogradviz.record(engine="native"):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with autogradviz.record(engine="native") as trace:
+                    torch.ones(2).exp()
+                code = 0 if len(trace.log.of(OpCalled)) == 2 else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"fingerprints": True}, {"ops": False}, {"keep_steps": 1}], ids=str
+)
+def test_unsupported_option_is_refused_and_auto_falls_back(native, options):
+    with (
+        pytest.raises(NativeBuildError, match="does not record|supports neither"),
+        autogradviz.record(engine="native", **options),
+    ):
+        pass
+    with autogradviz.record(engine="auto", **options) as trace:
+        writes()
+    assert "native" not in trace.log.of(RecordingStarted)[0].options
+
+
+def test_engine_is_checked():
+    with pytest.raises(ValueError, match="engine must be"):
+        autogradviz.record(engine="fast")
+
+
+# --- the build ------------------------------------------------------------------------------
+
+
+def run_cli(*arguments, cache, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "autogradviz", "native", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "AUTOGRADVIZ_CACHE": str(cache), **environment},
+    )
+
+
+def test_status_before_and_after_a_build(built, tmp_path):
+    before = run_cli("status", cache=tmp_path)
+    assert (before.returncode, before.stdout.split(":")[0]) == (0, "Python engine")
+    assert "autogradviz native build" in before.stdout
+    after = run_cli("status", cache=built)
+    assert (after.returncode, after.stdout.split(":")[0]) == (0, "native engine")
+
+
+def test_failing_compiler_is_reported(tmp_path):
+    failed = run_cli("build", cache=tmp_path, CXX="false")
+    assert failed.returncode == 2
+    assert "false failed" in failed.stderr
+    assert list(tmp_path.rglob("*.so")) == []
+
+
+def test_missing_compiler_is_reported(tmp_path):
+    failed = run_cli("build", cache=tmp_path, CXX="/no/such/compiler")
+    assert failed.returncode == 2
+    assert "did not run" in failed.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_cache_is_reported(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    failed = run_cli("build", cache=tmp_path)
+    assert failed.returncode == 2
+    assert "cannot be written" in failed.stderr
+
+
+def test_cache_below_a_file_is_reported(tmp_path):
+    (tmp_path / "file").write_text("x")
+    failed = run_cli("build", cache=tmp_path / "file")
+    assert failed.returncode == 2
+    assert "cannot be written" in failed.stderr
+
+
+def test_broken_build_is_not_used(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(tmp_path))
+    path = build.library_path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a library")
+    assert not build.status().usable
+    assert "cannot be loaded" in build.status().reason
+    with autogradviz.record() as trace:
+        writes()
+    assert "native" not in trace.log.of(RecordingStarted)[0].options
+    with pytest.raises(NativeBuildError, match="cannot be loaded"):
+        record(writes, "native")
+
+
+def test_other_versions_have_other_builds(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(tmp_path))
+    path = build.library_path()
+    monkeypatch.setattr(torch, "__version__", "2.13.1")
+    assert build.library_path() != path
+    monkeypatch.setattr(torch, "__version__", "2.12.0")
+    assert not build.status().usable
+    assert "2.12.0" in build.status().reason
+
+
+def test_clean_removes_all_builds(tmp_path):
+    folder = tmp_path / "native" / "0123"
+    folder.mkdir(parents=True)
+    (folder / "autogradviz_native.so").write_bytes(b"")
+    done = run_cli("clean", cache=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "removed 1 build\n")
+    assert not (tmp_path / "native").exists()
