@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -63,15 +64,21 @@ def sources() -> list[Path]:
 
 def library_path() -> Path:
     """Return the path of the extension for this PyTorch, this Python and this source."""
-    digest = hashlib.sha256()
-    for path in sources():
-        digest.update(path.read_bytes())
     facts = (
+        _source_digest(),
         str(torch.__version__), str(torch.version.git_version), sys.version,
         str(sysconfig.get_config_var("SOABI")), platform.machine(),
     )  # fmt: skip
-    digest.update("\0".join(facts).encode())
-    return cache_folder() / "native" / digest.hexdigest()[:16] / f"{MODULE}.so"
+    digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()
+    return cache_folder() / "native" / digest[:16] / f"{MODULE}.so"
+
+
+@cache
+def _source_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def unsupported() -> str | None:
