@@ -14,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 # inherited by the interpreters that the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The Python engine records unless a test asks for the native one: this folder does not exist.
+os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
