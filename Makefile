@@ -78,6 +78,7 @@ pictures: $(VENV)/.developing ## draw the pictures of the documentation
 
 bench: $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"
+	-$(BIN)/autogradviz native build
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py

@@ -19,6 +19,7 @@ RECORDERS = (
     "plain",
     "floor: empty mode, empty hooks",
     "record()",
+    "record(), native engine",
     "record(ops=False)",
     "record(keep_steps=3)",
     "record(fingerprints=True)",

@@ -135,7 +135,8 @@ def _peer(name: str):
 RECORDERS: dict[str, Callable] = {
     "plain": plain,
     "floor: empty mode, empty hooks": floor,
-    "record()": recorded(),
+    "record()": recorded(engine="python"),
+    "record(), native engine": recorded(engine="native"),
     "record(ops=False)": recorded(ops=False),
     "record(stacks=False)": recorded(stacks=False),
     "record(fingerprints=True)": recorded(fingerprints=True),

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow(reason="records every bug program again; test_bug_variants checks each")
 def test_certain_findings_are_correct_and_correct_programs_give_only_hints(tmp_path):
     output = tmp_path / "calibration.md"
     code = (

@@ -208,7 +208,13 @@ def run_python(code):
     return run_forked("-c", textwrap.dedent(code))
 
 
-@pytest.mark.parametrize("chain", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "loop",
+        pytest.param("stacked", marks=pytest.mark.slow(reason="keeps all 150,000 results")),
+    ],
+)
 def test_very_deep_graph_does_not_crash_the_process(chain):
     code = f"""
         import torch, autogradviz

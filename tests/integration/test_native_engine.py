@@ -47,6 +47,7 @@ def native(built, monkeypatch):
     monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
 
 
+@pytest.mark.slow(reason="runs every program again; the engine is optional")
 @pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
 def test_native_recording_changes_no_result(native, name):
     check_unchanged(name, engine="native")

@@ -5,9 +5,10 @@
 FILE comes from a checkout of PyTorch near the installed version; wheels do not contain it.
 Names of ``torch`` that no longer exist are replaced by mocks, so that the other tests run. Each
 test runs unrecorded and recorded, in two processes. Tests with different outcomes or warnings are
-printed, and tests with incomplete recordings. Modes are "full", "fingerprints" and
-"graph", separated by commas, and "empty" for a dispatch mode that does nothing: changes under that
-mode are not caused by the recorder. With ``every`` 10, each tenth test runs.
+printed, and tests with incomplete recordings. Modes are "full", "fingerprints", "graph" and
+"native" (after ``autogradviz native build``), separated by commas, and "empty" for a dispatch mode
+that does nothing: changes under that mode are not caused by the recorder. With ``every`` 10, each
+tenth test runs.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ import autogradviz
 MODES = {
     "plain": nullcontext,
     "empty": BaseTorchDispatchMode,
-    "full": autogradviz.record,
+    "full": partial(autogradviz.record, engine="python"),
     "fingerprints": partial(autogradviz.record, fingerprints=True),
     "graph": partial(autogradviz.record, ops=False),
+    "native": partial(autogradviz.record, engine="native"),
 }
 WORDS = {
     "test_autograd.py": (
