@@ -13,7 +13,7 @@ import { stateChanges } from "./state_changes.js";
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({
   completed: "completed",
-  early_stop: "stopped early, with all that backward needed",
+  early_stop: "stopped early: backward had all its tensors",
   error: "raised an exception",
 });
 
