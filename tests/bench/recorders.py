@@ -138,7 +138,7 @@ RECORDERS: dict[str, Callable] = {
     "record()": recorded(engine="python"),
     "record(), native engine": recorded(engine="native"),
     "record(ops=False)": recorded(ops=False),
-    "record(stacks=False)": recorded(stacks=False),
+    "record(stacks=False)": recorded(stacks=False, engine="python"),
     "record(fingerprints=True)": recorded(fingerprints=True),
     "record(keep_steps=3)": recorded(keep_steps=3),
     "torchviz": torchviz,
