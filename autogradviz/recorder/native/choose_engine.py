@@ -11,23 +11,20 @@ from autogradviz.recorder.native.session_services import NativeServices
 Engine: TypeAlias = Literal["auto", "native", "python"]
 
 
-def choose_engine(
-    engine: Engine, *, ops: bool, fingerprints: bool, retained: bool
-) -> NativeServices | None:
+def choose_engine(engine: Engine, *, ops: bool, fingerprints: bool) -> NativeServices | None:
     """Return the services of the native engine if it is to observe operators, else None.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
         ops: operators are recorded.
         fingerprints: hashes of contents are recorded.
-        retained: events are dropped or written to a file during the recording.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
     """
     if engine == "python":
         return None
-    problem = _unsupported_option(ops=ops, fingerprints=fingerprints, retained=retained)
+    problem = _unsupported_option(ops=ops, fingerprints=fingerprints)
     if problem is None:
         status = build.status()
         problem = None if status.usable else status.reason
@@ -39,12 +36,10 @@ def choose_engine(
     return None
 
 
-def _unsupported_option(*, ops: bool, fingerprints: bool, retained: bool) -> str | None:
+def _unsupported_option(*, ops: bool, fingerprints: bool) -> str | None:
     """Return the option that only the Python engine supports, None if there is none."""
     if not ops:
         return "it does not record without ops"
     if fingerprints:
         return "it does not record fingerprints"
-    if retained:
-        return "it supports neither keep_steps nor path"
     return None

@@ -26,7 +26,7 @@ struct Expose {
 template struct Expose<&torch::autograd::SavedVariable::saved_version_>;
 
 std::unique_ptr<Recording> current;  // protected by the GIL
-std::vector<PyCodeObject*> kept_codes;
+std::vector<PyCodeObject*> described;  // dropped code objects whose frames were taken last time
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 uint64_t generations = 0;
 PyObject* recorder_prefix = nullptr;
@@ -35,6 +35,21 @@ PyObject* name_cdata = nullptr;
 Recording* recording_or_error() {
   if (current == nullptr) PyErr_SetString(PyExc_RuntimeError, "the native observer is not open");
   return current.get();
+}
+
+PyObject* set_of(const std::vector<int64_t>& ids) {
+  PyObject* found = PySet_New(nullptr);
+  if (found == nullptr) return nullptr;
+  for (int64_t id : ids) {
+    PyObject* number = PyLong_FromLongLong(id);
+    if (number == nullptr || PySet_Add(found, number) < 0) {
+      Py_XDECREF(number);
+      Py_DECREF(found);
+      return nullptr;
+    }
+    Py_DECREF(number);
+  }
+  return found;
 }
 
 // Return the tensor of a Python object. ``_cdata`` is the address of its implementation.
@@ -168,9 +183,12 @@ PyObject* take(PyObject*, PyObject*) {
   Recording* recording = recording_or_error();
   if (recording == nullptr) return nullptr;
   std::vector<int64_t> words;
+  for (PyCodeObject* code : described) Py_DECREF(code);
+  described.clear();
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     words.swap(recording->words);
+    described.swap(recording->retired);
   }
   PyObject* lists[static_cast<int>(Kind::count)];
   PyObject* found = PyList_New(static_cast<int>(Kind::count));
@@ -252,9 +270,25 @@ PyObject* is_open(PyObject*, PyObject*) {
   return PyBool_FromLong(current != nullptr);
 }
 
-PyObject* stack_count(PyObject*, PyObject*) {
+// live_stacks() -> ids of the stacks that may be captured again
+PyObject* live_stacks(PyObject*, PyObject*) {
   Recording* recording = recording_or_error();
-  return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->stack_count());
+  if (recording == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    ids = recording->live_stacks();
+  }
+  return set_of(ids);
+}
+
+// drop_stacks(): forget all stacks.
+PyObject* drop_stacks(PyObject*, PyObject*) {
+  Recording* recording = recording_or_error();
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->drop_stacks();
+  Py_RETURN_NONE;
 }
 
 // start(): observe operators.
@@ -288,6 +322,10 @@ PyObject* close(PyObject* self, PyObject* nothing) {
     std::unique_ptr<Recording> closed = std::move(current);
     std::lock_guard<std::mutex> lock(closed->mutex);
     closed->clear();
+    closed->drop_stacks();
+    for (PyCodeObject* code : closed->retired) Py_DECREF(code);
+    for (PyCodeObject* code : described) Py_DECREF(code);
+    described.clear();
     for (PyObject* list : closed->lists) Py_DECREF(list);
     closed->lists.clear();
     // Its memory is a few hundred bytes now; freeing it could race with such a callback.
@@ -405,24 +443,14 @@ PyObject* live_tensors(PyObject*, PyObject*) {
     std::lock_guard<std::mutex> lock(recording->mutex);
     ids = recording->live_tensors();
   }
-  PyObject* found = PySet_New(nullptr);
-  for (int64_t id : ids) {
-    PyObject* number = PyLong_FromLongLong(id);
-    if (number == nullptr || PySet_Add(found, number) < 0) {
-      Py_XDECREF(number);
-      Py_DECREF(found);
-      return nullptr;
-    }
-    Py_DECREF(number);
-  }
-  return found;
+  return set_of(ids);
 }
 
-// prune(used_tensors, first_seq)
+// prune(used_tensors, max_windows, first_seq)
 PyObject* prune(PyObject*, PyObject* arguments) {
   PyObject* used;
-  long long first_seq;
-  if (!PyArg_ParseTuple(arguments, "O!L", &PySet_Type, &used, &first_seq)) return nullptr;
+  long long max_windows, first_seq;
+  if (!PyArg_ParseTuple(arguments, "O!LL", &PySet_Type, &used, &max_windows, &first_seq)) return nullptr;
   Recording* recording = recording_or_error();
   if (recording == nullptr) return nullptr;
   ska::flat_hash_map<int64_t, bool> kept;
@@ -432,7 +460,8 @@ PyObject* prune(PyObject*, PyObject* arguments) {
   Py_DECREF(items);
   if (PyErr_Occurred()) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
-  recording->prune([&](int64_t id) { return kept.find(id) != kept.end(); }, first_seq);
+  recording->prune([&](int64_t id) { return kept.find(id) != kept.end(); },
+                   static_cast<size_t>(max_windows), first_seq);
   Py_RETURN_NONE;
 }
 
@@ -552,14 +581,12 @@ PyObject* set_custom_stack(PyObject*, PyObject* arguments) {
 PyObject* wide(PyObject*, PyObject*) {
   Recording* recording = recording_or_error();
   if (recording == nullptr) return nullptr;
-  PyObject* found = PySet_New(nullptr);
-  std::lock_guard<std::mutex> lock(recording->mutex);
-  for (const auto& each : recording->wide) {
-    PyObject* number = PyLong_FromLongLong(each.first);
-    PySet_Add(found, number);
-    Py_DECREF(number);
+  std::vector<int64_t> numbers;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    for (const auto& each : recording->wide) numbers.push_back(each.first);
   }
-  return found;
+  return set_of(numbers);
 }
 
 // recent() -> the newest results that are alive, newest first
@@ -610,7 +637,8 @@ PyMethodDef methods[] = {
     {"enter_hook", enter_hook, METH_NOARGS, nullptr},
     {"leave_hook", leave_hook, METH_VARARGS, nullptr},
     {"is_open", is_open, METH_NOARGS, nullptr},
-    {"stack_count", stack_count, METH_NOARGS, nullptr},
+    {"live_stacks", live_stacks, METH_NOARGS, nullptr},
+    {"drop_stacks", drop_stacks, METH_NOARGS, nullptr},
     {"start", start, METH_NOARGS, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autogradviz.recorder import python_stacks
 from autogradviz.recorder.python_stacks import StackTable, describe_code
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 
@@ -47,12 +48,16 @@ class NativeStacks(StackTable):
         return self._native.intern_stack(places) if places else None
 
     def prune(self) -> None:
-        """Do nothing: C++ keeps 16 bytes for each frame."""
+        """Forget all stacks if code that is generated at run time has made too many of them."""
+        if len(self._native.live_stacks()) > python_stacks.MAX_STACKS:
+            self._native.drop_stacks()
+            self._files.clear()
+            self._read.clear()
 
     @property
     def live_ids(self) -> AbstractSet[int]:
-        """The ids of all stacks: each may be captured again."""
-        return set(range(self._native.stack_count()))
+        """The ids of the stacks that may be captured again."""
+        return self._native.live_stacks()  # type: ignore[no-any-return]
 
     def describe(self, values: list[Any]) -> Iterator[Row]:
         """Yield the rows of ``FrameSeen`` for frames that C++ numbered.

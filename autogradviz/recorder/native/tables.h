@@ -87,6 +87,7 @@ class Recording {
   uint64_t generation = 0;
 
   std::vector<int64_t> words;  // encoded events
+  std::vector<PyCodeObject*> retired;  // code objects of stacks that were dropped
   int64_t counts[static_cast<int>(Kind::count)] = {};
 
   ska::flat_hash_map<int64_t, int64_t> storage_of;  // by tensor
@@ -198,8 +199,9 @@ class Recording {
   //
   // ``keeps`` returns whether the id of a tensor is in use although its storage may be dead.
   template <class Keeps>
-  void prune(const Keeps& keeps, int64_t first_seq) {
+  void prune(const Keeps& keeps, size_t max_windows, int64_t first_seq) {
     sweep();
+    if (live_tensors().size() > max_windows) drop_unused_windows(keeps);
     ska::flat_hash_map<int64_t, int64_t> tensors, versions;
     for (int64_t id : live_tensors()) tensors[id] = storage_of[id];
     for (const auto& each : storage_of)
@@ -211,6 +213,19 @@ class Recording {
     storage_of = std::move(tensors);
     known = std::move(versions);
     prune_history(first_seq);
+  }
+
+  // Forget the tensors that are not in use: another one of the same window gets a new id.
+  template <class Keeps>
+  void drop_unused_windows(const Keeps& keeps) {
+    for (auto& each : storages_) {
+      auto& tensors = each.second.tensors;
+      auto unused = [&](const TensorId& tensor) { return !keeps(tensor.id); };
+      // The first one stays, as long as its storage does.
+      if (!tensors.empty()) tensors.erase(std::remove_if(tensors.begin() + 1, tensors.end(), unused), tensors.end());
+    }
+    for (auto each = bare_.begin(); each != bare_.end();)
+      each = keeps(each->second) ? std::next(each) : bare_.erase(each);
   }
 
   void prune_history(int64_t first_seq) {
@@ -324,8 +339,20 @@ class Recording {
     return id;
   }
 
-  int64_t stack_count() const {
-    return stack_count_;
+  // Return the ids of the stacks that may be captured again.
+  std::vector<int64_t> live_stacks() const {
+    std::vector<int64_t> found;
+    for (const auto& each : stacks_) found.push_back(each.second.first);
+    return found;
+  }
+
+  // Forget all stacks. Events in the buffer may still refer to their code objects, so ``retired``
+  // holds those until the buffer has been described.
+  void drop_stacks() {
+    for (const auto& each : codes_) retired.push_back(each.first);
+    stacks_.clear();
+    frames_.clear();
+    codes_.clear();
   }
 
  private:

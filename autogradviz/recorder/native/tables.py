@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import NO_ID
+from autogradviz.recorder.ids import tensor_ids
 from autogradviz.recorder.ids.tensor_ids import TensorTable
 from autogradviz.recorder.ids.version_counters import VersionTable
 from autogradviz.recorder.ops.node_creators import CreatorTable
@@ -59,7 +60,7 @@ class NativeTensors(TensorTable):
 
     def prune(self, used: AbstractSet[int]) -> None:
         """Remove dead storages, and the tensors on them that are not in use."""
-        self._native.prune(set(used), self.first_seq)
+        self._native.prune(set(used), tensor_ids.MAX_WINDOWS, self.first_seq)
 
     @property
     def live_ids(self) -> AbstractSet[int]:
