@@ -193,6 +193,7 @@ def test_streamed_file_holds_everything(native, tmp_path):
     assert len(loaded.log.of(OpCalled)) == 60 * len(single.log.of(OpCalled))
 
 
+@pytest.mark.slow(reason="600 steps; the Python engine takes the same test")
 def test_tables_of_a_long_recording_do_not_grow(native, monkeypatch):
     test_flight_recorder.test_tables_do_not_grow_in_long_recordings(monkeypatch)
 

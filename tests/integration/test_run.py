@@ -260,6 +260,7 @@ def test_failing_script_is_explained_and_its_trace_is_written(tmp_path):
     }
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 def test_script_that_searches_torch_before_importing_it_is_recorded(tmp_path):
     look = "import importlib.util, sys; print(importlib.util.find_spec('torch').name)\n"
     output = "print(vars(sys.modules['torch'].__loader__).keys(), len(sys.meta_path))\n"
@@ -282,6 +283,7 @@ def test_script_may_change_its_folder(tmp_path, options, start, run):
     assert not list((tmp_path / "sub").iterdir())
 
 
+@pytest.mark.slow(reason="starts several interpreters")
 def test_parallel_programs_write_different_traces(tmp_path):
     """For example the ranks of a distributed training that all fail."""
     taken = "__import__('pathlib').Path('fails.agv').write_text('of another process')\n"
