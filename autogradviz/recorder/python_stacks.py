@@ -81,13 +81,6 @@ def line_of(code: CodeType, offset: int) -> int:
     return lines[-1] if lines else code.co_firstlineno
 
 
-def describe_code(code: CodeType, offset: int) -> tuple[int, bool]:
-    """Return the line of an instruction, and whether it belongs to a library."""
-    # A handler that the ops of other code pass through is not the line that called them.
-    library = is_library(source_file(code)) or code.co_name in _INTERCEPTORS
-    return line_of(code, offset), library
-
-
 def _cell_number(filename: str) -> int | None:
     """Return the number of the notebook cell that IPython compiled as a file: 3 of ``In [3]``."""
     ipython = sys.modules.get("IPython")
@@ -248,17 +241,20 @@ class StackTable:
         if found is not None:
             return found
         self._codes.setdefault(id(code), code)
-        lineno = _line_at(place)
+        described = self.describe_code(code, _line_at(place))
+        frame_id = self._frames[key] = self._frame_count
+        self._frame_count += 1
+        self._emit_frame(self._local.state.number, None, frame_id, *described)
+        return frame_id
+
+    def describe_code(self, code: CodeType, lineno: int) -> tuple[str, int, str, str, bool]:
+        """Return the fields of ``FrameSeen`` for a line of a function, from the file name on."""
         filename = source_file(code)
         # A handler that the ops of other code pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS
         text = "" if library else self._text(filename, lineno)
-        frame_id = self._frames[key] = self._frame_count
-        self._frame_count += 1
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
-        thread = self._local.state.number
-        self._emit_frame(thread, None, frame_id, filename, lineno, function, text, library)
-        return frame_id
+        return filename, lineno, function, text, library
 
     def _text(self, filename: str, lineno: int) -> str:
         source = self._files.get(filename)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.recorder import python_stacks
-from autogradviz.recorder.python_stacks import StackTable, describe_code
-from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
+from autogradviz.recorder.python_stacks import StackTable, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,8 +68,5 @@ class NativeStacks(StackTable):
         each = iter(values)
         for seq, time_ns, thread, _, frame_id, address, offset in zip(*[each] * 7, strict=True):
             code: CodeType = self._native.code(address)
-            lineno, library = describe_code(code, offset)
-            filename = source_file(code)
-            text = "" if library else self._text(filename, lineno)
-            function = getattr(code, "co_qualname", code.co_name)
-            yield seq, time_ns, thread, None, frame_id, filename, lineno, function, text, library
+            described = self.describe_code(code, line_of(code, offset))
+            yield seq, time_ns, thread, None, frame_id, *described
