@@ -78,10 +78,10 @@ class PythonObserver:
         self.recent_outputs, self.tensors, self.versions, self.creators = self._make_op_tables(
             session
         )
-        self.leaves = LeafTable(session, self.tensors)
+        self.leaves = self._make_leaves(session)
         self.mode = self._make_mode(session)
         self.modules = ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
-        self.saves = SaveTable(session, self.tensors, self.creators, self.fingerprints)
+        self.saves = self._make_saves(session)
         self.slots = SlotTable(
             session, self.tensors, self.versions, self.creators, self.saves, self.fingerprints
         )
@@ -89,12 +89,8 @@ class PythonObserver:
         self.pairs = HookPairTable(session)
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.gradients)
-        self.runs = NodeRuns(session, self.tensors, self.slots, self.gradients, self.mode)
         self.functions = CustomFunctionTable(session, self.tensors, self.creators)
-        self.nodes = NodeTable(
-            session, self.tensors, self.leaves, self.creators, self.slots, self.functions,
-            self.runs.on_start,
-        )  # fmt: skip
+        self.runs, self.nodes = self._make_graph_tables(session)
         self.hooks = HookTable(session, self.modules, self.runs)
         self.backwards = BackwardTable(
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
@@ -110,6 +106,20 @@ class PythonObserver:
         tensors = TensorTable(session)
         versions = VersionTable(session, tensors)
         return RecentOutputs(), tensors, versions, CreatorTable(tensors, versions)
+
+    def _make_leaves(self, session: Session) -> LeafTable:
+        return LeafTable(session, self.tensors)
+
+    def _make_saves(self, session: Session) -> SaveTable:
+        return SaveTable(session, self.tensors, self.creators, self.fingerprints)
+
+    def _make_graph_tables(self, session: Session) -> tuple[NodeRuns, NodeTable]:
+        runs = NodeRuns(session, self.tensors, self.slots, self.gradients, self.mode)
+        nodes = NodeTable(
+            session, self.tensors, self.leaves, self.creators, self.slots, self.functions,
+            runs.on_start,
+        )  # fmt: skip
+        return runs, nodes
 
     def _make_mode(self, session: Session) -> OpMode | None:
         if not session.with_ops:

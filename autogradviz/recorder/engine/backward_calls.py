@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.engine.graph_walk import NodeTable
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.node_runs import NodeRuns
-    from autogradviz.recorder.engine.node_tag import NodeTag
     from autogradviz.recorder.engine.training_steps import StepTable
     from autogradviz.recorder.engine.user_hooks import HookTable
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
@@ -89,14 +88,15 @@ class BackwardTable:
             with DisableTorchFunction(), collector_waiting():
                 if len(open_calls) == 1:
                     self._leaves.find_assignments()
-                self._hook(call, nodes.walk(roots))
+                for leaf, leaf_id in self._runs.begin(call, nodes.walk(roots)):
+                    self._hooks.watch_leaf(leaf, leaf_id)
             session.emit(
                 BackwardStarted,
                 call.backward_id,
                 state.running[-1][0] if state.running else None,
-                tuple([nodes.tag(node).node_id for node in roots]),
+                tuple([nodes.id_of(node) for node in roots]),
                 root_ids,
-                tuple([nodes.tag(node).node_id for node in inputs]),
+                tuple([nodes.id_of(node) for node in inputs]),
                 options["retain_graph"],
                 options["create_graph"],
                 options["accumulate_grad"],
@@ -112,30 +112,14 @@ class BackwardTable:
             raise
         return call
 
-    def _hook(self, call: EngineCall, nodes: Sequence[tuple[Any, NodeTag]]) -> None:
-        backward_id, hooked, hooks = call.backward_id, call.hooked, call.hooks
-        open_calls = self._runs.open
-        for node, tag in nodes:
-            before = tag.hooked_by
-            if before in open_calls:
-                continue  # an outer backward has hooked it
-            tag.hooked_by = backward_id
-            hooks.append(node.register_prehook(tag))
-            hooked.append(tag)
-            if before is None and tag.leaf is not None:
-                self._hooks.watch_leaf(node.variable, tag.leaf)
-
     def end(self, call: EngineCall, *, failed: bool) -> None:
         """Unhook the graph; the engine has returned or raised."""
         session, runs = self._session, self._runs
         call.remove_hooks()
         self._hooks.end()
-        runs.close(call)
-        if not failed:
-            for state in call.threads.values():
-                runs.finish(state, call)
-        elif self.failed_node is None:
+        if failed and self.failed_node is None:
             self.failed_node = call.interrupted_node()
+        runs.end(call, failed=failed)
         call.restore_thread()
         session.emit(BackwardEnded, call.backward_id, failed)
         if session.with_fingerprints and not runs.open and not failed:

@@ -99,6 +99,10 @@ class NodeTable:
             tag = metadata[key] = NodeTag(self._next_id(), key)
         return tag  # type: ignore[no-any-return]
 
+    def id_of(self, node: Any) -> int:
+        """Return a node's id."""
+        return self.tag(node).node_id
+
     def is_new(self, node: Any) -> bool:
         """Return whether no walk has reached a node yet."""
         tag = node.metadata.get(self._key)

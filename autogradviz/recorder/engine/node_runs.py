@@ -24,7 +24,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.node_tag import NodeTag, OnStart
@@ -80,11 +80,29 @@ class NodeRuns:
             call = self._by_task[task] = (own or fresh)[-1]
         return call
 
-    def close(self, call: EngineCall) -> None:
-        """Remove an engine call that has returned."""
+    def begin(
+        self, call: EngineCall, nodes: Sequence[tuple[Any, NodeTag]]
+    ) -> Iterator[tuple[torch.Tensor, int]]:
+        """Hook nodes for an engine call; yield the leaves that no call has reached before."""
+        backward_id, hooked, hooks = call.backward_id, call.hooked, call.hooks
+        for node, tag in nodes:
+            before = tag.hooked_by
+            if before in self.open:
+                continue  # an outer backward has hooked it
+            tag.hooked_by = backward_id
+            hooks.append(node.register_prehook(tag))
+            hooked.append(tag)
+            if before is None and tag.leaf is not None:
+                yield node.variable, tag.leaf
+
+    def end(self, call: EngineCall, *, failed: bool) -> None:
+        """Remove an engine call that has returned or raised; finish its last nodes."""
         self.open.pop(call.backward_id, None)
         for task in [task for task, other in self._by_task.items() if other is call]:
             del self._by_task[task]
+        if not failed:
+            for state in call.threads.values():
+                self.finish(state, call)
 
     @skip_dynamo_recursive
     def on_node_start(self, tag: NodeTag, gradients: Any) -> None:
@@ -144,11 +162,12 @@ class NodeRuns:
         if saved is not None and not call.keep_graph:
             self._slots.release(saved)
 
-    def on_first_hook(self, node: Any) -> None:
+    def on_first_hook(self) -> None:
         """Record that the last node has finished, if the first hook of another one runs.
 
         A user's hook may run before the recorder's.
         """
+        node = current_autograd_node()
         state = self._local.state
         tag = None if node is None else node.metadata.get(self.on_start)
         if state.running and (tag is None or state.running[-1][1] != tag.node_id):
@@ -156,8 +175,9 @@ class NodeRuns:
             if call is not None:
                 self.finish(state, call)
 
-    def current(self, state: ThreadState) -> tuple[int | None, int | None]:
-        """Return the backward and the node that run on a thread, by their ids."""
+    def current(self) -> tuple[int | None, int | None]:
+        """Return the backward and the node that run on this thread, by their ids."""
+        state = self._local.state
         node = current_autograd_node()
         metadata: Any = None if node is None else node.metadata
         tag = None if metadata is None else metadata.get(self.on_start)

@@ -28,7 +28,6 @@ from autogradviz.events import HookKind, HookRan, HookRegistered
 from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.private_api import current_autograd_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +79,7 @@ class TracingHook:
         if table is None:
             return self.hook(*args)
         guarded = table.session.guarded
-        guarded("hooks", table.runs.on_first_hook, current_autograd_node())
+        guarded("hooks", table.runs.on_first_hook)
         began = perf_counter_ns()
         try:
             result = self.hook(*args)
@@ -105,7 +104,7 @@ class TracingHook:
         given = args[_GRADIENTS.get(kind, 0)] if args else None
         changed = result is not None and kind not in _RESULT_IGNORED and not _is_same(result, given)
         state = table.session.threads.local.state
-        backward_id, node_id = table.runs.current(state)
+        backward_id, node_id = table.runs.current()
         table.session.emit(
             HookRan, self._hook_id, kind, backward_id, node_id, changed, failed,
             perf_counter_ns() - began, thread=state.number,

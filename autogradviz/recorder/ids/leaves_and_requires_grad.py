@@ -48,7 +48,11 @@ class LeafTable:
     def release(self, leaf: torch.Tensor) -> None:
         """Drop the weak reference to a leaf."""
         for tensor_id in [key for key, ref in list(self._leaves.items()) if ref() is leaf]:
-            del self._leaves[tensor_id], self._requires_grad[tensor_id]
+            self._forget(tensor_id)
+
+    def _forget(self, tensor_id: int) -> None:
+        """Forget a leaf; it is added again when it is seen."""
+        del self._leaves[tensor_id], self._requires_grad[tensor_id]
 
     def requires_grad_called(self, leaf: torch.Tensor) -> None:
         """Record a change that ``requires_grad_`` made."""
@@ -79,7 +83,7 @@ class LeafTable:
     def prune(self) -> None:
         """Remove dead leaves."""
         for tensor_id in [key for key, leaf in list(self._leaves.items()) if leaf() is None]:
-            del self._leaves[tensor_id], self._requires_grad[tensor_id]
+            self._forget(tensor_id)
 
     @property
     def live_ids(self) -> AbstractSet[int]:

@@ -11,12 +11,11 @@ from autogradviz.recorder.native.session_services import NativeServices
 Engine: TypeAlias = Literal["auto", "native", "python"]
 
 
-def choose_engine(engine: Engine, *, ops: bool, fingerprints: bool) -> NativeServices | None:
+def choose_engine(engine: Engine, *, fingerprints: bool) -> NativeServices | None:
     """Return the services of the native engine if it is to observe operators, else None.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
-        ops: operators are recorded.
         fingerprints: hashes of contents are recorded.
 
     Raises:
@@ -24,7 +23,7 @@ def choose_engine(engine: Engine, *, ops: bool, fingerprints: bool) -> NativeSer
     """
     if engine == "python":
         return None
-    problem = _unsupported_option(ops=ops, fingerprints=fingerprints)
+    problem = "it does not record fingerprints" if fingerprints else None
     if problem is None:
         status = build.status()
         problem = None if status.usable else status.reason
@@ -35,11 +34,3 @@ def choose_engine(engine: Engine, *, ops: bool, fingerprints: bool) -> NativeSer
         raise NativeBuildError(message)
     return None
 
-
-def _unsupported_option(*, ops: bool, fingerprints: bool) -> str | None:
-    """Return the option that only the Python engine supports, None if there is none."""
-    if not ops:
-        return "it does not record without ops"
-    if fingerprints:
-        return "it does not record fingerprints"
-    return None

@@ -1,40 +1,36 @@
 // The extension module: starts and stops the observer, decodes its events, and gives the recorder's
 // Python code access to the tables of ids and versions.
 
-#include "op_observer.h"
-
-#include <pybind11/detail/common.h>
-#include <torch/csrc/Export.h>
-#include <torch/csrc/autograd/saved_variable.h>
+#include "decode_events.h"
+#include "node_runs.h"
 
 #include <pthread.h>
-
-TORCH_PYTHON_API PyObject* THPVariable_Wrap(const at::TensorBase& variable);
 
 namespace agv {
 namespace {
 
-// The version at save is a private member. The language allows a template argument to name it.
-using SavedVersion = uint32_t torch::autograd::SavedVariable::*;
-SavedVersion version_member();
-template <SavedVersion member>
-struct Expose {
-  friend SavedVersion version_member() {
-    return member;
-  }
-};
-template struct Expose<&torch::autograd::SavedVariable::saved_version_>;
-
-std::unique_ptr<Recording> current;  // protected by the GIL
-std::vector<PyCodeObject*> described;  // dropped code objects whose frames were taken last time
-at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+at::CallbackHandle observer = at::INVALID_CALLBACK_HANDLE;  // of the recording that is observed
+at::CallbackHandle node_observer = at::INVALID_CALLBACK_HANDLE;
 uint64_t generations = 0;
 PyObject* recorder_prefix = nullptr;
 PyObject* name_cdata = nullptr;
 
-Recording* recording_or_error() {
-  if (current == nullptr) PyErr_SetString(PyExc_RuntimeError, "the native observer is not open");
-  return current.get();
+// The Python object of a recording. Its members are protected by the GIL.
+struct RecordingObject {
+  PyObject_HEAD
+  Recording* recording;  // null once it is closed, or in a forked child
+  std::vector<PyCodeObject*>* described;  // dropped code objects whose frames were taken last time
+};
+
+std::vector<RecordingObject*>& objects() {
+  static std::vector<RecordingObject*> found;
+  return found;
+}
+
+Recording* recording_of(PyObject* self) {
+  Recording* found = reinterpret_cast<RecordingObject*>(self)->recording;
+  if (found == nullptr) PyErr_SetString(PyExc_RuntimeError, "the recording is not open");
+  return found;
 }
 
 PyObject* set_of(const std::vector<int64_t>& ids) {
@@ -64,131 +60,20 @@ at::Tensor tensor_of(PyObject* object) {
   return at::Tensor(std::move(implementation));
 }
 
-// --- decoding -----------------------------------------------------------------------------------
-
-// Reads the words of one event, and appends Python values to the flat list of its kind.
-class Decoder {
- public:
-  Decoder(const int64_t* words, PyObject* values) : at_(words), values_(values) {}
-
-  bool number() {
-    return push(PyLong_FromLongLong(*at_++));
-  }
-
-  bool optional() {
-    int64_t value = *at_++;
-    if (value == NO_ID) return push(Py_NewRef(Py_None));
-    return push(PyLong_FromLongLong(value));
-  }
-
-  bool tuple() {
-    int64_t size = *at_++;
-    PyObject* found = PyTuple_New(size);
-    if (found == nullptr) return false;
-    for (int64_t i = 0; i < size; ++i) {
-      PyObject* value = PyLong_FromLongLong(*at_++);
-      if (value == nullptr) {
-        Py_DECREF(found);
-        return false;
-      }
-      PyTuple_SET_ITEM(found, i, value);
-    }
-    return push(found);
-  }
-
-  bool boolean() {
-    return push(PyBool_FromLong(*at_++ != 0));
-  }
-
-  int64_t next() {
-    return *at_++;
-  }
-
-  bool push(PyObject* value) {
-    if (value == nullptr) return false;
-    int failed = PyList_Append(values_, value);
-    Py_DECREF(value);
-    return failed == 0;
-  }
-
- private:
-  const int64_t* at_;
-  PyObject* values_;
-};
-
-PyObject* op_name(int64_t index) {
-  static std::vector<PyObject*> names;
-  if (index == Recording::NO_OP) return PyUnicode_InternFromString("");
-  if (index == Recording::INCREMENT_VERSION) return PyUnicode_InternFromString("increment_version");
-  if (static_cast<size_t>(index) >= names.size()) names.resize(index + 1, nullptr);
-  if (names[index] == nullptr) names[index] = PyUnicode_InternFromString(registry().at(index).name.c_str());
-  return Py_XNewRef(names[index]);
-}
-
-PyObject* device_name(int64_t word) {
-  if (word == Recording::NO_DEVICE) return PyUnicode_InternFromString("");
-  auto type = static_cast<c10::DeviceType>(word >> 8);
-  auto index = static_cast<c10::DeviceIndex>(static_cast<int8_t>(word & 0xFF));
-  return PyUnicode_InternFromString(c10::Device(type, index).str().c_str());
-}
-
-PyObject* dtype_name(const Recording& recording, int64_t word) {
-  if (word <= -2) return PyUnicode_FromString(recording.names[-2 - word].c_str());
-  std::string_view name = c10::getDtypeNames(static_cast<c10::ScalarType>(word)).first;
-  return PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
-}
-
-PyObject* phase_name(int64_t phase) {
-  static const char* const names[] = {"forward", "backward", "recompute"};
-  return PyUnicode_InternFromString(names[phase]);
-}
-
-bool decode_event(const Recording& recording, const int64_t* words, PyObject* const* lists) {
-  Kind kind = static_cast<Kind>(words[0] & 0xFF);
-  Decoder each(words + 1, lists[static_cast<int>(kind)]);
-  if (!each.number() || !each.number() || !each.number() || !each.optional()) return false;
-  switch (kind) {
-    case Kind::tensor_seen:
-      return each.number() && each.optional() && each.tuple() &&
-          each.push(dtype_name(recording, each.next())) && each.push(device_name(each.next())) &&
-          each.number() && each.number();
-    case Kind::op_called:
-      return each.push(op_name(each.next())) && each.push(phase_name(each.next())) && each.tuple() &&
-          each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.push(PyTuple_New(0)) &&
-          each.push(PyTuple_New(0)) && each.number() && each.optional() && each.optional() &&
-          each.optional() && each.optional() && each.optional() && each.boolean();
-    case Kind::version_bumped:
-      return each.number() && each.optional() && each.number() && each.number() &&
-          each.push(op_name(each.next())) && each.optional();
-    case Kind::version_restored:
-      return each.number() && each.optional() && each.number() && each.number();
-    case Kind::stack_seen:
-      return each.tuple();
-    case Kind::frame_seen:
-      return each.number() && each.number() && each.number();
-    case Kind::random_drawn:
-      return each.push(op_name(each.next())) && each.optional() &&
-          each.push(PyUnicode_InternFromString(each.next() == 1 ? "given" : "default")) &&
-          each.push(device_name(each.next()));
-    case Kind::mutation_cloned:
-      return each.number() && each.optional() && each.number() && each.optional();
-    default:
-      PyErr_SetString(PyExc_SystemError, "an event of an unknown kind");
-      return false;
-  }
-}
-
-// take() -> list of one flat list of values for each kind; the buffer is empty afterwards.
-PyObject* take(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+// take() -> list of one flat list of values for each kind; the buffers are empty afterwards.
+PyObject* take(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  std::vector<int64_t> words;
+  auto& described = *reinterpret_cast<RecordingObject*>(self)->described;
+  std::vector<int64_t> words, freed_words;
   for (PyCodeObject* code : described) Py_DECREF(code);
   described.clear();
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
     words.swap(recording->words);
     described.swap(recording->retired);
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    freed_words.swap(recording->freed_words);
   }
   PyObject* lists[static_cast<int>(Kind::count)];
   PyObject* found = PyList_New(static_cast<int>(Kind::count));
@@ -201,10 +86,12 @@ PyObject* take(PyObject*, PyObject*) {
     }
     PyList_SET_ITEM(found, i, lists[i]);
   }
-  for (size_t i = 0; i < words.size(); i += static_cast<size_t>(words[i] >> 8)) {
-    if (!decode_event(*recording, &words[i], lists)) {
-      Py_DECREF(found);
-      return nullptr;
+  for (const std::vector<int64_t>* each : {&words, &freed_words}) {
+    for (size_t i = 0; i < each->size(); i += static_cast<size_t>((*each)[i] >> 8)) {
+      if (!decode_event(*recording, &(*each)[i], lists)) {
+        Py_DECREF(found);
+        return nullptr;
+      }
     }
   }
   return found;
@@ -212,29 +99,43 @@ PyObject* take(PyObject*, PyObject*) {
 
 // --- life cycle ---------------------------------------------------------------------------------
 
+// Recording(): one that is not open yet
+PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
+  auto* self = reinterpret_cast<RecordingObject*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->described = new std::vector<PyCodeObject*>();
+  self->recording = new Recording();
+  objects().push_back(self);
+  return reinterpret_cast<PyObject*>(self);
+}
+
 // open(began_ns, with_stacks, outermost, clone_code)
-PyObject* open(PyObject*, PyObject* arguments) {
+PyObject* open(PyObject* self, PyObject* arguments) {
   long long began_ns;
   int with_stacks;
   PyObject *outermost, *clone_code;
   if (!PyArg_ParseTuple(arguments, "LpOO", &began_ns, &with_stacks, &outermost, &clone_code)) return nullptr;
-  if (current != nullptr) {
-    PyErr_SetString(PyExc_RuntimeError, "the native observer is open already");
-    return nullptr;
-  }
-  current = std::make_unique<Recording>();
-  current->began_ns = began_ns;
-  current->with_stacks = with_stacks != 0;
-  current->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
-  current->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
-  current->generation = ++generations;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  recording->began_ns = began_ns;
+  recording->with_stacks = with_stacks != 0;
+  recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
+  recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
   if (PyErr_Occurred()) return nullptr;
+  recording->generation = ++generations;
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  open_recordings().push_back(recording);
   Py_RETURN_NONE;
 }
 
+PyObject* is_open(PyObject* self, PyObject*) {
+  Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
+  return PyBool_FromLong(recording != nullptr && recording->generation != 0);
+}
+
 // enter_hook() -> state: a pack hook is about to run inside an operator; its calls are recorded.
-PyObject* enter_hook(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* enter_hook(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   PyObject* state = Py_BuildValue("iLN", thread.depth, static_cast<long long>(thread.sequence_nr),
@@ -246,12 +147,12 @@ PyObject* enter_hook(PyObject*, PyObject*) {
 
 // leave_hook(state, raised): a pack hook has ended. ``raised`` is the tensor that it was to pack if
 // it raised an exception, else -1.
-PyObject* leave_hook(PyObject*, PyObject* arguments) {
+PyObject* leave_hook(PyObject* self, PyObject* arguments) {
   int depth;
   long long sequence_nr, raised;
   PyObject* address;
   if (!PyArg_ParseTuple(arguments, "(iLO)L", &depth, &sequence_nr, &address, &raised)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   thread.depth = depth;
@@ -266,13 +167,9 @@ PyObject* leave_hook(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-PyObject* is_open(PyObject*, PyObject*) {
-  return PyBool_FromLong(current != nullptr);
-}
-
 // live_stacks() -> ids of the stacks that may be captured again
-PyObject* live_stacks(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* live_stacks(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<int64_t> ids;
   {
@@ -283,88 +180,125 @@ PyObject* live_stacks(PyObject*, PyObject*) {
 }
 
 // drop_stacks(): forget all stacks.
-PyObject* drop_stacks(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* drop_stacks(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->drop_stacks();
   Py_RETURN_NONE;
 }
 
-// start(): observe operators.
-PyObject* start(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+void remove_callback(at::CallbackHandle& handle) {
+  if (handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(handle);
+  handle = at::INVALID_CALLBACK_HANDLE;
+}
+
+void stop_observing() {
+  active().store(nullptr, std::memory_order_release);
+  observed().store(nullptr, std::memory_order_release);
+  remove_callback(observer);
+  remove_callback(node_observer);
+}
+
+// start(with_ops): observe nodes that run, and operators.
+PyObject* start(PyObject* self, PyObject* with_ops) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  active().store(recording, std::memory_order_release);
-  handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                     .needsInputs(true)
-                                     .needsOutputs(true)
-                                     .scopes({at::RecordScope::FUNCTION}));
+  if (observed().load() != nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "another recording is observed already");
+    return nullptr;
+  }
+  observed().store(recording, std::memory_order_release);
+  node_observer = at::addGlobalCallback(at::RecordFunctionCallback(on_node_start, on_node_end)
+                                            .needsInputs(true)
+                                            .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  if (PyObject_IsTrue(with_ops)) {
+    active().store(recording, std::memory_order_release);
+    observer = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                         .needsInputs(true)
+                                         .needsOutputs(true)
+                                         .scopes({at::RecordScope::FUNCTION}));
+  }
   Py_RETURN_NONE;
 }
 
 // stop(): observe nothing more; the events stay.
-PyObject* stop(PyObject*, PyObject*) {
-  active().store(nullptr, std::memory_order_release);
-  if (handle != at::INVALID_CALLBACK_HANDLE) {
-    at::removeCallback(handle);
-    handle = at::INVALID_CALLBACK_HANDLE;
-  }
+PyObject* stop(PyObject* self, PyObject*) {
+  Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
+  if (recording == nullptr || observed().load() == recording) stop_observing();
   Py_RETURN_NONE;
 }
 
 // close(): forget everything.
-PyObject* close(PyObject* self, PyObject* nothing) {
-  Py_XDECREF(stop(self, nothing));
-  if (current != nullptr) {
+PyObject* close(PyObject* self, PyObject*) {
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  if (object->recording == nullptr) Py_RETURN_NONE;
+  if (observed().load() == object->recording) stop_observing();
+  Recording* closed = object->recording;
+  object->recording = nullptr;
+  objects().erase(std::remove(objects().begin(), objects().end(), object), objects().end());
+  {
+    std::lock_guard<std::mutex> lock(freed_mutex());
+    auto& all = open_recordings();
+    all.erase(std::remove(all.begin(), all.end(), closed), all.end());
+  }
+  std::vector<std::shared_ptr<ThreadContext>> threads;
+  {
     // A callback on another thread may have read the pointer just before it was removed; it is
-    // inside the lock then, or will find no recording.
-    std::unique_ptr<Recording> closed = std::move(current);
+    // inside the lock then, or will find the recording empty.
     std::lock_guard<std::mutex> lock(closed->mutex);
     closed->clear();
     closed->drop_stacks();
-    for (PyCodeObject* code : closed->retired) Py_DECREF(code);
-    for (PyCodeObject* code : described) Py_DECREF(code);
-    described.clear();
-    for (PyObject* list : closed->lists) Py_DECREF(list);
-    closed->lists.clear();
+    for (const auto& thread : closed->threads) thread->running.clear();
+    threads.swap(closed->threads);
     // Its memory is a few hundred bytes now; freeing it could race with such a callback.
     closed->words = {};
     closed->storage_of.clear();
-    closed.release();
+    closed->known_leaves.clear();
   }
+  for (PyCodeObject* code : closed->retired) Py_DECREF(code);
+  for (PyCodeObject* code : *object->described) Py_DECREF(code);
+  object->described->clear();
+  for (PyObject* list : closed->lists) Py_DECREF(list);
+  closed->lists.clear();
   Py_RETURN_NONE;
+}
+
+void free_recording(PyObject* self) {
+  Py_XDECREF(close(self, nullptr));
+  delete reinterpret_cast<RecordingObject*>(self)->described;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
 }
 
 // --- tables -------------------------------------------------------------------------------------
 
-PyObject* next_seq(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* next_seq(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->seq());
 }
 
-PyObject* event_count(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* event_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());
 }
 
-// attach(calls, regions, running) -> number of this thread
-PyObject* attach(PyObject*, PyObject* arguments) {
-  PyObject *calls, *regions, *running;
-  if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyList_Type, &calls, &PyList_Type, &regions, &PyList_Type, &running))
-    return nullptr;
-  Recording* recording = recording_or_error();
+// attach(calls, regions) -> number of this thread
+PyObject* attach(PyObject* self, PyObject* arguments) {
+  PyObject *calls, *regions;
+  if (!PyArg_ParseTuple(arguments, "O!O!", &PyList_Type, &calls, &PyList_Type, &regions)) return nullptr;
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);
-  for (PyObject* list : {calls, regions, running}) recording->lists.push_back(Py_NewRef(list));
+  for (PyObject* list : {calls, regions}) recording->lists.push_back(Py_NewRef(list));
   thread.calls = calls;
   thread.regions = regions;
-  thread.running = running;
   return PyLong_FromLongLong(thread.number);
 }
 
-PyObject* intern(PyObject*, PyObject* object) {
-  Recording* recording = recording_or_error();
+PyObject* intern(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   at::Tensor tensor = tensor_of(object);
   if (PyErr_Occurred()) return nullptr;
@@ -378,8 +312,8 @@ PyObject* intern(PyObject*, PyObject* object) {
   return PyLong_FromLongLong(id);
 }
 
-PyObject* storage_id(PyObject*, PyObject* tensor) {
-  Recording* recording = recording_or_error();
+PyObject* storage_id(PyObject* self, PyObject* tensor) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t id = PyLong_AsLongLong(tensor);
   if (PyErr_Occurred()) return nullptr;
@@ -388,10 +322,10 @@ PyObject* storage_id(PyObject*, PyObject* tensor) {
 }
 
 // seen(tensor, version): record a counter that was raised by an unobserved write.
-PyObject* seen(PyObject*, PyObject* arguments) {
+PyObject* seen(PyObject* self, PyObject* arguments) {
   long long tensor, version;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t thread = thread_context(*recording).number;
   std::lock_guard<std::mutex> lock(recording->mutex);
@@ -400,10 +334,10 @@ PyObject* seen(PyObject*, PyObject* arguments) {
 }
 
 // bumped(tensor, version): remember that a counter has reached a version.
-PyObject* bumped(PyObject*, PyObject* arguments) {
+PyObject* bumped(PyObject* self, PyObject* arguments) {
   long long tensor, version;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->bumped(tensor, version);
@@ -411,10 +345,10 @@ PyObject* bumped(PyObject*, PyObject* arguments) {
 }
 
 // version_at(tensor, seq) -> version, or None
-PyObject* version_at(PyObject*, PyObject* arguments) {
+PyObject* version_at(PyObject* self, PyObject* arguments) {
   long long tensor, seq;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &seq)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t found;
   {
@@ -425,18 +359,9 @@ PyObject* version_at(PyObject*, PyObject* arguments) {
   return PyLong_FromLongLong(found);
 }
 
-// saved_version(slot) -> the version at which autograd saved a tensor
-PyObject* saved_version(PyObject*, PyObject* slot) {
-  auto* instance = reinterpret_cast<pybind11::detail::instance*>(slot);
-  void* value = instance->simple_layout ? instance->simple_value_holder[0]
-                                        : instance->nonsimple.values_and_holders[0];
-  if (value == nullptr) Py_RETURN_NONE;
-  return PyLong_FromUnsignedLong(static_cast<torch::autograd::SavedVariable*>(value)->*version_member());
-}
-
 // live_tensors() -> ids of the tensors that may be seen again
-PyObject* live_tensors(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* live_tensors(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<int64_t> ids;
   {
@@ -447,11 +372,11 @@ PyObject* live_tensors(PyObject*, PyObject*) {
 }
 
 // prune(used_tensors, max_windows, first_seq)
-PyObject* prune(PyObject*, PyObject* arguments) {
+PyObject* prune(PyObject* self, PyObject* arguments) {
   PyObject* used;
   long long max_windows, first_seq;
   if (!PyArg_ParseTuple(arguments, "O!LL", &PySet_Type, &used, &max_windows, &first_seq)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ska::flat_hash_map<int64_t, bool> kept;
   PyObject* items = PySequence_List(used);
@@ -466,8 +391,8 @@ PyObject* prune(PyObject*, PyObject* arguments) {
 }
 
 // prune_history(first_seq)
-PyObject* prune_history(PyObject*, PyObject* number) {
-  Recording* recording = recording_or_error();
+PyObject* prune_history(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t first_seq = PyLong_AsLongLong(number);
   if (PyErr_Occurred()) return nullptr;
@@ -477,10 +402,10 @@ PyObject* prune_history(PyObject*, PyObject* number) {
 }
 
 // restored(tensor, version): record a counter that was set back.
-PyObject* restored(PyObject*, PyObject* arguments) {
+PyObject* restored(PyObject* self, PyObject* arguments) {
   long long tensor, version;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t thread = thread_context(*recording).number;
   std::lock_guard<std::mutex> lock(recording->mutex);
@@ -496,8 +421,8 @@ PyObject* restored(PyObject*, PyObject* arguments) {
 }
 
 // capture(own): return the id of this thread's stack, without the innermost frames of the recorder.
-PyObject* capture(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* capture(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   Frame* frame = innermost_frame();
   for (; frame != nullptr; frame = caller_of(frame)) {
@@ -520,8 +445,8 @@ PyObject* capture(PyObject*, PyObject*) {
 }
 
 // intern_stack([(code, offset), ...]) -> id; innermost first
-PyObject* intern_stack(PyObject*, PyObject* listed) {
-  Recording* recording = recording_or_error();
+PyObject* intern_stack(PyObject* self, PyObject* listed) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   PyObject* items = PySequence_Fast(listed, "a sequence of places");
   if (items == nullptr) return nullptr;
@@ -555,8 +480,8 @@ PyObject* code(PyObject*, PyObject* address) {
 }
 
 // custom_stack(sequence_nr) -> stack of the first op of a custom Function, or None
-PyObject* custom_stack(PyObject*, PyObject* number) {
-  Recording* recording = recording_or_error();
+PyObject* custom_stack(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t sequence_nr = PyLong_AsLongLong(number);
   if (PyErr_Occurred()) return nullptr;
@@ -567,10 +492,10 @@ PyObject* custom_stack(PyObject*, PyObject* number) {
 }
 
 // set_custom_stack(sequence_nr, stack)
-PyObject* set_custom_stack(PyObject*, PyObject* arguments) {
+PyObject* set_custom_stack(PyObject* self, PyObject* arguments) {
   long long number, stack;
   if (!PyArg_ParseTuple(arguments, "LL", &number, &stack)) return nullptr;
-  Recording* recording = recording_or_error();
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->custom[number] = stack;
@@ -578,8 +503,8 @@ PyObject* set_custom_stack(PyObject*, PyObject* arguments) {
 }
 
 // wide() -> sequence numbers of the nodes of ops with very many inputs
-PyObject* wide(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* wide(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<int64_t> numbers;
   {
@@ -590,8 +515,8 @@ PyObject* wide(PyObject*, PyObject*) {
 }
 
 // recent() -> the newest results that are alive, newest first
-PyObject* recent(PyObject*, PyObject*) {
-  Recording* recording = recording_or_error();
+PyObject* recent(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::vector<at::Tensor> alive;
   {
@@ -626,23 +551,263 @@ PyObject* set_recorder_folder(PyObject*, PyObject* prefix) {
   Py_RETURN_NONE;
 }
 
+// --- graph --------------------------------------------------------------------------------------
+
+bool nodes_of(PyObject* listed, std::vector<Node*>& nodes) {
+  PyObject* items = PySequence_Fast(listed, "a sequence of nodes");
+  if (items == nullptr) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i) {
+    Node* node = node_of(PySequence_Fast_GET_ITEM(items, i));
+    if (node == nullptr) {
+      Py_DECREF(items);
+      return false;
+    }
+    nodes.push_back(node);
+  }
+  Py_DECREF(items);
+  return true;
+}
+
+// Append (number, object) to a list; ``object`` is a new reference, or null with an exception.
+bool append_pair(PyObject* list, int64_t number, PyObject* object) {
+  if (object == nullptr) return false;
+  PyObject* pair = Py_BuildValue("LN", static_cast<long long>(number), object);
+  bool done = pair != nullptr && PyList_Append(list, pair) == 0;
+  Py_XDECREF(pair);
+  return done;
+}
+
+// walk(roots, oldest, on_hooked) -> (leaves, functions)
+//
+// Leaves are new or have hooks: (tensor id, tensor). Functions are new: (node id, node).
+PyObject* walk(PyObject* self, PyObject* arguments) {
+  PyObject *listed, *on_hooked;
+  long long oldest;
+  if (!PyArg_ParseTuple(arguments, "OLO", &listed, &oldest, &on_hooked)) return nullptr;
+  Recording* recording = recording_of(self);
+  std::vector<Node*> roots;
+  if (recording == nullptr || !nodes_of(listed, roots)) return nullptr;
+  Walk walk(*recording, thread_context(*recording).number, oldest, on_hooked);
+  if (!walk.run(roots)) return nullptr;
+  PyObject* leaves = PyList_New(0);
+  PyObject* functions = PyList_New(0);
+  bool done = leaves != nullptr && functions != nullptr;
+  for (auto [id, node] : walk.leaves)
+    done = done && append_pair(leaves, id, THPVariable_Wrap(*leaf_of(*node, kinds().find(*node).kind)));
+  for (auto [id, node] : walk.functions)
+    done = done && append_pair(functions, id, torch::autograd::functionToPyObject(node->getptr()));
+  if (done) return Py_BuildValue("NN", leaves, functions);
+  Py_XDECREF(leaves);
+  Py_XDECREF(functions);
+  return nullptr;
+}
+
+// node_id(node) -> id
+PyObject* node_id(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  Node* node = node_of(object);
+  return node == nullptr ? nullptr : PyLong_FromLongLong(record_of(*recording, *node)->node_id);
+}
+
+// is_new(node) -> whether no walk has reached a node yet
+PyObject* is_new(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  Node* node = node_of(object);
+  if (node == nullptr) return nullptr;
+  RecordPtr* record = find_record(*recording, *node);
+  return PyBool_FromLong(record == nullptr || (*record)->seen < 0);
+}
+
+// forget(roots): forget the nodes that some nodes reach.
+PyObject* forget(PyObject* self, PyObject* listed) {
+  Recording* recording = recording_of(self);
+  std::vector<Node*> roots;
+  if (recording == nullptr || !nodes_of(listed, roots)) return nullptr;
+  forget_nodes(*recording, std::move(roots));
+  Py_RETURN_NONE;
+}
+
+// forget_leaf(tensor): return a leaf to Python again when a walk reaches it.
+PyObject* forget_leaf(PyObject* self, PyObject* tensor) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t id = PyLong_AsLongLong(tensor);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->known_leaves.erase(id);
+  Py_RETURN_NONE;
+}
+
+// next_saved_id() -> the id of a new save
+PyObject* next_saved_id(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->saved_count++);
+}
+
+PyObject* saved_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->saved_count);
+}
+
+// take_released() -> ids of saves through hooks that were released since the last call
+PyObject* take_released(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    ids.swap(recording->released_hooked);
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    ids.insert(ids.end(), recording->freed_hooked.begin(), recording->freed_hooked.end());
+    recording->freed_hooked.clear();
+  }
+  if (ids.empty()) return PyTuple_New(0);
+  return set_of(ids);
+}
+
+// --- nodes that run -----------------------------------------------------------------------------
+
+// begin_backward(backward, keep_graph): this thread is about to enter the engine.
+PyObject* begin_backward(PyObject* self, PyObject* arguments) {
+  long long backward_id;
+  int keep_graph;
+  if (!PyArg_ParseTuple(arguments, "Lp", &backward_id, &keep_graph)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t thread = thread_context(*recording).number;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->engine_calls.push_back({backward_id, thread, keep_graph != 0, NO_ID});
+  Py_RETURN_NONE;
+}
+
+// end_backward(backward, failed) -> [(leaf, backward), ...] that gradients have reached
+PyObject* end_backward(PyObject* self, PyObject* arguments) {
+  long long backward_id;
+  int failed;
+  if (!PyArg_ParseTuple(arguments, "Lp", &backward_id, &failed)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<std::pair<int64_t, int64_t>> reached;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    auto& calls = recording->engine_calls;
+    auto call = std::find_if(calls.begin(), calls.end(),
+                             [&](const EngineCall& each) { return each.backward_id == backward_id; });
+    if (call != calls.end()) {
+      for (const auto& thread : recording->threads) {
+        if (!failed) finish_last(*recording, *thread, *call);
+        auto& running = thread->running;
+        running.erase(std::remove_if(running.begin(), running.end(),
+                                     [&](const Run& run) { return run.backward_id == backward_id; }),
+                      running.end());
+      }
+      calls.erase(call);
+    }
+    reached.swap(recording->reached_leaves);
+  }
+  PyObject* found = PyList_New(0);
+  bool done = found != nullptr;
+  for (auto [leaf, backward] : reached) done = done && append_pair(found, leaf, PyLong_FromLongLong(backward));
+  if (done) return found;
+  Py_XDECREF(found);
+  return nullptr;
+}
+
+// hook_runs(): the last node has finished, if this is the first hook of another one.
+PyObject* hook_runs(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  int task = torch::autograd::get_current_graph_task_id();
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (thread.running.empty()) Py_RETURN_NONE;
+  RecordPtr* record = node ? find_record(*recording, *node) : nullptr;
+  if (record != nullptr && thread.running.back().node_id == (*record)->node_id) Py_RETURN_NONE;
+  EngineCall* call = recording->call_of(task, thread.number);
+  if (call != nullptr) finish_last(*recording, thread, *call);
+  Py_RETURN_NONE;
+}
+
+PyObject* number_or_none(int64_t value) {
+  return value == NO_ID ? Py_NewRef(Py_None) : PyLong_FromLongLong(value);
+}
+
+// current_node() -> the backward and the node that run on this thread, or None for each
+PyObject* current_node(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  int task = torch::autograd::get_current_graph_task_id();
+  int64_t thread = thread_context(*recording).number, backward_id = NO_ID, found = NO_ID;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    RecordPtr* record = node ? find_record(*recording, *node) : nullptr;
+    if (record != nullptr) found = (*record)->node_id;
+    EngineCall* call = recording->call_of(task, thread);
+    if (call != nullptr) backward_id = call->backward_id;
+  }
+  return Py_BuildValue("NN", number_or_none(backward_id), number_or_none(found));
+}
+
+// last_run() -> (backward, node) of the innermost run on this thread, or None
+PyObject* last_run(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (thread.running.empty()) Py_RETURN_NONE;
+  const Run& run = thread.running.back();
+  return Py_BuildValue("LL", static_cast<long long>(run.backward_id), static_cast<long long>(run.node_id));
+}
+
+PyObject* run_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromSize_t(thread.running.size());
+}
+
+// drop_runs(count): forget the runs on this thread after the first ones.
+PyObject* drop_runs(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  size_t count = PyLong_AsSize_t(number);
+  if (PyErr_Occurred()) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (count < thread.running.size()) thread.running.resize(count);
+  Py_RETURN_NONE;
+}
+
 void in_child() {
-  // The recording is the parent's. Another thread may have held the lock.
+  // The recordings are the parent's. Another thread may have held a lock.
   active().store(nullptr);
-  (void)current.release();
+  observed().store(nullptr);
+  new (&freed_mutex()) std::mutex;
+  open_recordings().clear();
+  for (RecordingObject* each : objects()) each->recording = nullptr;
+  objects().clear();
 }
 
 PyMethodDef methods[] = {
+    {"take", take, METH_NOARGS, nullptr},
     {"open", open, METH_VARARGS, nullptr},
+    {"is_open", is_open, METH_NOARGS, nullptr},
     {"enter_hook", enter_hook, METH_NOARGS, nullptr},
     {"leave_hook", leave_hook, METH_VARARGS, nullptr},
-    {"is_open", is_open, METH_NOARGS, nullptr},
     {"live_stacks", live_stacks, METH_NOARGS, nullptr},
     {"drop_stacks", drop_stacks, METH_NOARGS, nullptr},
-    {"start", start, METH_NOARGS, nullptr},
+    {"start", start, METH_O, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},
-    {"take", take, METH_NOARGS, nullptr},
     {"next_seq", next_seq, METH_NOARGS, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
@@ -651,23 +816,51 @@ PyMethodDef methods[] = {
     {"seen", seen, METH_VARARGS, nullptr},
     {"bumped", bumped, METH_VARARGS, nullptr},
     {"version_at", version_at, METH_VARARGS, nullptr},
-    {"saved_version", saved_version, METH_O, nullptr},
     {"live_tensors", live_tensors, METH_NOARGS, nullptr},
     {"prune", prune, METH_VARARGS, nullptr},
     {"prune_history", prune_history, METH_O, nullptr},
     {"restored", restored, METH_VARARGS, nullptr},
     {"capture", capture, METH_NOARGS, nullptr},
     {"intern_stack", intern_stack, METH_O, nullptr},
-    {"code", code, METH_O, nullptr},
     {"custom_stack", custom_stack, METH_O, nullptr},
     {"set_custom_stack", set_custom_stack, METH_VARARGS, nullptr},
     {"wide", wide, METH_NOARGS, nullptr},
     {"recent", recent, METH_NOARGS, nullptr},
+    {"walk", walk, METH_VARARGS, nullptr},
+    {"node_id", node_id, METH_O, nullptr},
+    {"is_new", is_new, METH_O, nullptr},
+    {"forget", forget, METH_O, nullptr},
+    {"forget_leaf", forget_leaf, METH_O, nullptr},
+    {"next_saved_id", next_saved_id, METH_NOARGS, nullptr},
+    {"saved_count", saved_count, METH_NOARGS, nullptr},
+    {"take_released", take_released, METH_NOARGS, nullptr},
+    {"begin_backward", begin_backward, METH_VARARGS, nullptr},
+    {"end_backward", end_backward, METH_VARARGS, nullptr},
+    {"hook_runs", hook_runs, METH_NOARGS, nullptr},
+    {"current_node", current_node, METH_NOARGS, nullptr},
+    {"last_run", last_run, METH_NOARGS, nullptr},
+    {"run_count", run_count, METH_NOARGS, nullptr},
+    {"drop_runs", drop_runs, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_recording)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_recording)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0, Py_TPFLAGS_DEFAULT, slots};
+
+PyMethodDef functions[] = {
+    {"code", code, METH_O, nullptr},
     {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "autogradviz_native", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "autogradviz_native", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace agv
@@ -675,5 +868,12 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "autogradviz_native", nullptr, 
 PyMODINIT_FUNC PyInit_autogradviz_native() {
   agv::name_cdata = PyUnicode_InternFromString("_cdata");
   pthread_atfork(nullptr, nullptr, agv::in_child);
-  return PyModule_Create(&agv::definition);
+  PyObject* module = PyModule_Create(&agv::definition);
+  PyObject* type = module == nullptr ? nullptr : PyType_FromSpec(&agv::spec);
+  if (type == nullptr || PyModule_AddObject(module, "Recording", type) < 0) {
+    Py_XDECREF(type);
+    Py_XDECREF(module);
+    return nullptr;
+  }
+  return module;
 }

@@ -1,4 +1,4 @@
-"""The observer that records operators from C++, and the rest through hooks written in Python."""
+"""The observer that records operators and graphs from C++, and the rest through Python hooks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import (
     FrameSeen,
+    GradAccumulated,
     MutationCloned,
+    NodeFinished,
+    NodeSeen,
+    NodeStarted,
     OpCalled,
     RandomDrawn,
     StackSeen,
+    TensorReleased,
+    TensorSaved,
     TensorSeen,
+    TensorUnpacked,
     VersionBumped,
     VersionRestored,
+)
+from autogradviz.recorder.native.graph_tables import (
+    NativeLeaves,
+    NativeNodes,
+    NativeRuns,
+    NativeSaves,
 )
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.native.tables import (
@@ -29,21 +42,25 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from autogradviz.events import Event
+    from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.python_observer import OpTables
     from autogradviz.recorder.session import Session
 
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
-    MutationCloned,
+    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
+    NodeFinished, GradAccumulated,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 
-_ALSO_FROM_PYTHON: Final = (VersionBumped,)
+_SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased)
+"""Python emits such events too, or C++ more than one list of them."""
 
 
 class NativeObserver(PythonObserver):
-    """Observes operators from C++."""
+    """Observes operators, graphs and nodes that run from C++."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -55,18 +72,27 @@ class NativeObserver(PythonObserver):
         creators = NativeCreators(session, tensors, versions)
         return NativeRecentOutputs(session), tensors, versions, creators
 
+    def _make_leaves(self, session: Session) -> LeafTable:
+        return NativeLeaves(session, self.tensors)
+
+    def _make_saves(self, session: Session) -> SaveTable:
+        return NativeSaves(session, self.tensors, self.creators, self.fingerprints)
+
+    def _make_graph_tables(self, session: Session) -> tuple[Any, Any]:
+        nodes = NativeNodes(session, self.leaves, self.slots, self.functions)
+        return NativeRuns(session, self.gradients), nodes
+
     def _make_mode(self, session: Session) -> OpMode | None:  # noqa: ARG002
         return None
 
     def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
         yield from super()._contexts()
-        if self._session.with_ops:
-            yield self._observing()
+        yield self._observing()
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
-        native = self._session.native.module
-        native.start()
+        native = self._session.native.recording
+        native.start(self._session.with_ops)
         try:
             yield
         finally:
@@ -76,10 +102,10 @@ class NativeObserver(PythonObserver):
         """Move the events that C++ holds to the log."""
         log, stacks = self._session.log, self._session.stacks
         assert isinstance(stacks, NativeStacks)
-        for kind, values in zip(KINDS, self._session.native.module.take(), strict=True):
+        for kind, values in zip(KINDS, self._session.native.recording.take(), strict=True):
             if kind is FrameSeen:
                 log.extend_rows(kind, stacks.describe(values))
             elif values:
                 log.appender(kind)(values)
-        for kind in _ALSO_FROM_PYTHON:
+        for kind in _SORTED:
             log.recent(kind).sort()

@@ -10,7 +10,6 @@
 
 #include "tables.h"
 
-#include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/ivalue.h>
@@ -67,35 +66,6 @@ struct OpContext : at::ObserverContext {
   int64_t result = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
-
-// The state of one thread in one recording.
-struct ThreadContext {
-  uint64_t generation = 0;
-  int64_t number = 0;
-  int depth = 0;  // of calls inside a recorded operator
-  uint64_t sequence_nr = 0;  // autograd's counter when it was last read
-  // The lists of a ``ThreadState``, which only this thread changes, or null.
-  OpContext* call = nullptr;  // the operator that is running
-  PyObject* calls = nullptr;
-  PyObject* regions = nullptr;
-  PyObject* running = nullptr;
-};
-
-inline std::atomic<Recording*>& active() {
-  static std::atomic<Recording*> recording{nullptr};
-  return recording;
-}
-
-inline ThreadContext& thread_context(Recording& recording) {
-  static thread_local ThreadContext context;
-  if (context.generation != recording.generation) {
-    context = ThreadContext();
-    context.generation = recording.generation;
-    context.number = recording.next_thread.fetch_add(1);
-    context.sequence_nr = at::sequence_number::peek();
-  }
-  return context;
-}
 
 // The registry of operators: kept for the whole process, since schemas do not change.
 class OpRegistry {
@@ -347,7 +317,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
     }
   }
   int64_t region = last_field(thread.regions, 0), recompute = last_field(thread.regions, 1);
-  int64_t node = last_field(thread.running, 1);
+  int64_t node = thread.running.empty() ? NO_ID : thread.running.back().node_id;
   bool backward = node != NO_ID || torch::autograd::get_current_graph_task_id() != -1;
   Phase phase = recompute != NO_ID ? Phase::recompute : backward ? Phase::backward : Phase::forward;
   uint64_t sequence_nr = at::sequence_number::peek();

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.recorder.event_writer import EventSequence
+from autogradviz.recorder.native.graph_tables import NativeRunning
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
@@ -29,15 +30,17 @@ class NativeServices:
         Args:
             module: the C++ extension.
         """
-        self.module = module
-        self.event_count: Callable[[], int] = module.event_count
-        self.enter_hook: Callable[[], Any] = module.enter_hook
-        self.leave_hook: Callable[[Any, int], None] = module.leave_hook
-        self.close: Callable[[], None] = module.close
+        self.describe_code: Callable[[int], CodeType] = module.code
+        self.recording: Any = module.Recording()
+        """The recording in C++."""
+        self.event_count: Callable[[], int] = self.recording.event_count
+        self.enter_hook: Callable[[], Any] = self.recording.enter_hook
+        self.leave_hook: Callable[[Any, int], None] = self.recording.leave_hook
+        self.close: Callable[[], None] = self.recording.close
 
     def make_sequence(self) -> EventSequence:
         """Return a sequence whose numbers come from C++."""
-        return EventSequence(number=self.module.next_seq)
+        return EventSequence(number=self.recording.next_seq)
 
     def make_threads(self) -> ThreadTable:
         """Return a table of threads whose numbers come from C++."""
@@ -47,23 +50,24 @@ class NativeServices:
         self, threads: ThreadTable, emitter: Callable[[type[Event]], Callable[..., int]]
     ) -> NativeStacks:
         """Return a table of stacks whose ids come from C++."""
-        return NativeStacks(threads, emitter, self.module)
+        return NativeStacks(threads, emitter, self.recording, self.describe_code)
 
     def open(self, session: Session, outermost: int) -> None:
         """Open the recording in C++; this thread becomes number 0."""
         began_ns = session.sequence.began_ns
-        self.module.open(began_ns, session.with_stacks, outermost, _clone_code())
+        self.recording.open(began_ns, session.with_stacks, outermost, _clone_code())
         for state in session.threads:
             state.number = self._attach(state)
 
     def _attach(self, state: ThreadState) -> int:
-        """Let C++ read the open calls, regions and nodes of this thread; return its number.
+        """Let C++ read the open calls and regions of this thread; return its number.
 
         Before the recording is open there is only the thread that prepares it.
         """
-        if not self.module.is_open():
+        if not self.recording.is_open():
             return 0
-        return self.module.attach(state.calls, state.regions, state.running)  # type: ignore[no-any-return]
+        state.running = NativeRunning(self.recording)
+        return self.recording.attach(state.calls, state.regions)  # type: ignore[no-any-return]
 
 
 @cache

@@ -24,10 +24,12 @@ class NativeStacks(StackTable):
         self,
         threads: ThreadTable,
         emitter: Callable[[type[Event]], Callable[..., int]],
-        native: Any,
+        recording: Any,
+        code_at: Callable[[int], CodeType],
     ) -> None:
         super().__init__(threads, emitter)
-        self._native = native
+        self._native = recording
+        self._code_at = code_at
 
     def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
         """Return the id of the stack, without the recorder's innermost frames."""
@@ -67,6 +69,6 @@ class NativeStacks(StackTable):
         """
         each = iter(values)
         for seq, time_ns, thread, _, frame_id, address, offset in zip(*[each] * 7, strict=True):
-            code: CodeType = self._native.code(address)
+            code = self._code_at(address)
             described = self.describe_code(code, line_of(code, offset))
             yield seq, time_ns, thread, None, frame_id, *described

@@ -6,6 +6,7 @@
 
 #include "python_frames.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -20,6 +21,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -33,7 +35,7 @@ inline int64_t now_ns() {
   return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
-// The kinds of events in the buffer; ``decode.h`` has the layout of each.
+// The kinds of events in the buffer; ``decode_event`` has the layout of each.
 enum class Kind : int64_t {
   tensor_seen,
   op_called,
@@ -43,6 +45,13 @@ enum class Kind : int64_t {
   frame_seen,
   random_drawn,
   mutation_cloned,
+  node_seen,
+  tensor_saved,
+  tensor_unpacked,
+  tensor_released,
+  node_started,
+  node_finished,
+  grad_accumulated,
   count,
 };
 
@@ -75,6 +84,53 @@ struct Storage {
   c10::SmallVector<TensorId, 1> tensors;
 };
 
+// One call into the autograd engine.
+struct EngineCall {
+  int64_t backward_id;
+  int64_t thread;  // that called
+  bool keep_graph;
+  int task;  // the engine's number, NO_ID until its first node runs
+};
+
+// One run of a node.
+struct Run {
+  int64_t backward_id;
+  int64_t node_id;
+  int64_t thread;
+  std::shared_ptr<void> record;  // a ``NodeRecord``
+  bool has_gradient;
+  int64_t ended_ns;  // 0 while it runs
+};
+
+struct OpContext;
+
+// The state of one thread in one recording.
+struct ThreadContext {
+  uint64_t generation = 0;
+  int64_t number = 0;
+  int depth = 0;  // of calls inside a recorded operator
+  uint64_t sequence_nr = 0;  // autograd's counter when it was last read
+  OpContext* call = nullptr;  // the operator that is running
+  // The lists of a ``ThreadState``, which only this thread changes, or null.
+  PyObject* calls = nullptr;
+  PyObject* regions = nullptr;
+  std::vector<Run> running;  // protected by ``Recording::mutex``
+};
+
+class Recording;
+
+// Protects what the death of a node changes. Nothing else is locked while it is held.
+inline std::mutex& freed_mutex() {
+  static std::mutex found;
+  return found;
+}
+
+// The recordings that are open; protected by ``freed_mutex``.
+inline std::vector<Recording*>& open_recordings() {
+  static std::vector<Recording*> found;
+  return found;
+}
+
 class Recording {
  public:
   std::mutex mutex;
@@ -87,8 +143,18 @@ class Recording {
   uint64_t generation = 0;
 
   std::vector<int64_t> words;  // encoded events
+  std::vector<int64_t> freed_words;  // of nodes that died; protected by ``freed_mutex``
+  std::vector<int64_t> freed_hooked;  // their saves that went through hooks; likewise
   std::vector<PyCodeObject*> retired;  // code objects of stacks that were dropped
-  int64_t counts[static_cast<int>(Kind::count)] = {};
+
+  int64_t node_count = 0;  // protected by the GIL, as is the next one
+  uint64_t walks = 0;
+  int64_t saved_count = 0;
+  std::unordered_set<int64_t> known_leaves;  // that Python has weak references to
+  std::vector<EngineCall> engine_calls;  // that are open
+  std::vector<std::shared_ptr<ThreadContext>> threads;
+  std::vector<std::pair<int64_t, int64_t>> reached_leaves;  // leaf and backward, for Python
+  std::vector<int64_t> released_hooked;  // saves through hooks that Python is to forget
 
   ska::flat_hash_map<int64_t, int64_t> storage_of;  // by tensor
   ska::flat_hash_map<int64_t, int64_t> known;  // the highest version seen, by storage
@@ -107,7 +173,6 @@ class Recording {
   size_t begin_event(Kind kind, int64_t seq, int64_t time_ns, int64_t thread, int64_t stack) {
     size_t start = words.size();
     words.insert(words.end(), {static_cast<int64_t>(kind), seq, time_ns - began_ns, thread, stack});
-    ++counts[static_cast<int>(kind)];
     return start;
   }
 
@@ -123,6 +188,34 @@ class Recording {
   void put_all(const Values& values) {
     words.push_back(static_cast<int64_t>(values.size()));
     words.insert(words.end(), values.begin(), values.end());
+  }
+
+  // Record that a saved tensor was released.
+  void put_released(int64_t saved_id, int64_t thread, int64_t time_ns) {
+    size_t start = begin_event(Kind::tensor_released, seq(), time_ns, thread, NO_ID);
+    put(saved_id);
+    end_event(start);
+  }
+
+  // Record that a saved tensor died with its node. ``freed_mutex`` is held, and not ``mutex``.
+  void put_freed(int64_t saved_id, bool is_hooked);
+
+  // Return the engine call whose graph task runs on this thread, null if it is not known.
+  EngineCall* call_of(int task, int64_t thread) {
+    EngineCall* found = nullptr;
+    for (EngineCall& call : engine_calls)
+      if (call.task == task) return &call;
+    // The first node of a task: the newest call without one, preferably this thread's.
+    for (EngineCall& call : engine_calls)
+      if (call.task == NO_ID && (found == nullptr || call.thread == thread || found->thread != thread))
+        found = &call;
+    if (found != nullptr) found->task = task;
+    return found;
+  }
+
+  int64_t custom_stack(int64_t sequence_nr) const {
+    auto found = custom.find(sequence_nr);
+    return found == custom.end() ? NO_ID : found->second;
   }
 
   // --- tensors and storages ------------------------------------------------------------------
@@ -466,5 +559,63 @@ class Recording {
   int64_t stack_count_ = 0;
   int64_t frame_count_ = 0;
 };
+
+// --- threads ------------------------------------------------------------------------------------
+
+// Operators are observed for this recording, and nodes that run.
+inline std::atomic<Recording*>& active() {
+  static std::atomic<Recording*> recording{nullptr};
+  return recording;
+}
+
+inline std::atomic<Recording*>& observed() {
+  static std::atomic<Recording*> recording{nullptr};
+  return recording;
+}
+
+inline bool is_open_generation(uint64_t generation) {
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  for (Recording* recording : open_recordings())
+    if (recording->generation == generation) return true;
+  return false;
+}
+
+// The number of this thread in the recording that asked last. It outlives other thread-local state.
+struct ThreadNumber {
+  uint64_t generation;
+  int64_t number;
+};
+
+inline ThreadNumber& last_thread_number() {
+  static thread_local ThreadNumber found{0, 0};
+  return found;
+}
+
+inline ThreadContext& thread_context(Recording& recording) {
+  static thread_local std::vector<std::shared_ptr<ThreadContext>> contexts;
+  for (auto& each : contexts)
+    if (each->generation == recording.generation) {
+      last_thread_number() = {each->generation, each->number};
+      return *each;
+    }
+  auto is_closed = [](const auto& each) { return !is_open_generation(each->generation); };
+  contexts.erase(std::remove_if(contexts.begin(), contexts.end(), is_closed), contexts.end());
+  auto context = std::make_shared<ThreadContext>();
+  context->generation = recording.generation;
+  context->number = recording.next_thread.fetch_add(1);
+  context->sequence_nr = at::sequence_number::peek();
+  last_thread_number() = {context->generation, context->number};
+  contexts.push_back(context);
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  recording.threads.push_back(context);
+  return *context;
+}
+
+inline void Recording::put_freed(int64_t saved_id, bool is_hooked) {
+  int64_t thread = last_thread_number().generation == generation ? last_thread_number().number : 0;
+  int64_t head = static_cast<int64_t>(Kind::tensor_released) | (6 << 8);
+  freed_words.insert(freed_words.end(), {head, seq(), now_ns() - began_ns, thread, NO_ID, saved_id});
+  if (is_hooked) freed_hooked.push_back(saved_id);
+}
 
 }  // namespace agv

@@ -35,7 +35,7 @@ class NativeTensors(TensorTable):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._native = session.native.module
+        self._native = session.native.recording
         self.storage_of = _StorageOf(self._native)  # type: ignore[assignment]
         self.first_seq = 0
         """The oldest event whose versions are remembered."""
@@ -81,7 +81,7 @@ class NativeVersions(VersionTable):
 
     def __init__(self, session: Session, tensors: NativeTensors) -> None:
         super().__init__(session, tensors)
-        self._native = session.native.module
+        self._native = session.native.recording
 
     def seen(self, tensor_id: int, storage_id: int, version: int) -> None:
         """Record a counter that exceeds the last known value."""
@@ -131,7 +131,7 @@ class NativeCreators(CreatorTable):
 
     def __init__(self, session: Session, tensors: NativeTensors, versions: NativeVersions) -> None:
         super().__init__(tensors, versions)
-        self._native = session.native.module
+        self._native = session.native.recording
         self.custom = _CustomStacks(self._native)  # type: ignore[assignment]
 
     @property
@@ -143,14 +143,6 @@ class NativeCreators(CreatorTable):
     def wide(self, numbers: set[int]) -> None:
         """Ignore a value: the numbers are collected in C++."""
 
-    def version_saved(self, sequence_nr: int, tensor_id: int, slot: Any) -> int | None:  # noqa: ARG002
-        """Return the version at which a node saved a tensor."""
-        return self._native.saved_version(slot)  # type: ignore[no-any-return]
-
-    def knows_versions(self) -> bool:
-        """Return whether ``version_saved`` may know an answer."""
-        return True
-
     def prune(self, first_seq: int) -> None:
         """Do nothing: C++ forgets old numbers."""
 
@@ -160,7 +152,7 @@ class NativeRecentOutputs(RecentOutputs):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self._native = session.native.module
+        self._native = session.native.recording
 
     def nodes(self) -> list[Any]:
         """Return the nodes of the results that are alive, the newest first."""

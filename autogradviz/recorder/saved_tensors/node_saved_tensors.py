@@ -122,7 +122,7 @@ class SlotTable:
     ) -> None:
         content = slot.data
         if slot.unpack_hook is not None:
-            saved.append(self._read_hooked(content, node_id, sequence_nr, label))
+            saved.append(self.read_hooked(content, node_id, sequence_nr, label))
             return
         if type(content) not in PLAIN_TENSORS and not isinstance(content, _Tensor):
             return
@@ -148,7 +148,8 @@ class SlotTable:
         )  # fmt: skip
         saved.append((saved_id, attribute, index, version, saved_hash))
 
-    def _read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, label: str) -> Slot:
+    def read_hooked(self, content: Any, node_id: int, sequence_nr: int | None, label: str) -> Slot:
+        """Record that a slot holds what a hook packed; return the slot."""
         saves = self._saves
         save = saves.slot_found(content, node_id, label, sequence_nr)
         if save is not None:

@@ -43,6 +43,12 @@ class SaveTable:
         self._packed: dict[int, list[HookedSave]] = {}  # by address of the packed object
         self._address_of: dict[int, int] = {}  # saved id → that address
 
+    def next_id(self) -> int:
+        """Return the id of a new save."""
+        saved_id = self.count
+        self.count = saved_id + 1
+        return saved_id
+
     def new(
         self,
         tensor: torch.Tensor | int | None,
@@ -59,8 +65,7 @@ class SaveTable:
         """Record one save of a tensor, given by itself or by its id; return the id of the save."""
         if isinstance(tensor, torch.Tensor):
             tensor = self._intern(tensor)
-        saved_id = self.count
-        self.count += 1
+        saved_id = self.next_id()
         self.emit_saved(
             self._local.state.number, stack_id, saved_id, node_id, sequence_nr, slot,
             NO_ID if tensor is None else tensor, version, packed_by, *region, position,
@@ -106,7 +111,7 @@ class SaveTable:
                 # Its graph died unnoticed, and the address was reused.
                 if not other.is_recomputed:
                     self.emit_released(self._local.state.number, None, other.saved_id)
-                self._discard(other.saved_id)
+                self.discard(other.saved_id)
         with suppress(TypeError):  # numbers, tuples
             save.holder = weakref.ref(result)
         self._packed.setdefault(id(result), []).append(save)
@@ -146,9 +151,9 @@ class SaveTable:
     def released(self, saved_id: int, thread: int) -> None:
         """Record that a slot released its tensor."""
         self.emit_released(thread, None, saved_id)
-        self._discard(saved_id)
+        self.discard(saved_id)
 
-    def _discard(self, saved_id: int) -> None:
+    def discard(self, saved_id: int) -> None:
         """Forget a save that went through hooks."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
@@ -161,4 +166,4 @@ class SaveTable:
     def prune(self, first_saved_id: int) -> None:
         """Forget the saves through hooks with smaller ids."""
         for saved_id in [each for each in self._address_of if each < first_saved_id]:
-            self._discard(saved_id)
+            self.discard(saved_id)

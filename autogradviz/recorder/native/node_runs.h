@@ -1,0 +1,129 @@
+// The nodes that the engine runs: start, end, incoming gradients, and the engine call of each.
+//
+// The engine reports each run in the ``BACKWARD_FUNCTION`` scope, between the hooks before the node
+// and those after it. A run is recorded as finished when its thread starts the next node of the same
+// backward, when a hook of another node runs, or when the backward has ended without an error; the
+// time of that event is the time at which the node returned.
+#pragma once
+
+#include "graph.h"
+#include "op_observer.h"
+
+namespace torch::autograd {
+TORCH_API int get_current_graph_task_id();
+}
+
+namespace agv {
+namespace {
+
+struct RunContext : at::ObserverContext {
+  int64_t backward_id;
+  int64_t node_id;
+  int exceptions;
+};
+
+// Record that a run has finished. ``Recording::mutex`` is held.
+void finish_run(Recording& recording, const Run& run, bool keep_graph) {
+  int64_t time_ns = run.ended_ns == 0 ? now_ns() : run.ended_ns;
+  auto emit = [&](Kind kind, int64_t tensor) {
+    size_t start = recording.begin_event(kind, recording.seq(), time_ns, run.thread, NO_ID);
+    recording.put(run.backward_id);
+    recording.put(run.node_id);
+    if (tensor != NO_ID) recording.put(tensor);
+    recording.end_event(start);
+  };
+  NodeRecord& record = *static_cast<NodeRecord*>(run.record.get());
+  emit(Kind::node_finished, NO_ID);
+  if (record.leaf != NO_ID && run.has_gradient) {
+    recording.reached_leaves.emplace_back(record.leaf, run.backward_id);
+    emit(Kind::grad_accumulated, record.leaf);
+  }
+  if (!keep_graph) release_slots(recording, record, run.thread);
+}
+
+// Record that the last node of a backward on a thread has finished. ``Recording::mutex`` is held.
+void finish_last(Recording& recording, ThreadContext& thread, const EngineCall& call) {
+  if (thread.running.empty() || thread.running.back().backward_id != call.backward_id) return;
+  Run run = std::move(thread.running.back());
+  thread.running.pop_back();
+  finish_run(recording, run, call.keep_graph);
+}
+
+// Record the saved tensors that a node is about to unpack, before PyTorch checks their versions.
+void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t thread, int64_t time_ns) {
+  if (record.kind == nullptr) return;
+  SavedSlots slots;
+  {
+    std::lock_guard<std::mutex> lock(freed_mutex());
+    slots = record.slots;
+  }
+  if (slots.empty()) return;
+  Memory memory = memory_of(node, *record.kind);
+  for (const SavedSlot& slot : slots) {
+    if (slot.place < 0) continue;
+    const SavedVariable* saved = find_saved(memory, record.kind->slots[slot.place], slot.index);
+    if (saved == nullptr || saved->has_hooks()) continue;
+    const at::Tensor& data = saved->*member_of(SavedData{});
+    if (!data.defined()) continue;
+    size_t start = recording.begin_event(Kind::tensor_unpacked, recording.seq(), time_ns, thread, NO_ID);
+    for (int64_t value : {slot.saved_id, record.node_id, slot.version,
+                          Recording::version_of(*data.unsafeGetTensorImpl())})
+      recording.put(value);
+    recording.end_event(start);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& call) {
+  Recording* recording = observed().load(std::memory_order_acquire);
+  if (recording == nullptr) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  // A node that calls another one, or that user code calls, is not run by the engine.
+  if (!node || static_cast<int64_t>(node->sequence_nr()) != call.seqNr()) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  int64_t time_ns = now_ns();
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  RecordPtr* record = find_record(*recording, *node);
+  if (record == nullptr) return nullptr;
+  EngineCall* engine_call = recording->call_of(torch::autograd::get_current_graph_task_id(), thread.number);
+  if (engine_call == nullptr) return nullptr;
+  if (!thread.running.empty() && thread.running.back().record == *record &&
+      thread.running.back().ended_ns == 0)
+    return nullptr;
+  finish_last(*recording, thread, *engine_call);
+  Run run{engine_call->backward_id, (*record)->node_id, thread.number, *record, false, 0};
+  c10::SmallVector<int64_t, 4> incoming;
+  for (const c10::IValue& value : call.inputs()) {
+    bool given = value.isTensor() && value.toTensor().defined();
+    run.has_gradient = run.has_gradient || given;
+    incoming.push_back(given ? recording->intern(value.toTensor(), thread.number, time_ns) : NO_ID);
+  }
+  size_t start = recording->begin_event(Kind::node_started, recording->seq(), time_ns, thread.number, NO_ID);
+  recording->put(run.backward_id);
+  recording->put(run.node_id);
+  recording->put_all(incoming);
+  recording->end_event(start);
+  read_versions(*recording, *node, **record, thread.number, time_ns);
+  auto context = std::make_unique<RunContext>();
+  context->backward_id = run.backward_id;
+  context->node_id = run.node_id;
+  thread.running.push_back(std::move(run));
+  context->exceptions = std::uncaught_exceptions();
+  return context;
+}
+
+void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
+  Recording* recording = observed().load(std::memory_order_acquire);
+  if (recording == nullptr || base == nullptr) return;
+  const RunContext& context = *static_cast<RunContext*>(base);
+  if (std::uncaught_exceptions() > context.exceptions) return;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  auto is_this = [&](const Run& run) {
+    return run.backward_id == context.backward_id && run.node_id == context.node_id;
+  };
+  auto found = std::find_if(thread.running.rbegin(), thread.running.rend(), is_this);
+  if (found != thread.running.rend()) found->ended_ns = now_ns();
+}
+
+}  // namespace
+}  // namespace agv
