@@ -136,7 +136,7 @@ class Recorder:
         try:
             self._installed.close()
             self.observer.finish(error)
-            self.session.flush()
+            self.session.flush(decoded=retention is not None and retention.reads_rows)
             if retention is not None:
                 retention.write()
             self._end(log)
@@ -170,7 +170,7 @@ class Recorder:
         if not self.session.is_open:
             message = "this process was forked while recording; the trace is its parent's"
             raise RecordingStateError(message)
-        self.session.flush()
+        self.session.flush(decoded=self.retention is None or self.retention.reads_rows)
         log = self.session.log.copy()
         log.sort()
         self._end(log)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _nothing() -> None:
+def _nothing(*, decoded: bool = True, least: int = 0) -> None:  # noqa: ARG001
     """Do nothing: all events are in the log."""
 
 
@@ -62,8 +62,12 @@ class Session:
         self.with_fingerprints = fingerprints
         self.is_open = False
         self.log = Log()
-        self.flush: Callable[[], None] = _nothing
-        """Move the events that C++ holds to the log."""
+        self.flush: Callable[..., None] = _nothing
+        """Move the events that C++ holds to the log.
+
+        Not ``decoded``, they become a segment of the log, which is decoded when it is read.
+        ``least`` is the number of bytes from which on it is worth doing.
+        """
         if native is None:
             self.sequence = EventSequence()
             self.threads = ThreadTable()

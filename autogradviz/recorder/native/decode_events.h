@@ -1,4 +1,4 @@
-// Decodes the words of events to Python values: one flat list for each kind of event.
+// Batches of events, and how their words become Python values.
 #pragma once
 
 #include "graph.h"
@@ -73,8 +73,8 @@ PyObject* device_name(int64_t word) {
   return PyUnicode_InternFromString(c10::Device(type, index).str().c_str());
 }
 
-PyObject* dtype_name(const Recording& recording, int64_t word) {
-  if (word <= -2) return PyUnicode_FromString(recording.names[-2 - word].c_str());
+PyObject* dtype_name(const std::vector<std::string>& names, int64_t word) {
+  if (word <= -2) return PyUnicode_FromString(names[-2 - word].c_str());
   std::string_view name = c10::getDtypeNames(static_cast<c10::ScalarType>(word)).first;
   return PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
 }
@@ -84,15 +84,17 @@ PyObject* phase_name(int64_t phase) {
   return PyUnicode_InternFromString(names[phase]);
 }
 
-bool decode_event(const Recording& recording, const int64_t* words, PyObject* const* lists) {
+// Append the values of one event to the list of its kind; skip a kind without a list.
+bool decode_event(const std::vector<std::string>& names, const int64_t* words, PyObject* const* lists) {
   auto none = [] { return Py_NewRef(Py_None); };
   Kind kind = static_cast<Kind>(words[0] & 0xFF);
+  if (lists[static_cast<int>(kind)] == nullptr) return true;
   Decoder each(words + 1, lists[static_cast<int>(kind)]);
   if (!each.number() || !each.number() || !each.number() || !each.optional()) return false;
   switch (kind) {
     case Kind::tensor_seen:
       return each.number() && each.optional() && each.tuple() &&
-          each.push(dtype_name(recording, each.next())) && each.push(device_name(each.next())) &&
+          each.push(dtype_name(names, each.next())) && each.push(device_name(each.next())) &&
           each.number() && each.number();
     case Kind::op_called:
       return each.push(op_name(each.next())) && each.push(phase_name(each.next())) && each.tuple() &&
@@ -137,6 +139,127 @@ bool decode_event(const Recording& recording, const int64_t* words, PyObject* co
       return false;
   }
 }
+
+constexpr int KINDS = static_cast<int>(Kind::count);
+
+// Events that are decoded when somebody reads them.
+struct Batch {
+  std::vector<int64_t> words[2];  // those of the recording, and those of nodes that died
+  std::vector<std::string> names;
+  std::vector<PyCodeObject*> codes;  // of the frames, kept alive
+  int64_t counts[KINDS] = {};
+
+  template <class Visit>
+  void each_event(const Visit& visit) const {
+    for (const std::vector<int64_t>& part : words)
+      for (size_t i = 0; i < part.size(); i += static_cast<size_t>(part[i] >> 8)) visit(&part[i]);
+  }
+
+  // Count the events, and keep the code objects of frames. The GIL is held.
+  void prepare() {
+    each_event([&](const int64_t* event) {
+      ++counts[event[0] & 0xFF];
+      if (static_cast<Kind>(event[0] & 0xFF) != Kind::frame_seen) return;
+      codes.push_back(reinterpret_cast<PyCodeObject*>(event[6]));
+      Py_INCREF(codes.back());
+    });
+  }
+
+  ~Batch() {
+    for (PyCodeObject* code : codes) Py_DECREF(code);
+  }
+};
+
+struct BatchObject {
+  PyObject_HEAD
+  Batch* content;
+};
+
+PyTypeObject* batch_type = nullptr;
+
+void free_batch(PyObject* self) {
+  delete reinterpret_cast<BatchObject*>(self)->content;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// counts() -> number of events of each kind
+PyObject* batch_counts(PyObject* self, PyObject*) {
+  const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  PyObject* found = PyTuple_New(KINDS);
+  for (int i = 0; found != nullptr && i < KINDS; ++i) PyTuple_SET_ITEM(found, i, PyLong_FromLongLong(batch.counts[i]));
+  return found;
+}
+
+// decode(kinds) -> for each of these kinds, the values of its events in one flat list
+PyObject* batch_decode(PyObject* self, PyObject* kinds) {
+  const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  PyObject* lists[KINDS] = {};
+  PyObject* items = PySequence_Fast(kinds, "a sequence of kinds");
+  if (items == nullptr) return nullptr;
+  PyObject* found = PyList_New(0);
+  bool done = found != nullptr;
+  for (Py_ssize_t i = 0; done && i < PySequence_Fast_GET_SIZE(items); ++i) {
+    int64_t kind = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
+    PyObject* list = kind < 0 || kind >= KINDS ? nullptr : PyList_New(0);
+    done = list != nullptr && PyList_Append(found, list) == 0;
+    if (done) lists[kind] = list;
+    Py_XDECREF(list);
+  }
+  Py_DECREF(items);
+  batch.each_event([&](const int64_t* event) { done = done && decode_event(batch.names, event, lists); });
+  if (done) return found;
+  Py_XDECREF(found);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a kind that does not exist");
+  return nullptr;
+}
+
+// nbytes() -> bytes of the events
+PyObject* batch_nbytes(PyObject* self, PyObject*) {
+  const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  return PyLong_FromSize_t((batch.words[0].size() + batch.words[1].size()) * sizeof(int64_t));
+}
+
+// pack() -> the events as bytes; the batch has none then, until they are unpacked
+PyObject* batch_pack(PyObject* self, PyObject*) {
+  Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  batch.words[0].insert(batch.words[0].end(), batch.words[1].begin(), batch.words[1].end());
+  PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(batch.words[0].data()),
+                                              static_cast<Py_ssize_t>(batch.words[0].size() * sizeof(int64_t)));
+  for (std::vector<int64_t>& part : batch.words) part = {};
+  return found;
+}
+
+// unpack(bytes): restore the events.
+PyObject* batch_unpack(PyObject* self, PyObject* bytes) {
+  if (!PyBytes_Check(bytes)) {
+    PyErr_SetString(PyExc_TypeError, "bytes are needed");
+    return nullptr;
+  }
+  Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
+  batch.words[0].resize(PyBytes_GET_SIZE(bytes) / sizeof(int64_t));
+  std::memcpy(batch.words[0].data(), PyBytes_AS_STRING(bytes), batch.words[0].size() * sizeof(int64_t));
+  Py_RETURN_NONE;
+}
+
+PyMethodDef batch_methods[] = {
+    {"nbytes", batch_nbytes, METH_NOARGS, nullptr},
+    {"pack", batch_pack, METH_NOARGS, nullptr},
+    {"unpack", batch_unpack, METH_O, nullptr},
+    {"counts", batch_counts, METH_NOARGS, nullptr},
+    {"decode", batch_decode, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot batch_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_batch)},
+    {Py_tp_methods, batch_methods},
+    {0, nullptr},
+};
+
+PyType_Spec batch_spec = {"autogradviz_native.Batch", sizeof(BatchObject), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};
 
 }  // namespace
 }  // namespace agv

@@ -19,7 +19,6 @@ PyObject* name_cdata = nullptr;
 struct RecordingObject {
   PyObject_HEAD
   Recording* recording;  // null once it is closed, or in a forked child
-  std::vector<PyCodeObject*>* described;  // dropped code objects whose frames were taken last time
 };
 
 std::vector<RecordingObject*>& objects() {
@@ -60,41 +59,33 @@ at::Tensor tensor_of(PyObject* object) {
   return at::Tensor(std::move(implementation));
 }
 
-// take() -> list of one flat list of values for each kind; the buffers are empty afterwards.
+// take() -> a batch of the events so far; the buffers are empty afterwards.
 PyObject* take(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  auto& described = *reinterpret_cast<RecordingObject*>(self)->described;
-  std::vector<int64_t> words, freed_words;
-  for (PyCodeObject* code : described) Py_DECREF(code);
-  described.clear();
+  auto* batch = reinterpret_cast<BatchObject*>(batch_type->tp_alloc(batch_type, 0));
+  if (batch == nullptr) return nullptr;
+  batch->content = new Batch();
+  std::vector<PyCodeObject*> retired;
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
-    words.swap(recording->words);
-    described.swap(recording->retired);
+    batch->content->words[0].swap(recording->words);
+    retired.swap(recording->retired);
+    batch->content->names = recording->names;
     std::lock_guard<std::mutex> freed_lock(freed_mutex());
-    freed_words.swap(recording->freed_words);
+    batch->content->words[1].swap(recording->freed_words);
   }
-  PyObject* lists[static_cast<int>(Kind::count)];
-  PyObject* found = PyList_New(static_cast<int>(Kind::count));
-  if (found == nullptr) return nullptr;
-  for (int i = 0; i < static_cast<int>(Kind::count); ++i) {
-    lists[i] = PyList_New(0);
-    if (lists[i] == nullptr) {
-      Py_DECREF(found);
-      return nullptr;
-    }
-    PyList_SET_ITEM(found, i, lists[i]);
-  }
-  for (const std::vector<int64_t>* each : {&words, &freed_words}) {
-    for (size_t i = 0; i < each->size(); i += static_cast<size_t>((*each)[i] >> 8)) {
-      if (!decode_event(*recording, &(*each)[i], lists)) {
-        Py_DECREF(found);
-        return nullptr;
-      }
-    }
-  }
-  return found;
+  batch->content->prepare();
+  for (PyCodeObject* code : retired) Py_DECREF(code);
+  return reinterpret_cast<PyObject*>(batch);
+}
+
+// buffered() -> bytes of the events that were not taken
+PyObject* buffered(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromSize_t(recording->words.size() * sizeof(int64_t));
 }
 
 // --- life cycle ---------------------------------------------------------------------------------
@@ -103,7 +94,6 @@ PyObject* take(PyObject* self, PyObject*) {
 PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   auto* self = reinterpret_cast<RecordingObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->described = new std::vector<PyCodeObject*>();
   self->recording = new Recording();
   objects().push_back(self);
   return reinterpret_cast<PyObject*>(self);
@@ -257,8 +247,6 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->known_leaves.clear();
   }
   for (PyCodeObject* code : closed->retired) Py_DECREF(code);
-  for (PyCodeObject* code : *object->described) Py_DECREF(code);
-  object->described->clear();
   for (PyObject* list : closed->lists) Py_DECREF(list);
   closed->lists.clear();
   Py_RETURN_NONE;
@@ -266,7 +254,6 @@ PyObject* close(PyObject* self, PyObject*) {
 
 void free_recording(PyObject* self) {
   Py_XDECREF(close(self, nullptr));
-  delete reinterpret_cast<RecordingObject*>(self)->described;
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -472,7 +459,7 @@ PyObject* intern_stack(PyObject* self, PyObject* listed) {
   return PyLong_FromLongLong(id);
 }
 
-// code(address) -> the code object of a frame of this recording
+// code(address) -> the code object of a frame in a batch
 PyObject* code(PyObject*, PyObject* address) {
   void* pointer = PyLong_AsVoidPtr(address);
   if (pointer == nullptr) return nullptr;
@@ -799,6 +786,7 @@ void in_child() {
 
 PyMethodDef methods[] = {
     {"take", take, METH_NOARGS, nullptr},
+    {"buffered", buffered, METH_NOARGS, nullptr},
     {"open", open, METH_VARARGS, nullptr},
     {"is_open", is_open, METH_NOARGS, nullptr},
     {"enter_hook", enter_hook, METH_NOARGS, nullptr},
@@ -869,10 +857,12 @@ PyMODINIT_FUNC PyInit_autogradviz_native() {
   agv::name_cdata = PyUnicode_InternFromString("_cdata");
   pthread_atfork(nullptr, nullptr, agv::in_child);
   PyObject* module = PyModule_Create(&agv::definition);
-  PyObject* type = module == nullptr ? nullptr : PyType_FromSpec(&agv::spec);
-  if (type == nullptr || PyModule_AddObject(module, "Recording", type) < 0) {
+  if (module == nullptr) return nullptr;
+  agv::batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&agv::batch_spec));
+  PyObject* type = PyType_FromSpec(&agv::spec);
+  if (agv::batch_type == nullptr || type == nullptr || PyModule_AddObject(module, "Recording", type) < 0) {
     Py_XDECREF(type);
-    Py_XDECREF(module);
+    Py_DECREF(module);
     return nullptr;
   }
   return module;

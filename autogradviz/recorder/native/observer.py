@@ -5,23 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import (
-    FrameSeen,
-    GradAccumulated,
-    MutationCloned,
-    NodeFinished,
-    NodeSeen,
-    NodeStarted,
-    OpCalled,
-    RandomDrawn,
-    StackSeen,
-    TensorReleased,
-    TensorSaved,
-    TensorSeen,
-    TensorUnpacked,
-    VersionBumped,
-    VersionRestored,
-)
+from autogradviz.events import FrameSeen, TensorReleased, TensorSaved, TensorUnpacked, VersionBumped
 from autogradviz.recorder.native.graph_tables import (
     NativeLeaves,
     NativeNodes,
@@ -35,25 +19,18 @@ from autogradviz.recorder.native.tables import (
     NativeTensors,
     NativeVersions,
 )
+from autogradviz.recorder.native.undecoded_rows import UndecodedRows, frames_of
 from autogradviz.recorder.python_observer import PythonObserver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from autogradviz.events import Event
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.python_observer import OpTables
     from autogradviz.recorder.session import Session
-
-KINDS: Final[tuple[type[Event], ...]] = (
-    TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
-    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
-    NodeFinished, GradAccumulated,
-)  # fmt: skip
-"""The kinds of events that C++ emits, in the order of its enumeration."""
 
 _SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased)
 """Python emits such events too, or C++ more than one list of them."""
@@ -98,14 +75,20 @@ class NativeObserver(PythonObserver):
         finally:
             native.stop()
 
-    def _flush(self) -> None:
-        """Move the events that C++ holds to the log."""
+    def _flush(self, *, decoded: bool = True, least: int = 0) -> None:
+        """Move the events that C++ holds to the log, if there are at least so many bytes."""
+        recording = self._session.native.recording
+        if recording.buffered() < least:
+            return
         log, stacks = self._session.log, self._session.stacks
         assert isinstance(stacks, NativeStacks)
-        for kind, values in zip(KINDS, self._session.native.recording.take(), strict=True):
-            if kind is FrameSeen:
-                log.extend_rows(kind, stacks.describe(values))
-            elif values:
-                log.appender(kind)(values)
+        batch = recording.take()
+        log.extend_rows(FrameSeen, stacks.describe(frames_of(batch)))
+        rows = UndecodedRows(batch)
+        if not decoded:
+            log.segments.add(rows)
+            return
+        for kind, values in rows.values(rows.counts):
+            log.appender(kind)(values)
         for kind in _SORTED:
             log.recent(kind).sort()

@@ -31,6 +31,9 @@ OPEN_STEPS: Final = 16  # steps whose ops and regions are remembered
 class KeepAll(RetentionPolicy):
     """Keeps all events, and compresses the old ones; see NOTE [ Compaction ]."""
 
+    reads_rows = False
+    flush_bytes = 2**20
+
     def __init__(self, session: Session, observer: Observer) -> None:
         super().__init__(session, observer, COMPRESS)
         self._ends: deque[tuple[int, int]] = deque(maxlen=OPEN_STEPS)  # event, saves so far

@@ -24,6 +24,12 @@ class RetentionPolicy:
     watch: LossWatch | None = None
     """Writes the last steps when a loss is not finite, or None."""
 
+    reads_rows = True
+    """Whether the policy reads or drops rows of the events that C++ emits."""
+
+    flush_bytes = 0
+    """The bytes of events from which on C++ hands them over."""
+
     dropped = 0
     """The number of events that are no longer in memory."""
 
@@ -49,7 +55,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
-                    self._session.flush()
+                    self._session.flush(decoded=self.reads_rows, least=self.flush_bytes)
                     self._after_step(end_seq)
             finally:
                 self._busy.release()
@@ -60,7 +66,7 @@ class RetentionPolicy:
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
-                    self._session.flush()
+                    self._session.flush(decoded=self.reads_rows, least=self.flush_bytes)
                     self._during_step(seq)
             finally:
                 self._busy.release()

@@ -1,0 +1,95 @@
+"""Events as C++ wrote them, decoded to rows when their kind is read; a segment of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from autogradviz.event_log.encode_stream import to_batches
+from autogradviz.event_log.uncompressed_rows import Rows
+from autogradviz.events import (
+    Event,
+    FrameSeen,
+    GradAccumulated,
+    MutationCloned,
+    NodeFinished,
+    NodeSeen,
+    NodeStarted,
+    OpCalled,
+    RandomDrawn,
+    StackSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorSeen,
+    TensorUnpacked,
+    VersionBumped,
+    VersionRestored,
+)
+from autogradviz.pause_gc import collector_waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.uncompressed_rows import Row
+
+KINDS: Final[tuple[type[Event], ...]] = (
+    TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
+    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
+    NodeFinished, GradAccumulated,
+)  # fmt: skip
+"""The kinds of events that C++ emits, in the order of its enumeration."""
+
+_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
+_CODEC: Final = pa.Codec("zstd", 1)
+_COMPRESSED: Final = 2**20
+"""Bytes from which on events are compressed."""
+
+
+class UndecodedRows:
+    """Events that C++ emitted, but frames: those are described while their code lives."""
+
+    def __init__(self, batch: Any) -> None:
+        """Take a batch of events; a large one is compressed."""
+        self._batch = batch
+        counts = dict(zip(KINDS, batch.counts(), strict=True))
+        self.counts = {
+            kind: count for kind, count in counts.items() if count and kind is not FrameSeen
+        }
+        self._nbytes = batch.nbytes()
+        self._compressed: bytes | None = None
+        if self._nbytes >= _COMPRESSED:
+            self._compressed = _CODEC.compress(batch.pack(), asbytes=True)
+
+    def values(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Any]]]:
+        """Yield the values of all rows of some kinds, one row after the other."""
+        found = [kind for kind in self.counts if kind in kinds]
+        if self._compressed is not None:
+            self._batch.unpack(_CODEC.decompress(self._compressed, self._nbytes, asbytes=True))
+        with collector_waiting():
+            decoded = self._batch.decode([_NUMBERS[kind] for kind in found])
+        if self._compressed is not None:
+            self._batch.pack()
+        return zip(found, decoded, strict=True)
+
+    def rows(self, kinds: Collection[type[Event]]) -> Iterator[tuple[type[Event], list[Row]]]:
+        """Yield the rows of some kinds."""
+        for kind, values in self.values(kinds):
+            yield kind, Rows(kind, values).rows()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events as columns."""
+        found = {kind: Rows(kind, values) for kind, values in self.values(self.counts)}
+        for rows in found.values():
+            rows.sort()
+        yield from to_batches(found)
+
+    def messages(self, encoder: Encoder) -> Iterator[bytes]:
+        """Yield all events as messages of a file."""
+        return map(encoder.encode, self.batches())
+
+
+def frames_of(batch: Any) -> list[Any]:
+    """Return the values of the frames in a batch, one after the other."""
+    return batch.decode([_NUMBERS[FrameSeen]])[0]  # type: ignore[no-any-return]
