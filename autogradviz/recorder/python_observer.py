@@ -80,7 +80,7 @@ class PythonObserver:
         )
         self.leaves = self._make_leaves(session)
         self.mode = self._make_mode(session)
-        self.modules = ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
+        self.modules = self._make_modules(session)
         self.saves = self._make_saves(session)
         self.slots = SlotTable(
             session, self.tensors, self.versions, self.creators, self.saves, self.fingerprints
@@ -109,6 +109,9 @@ class PythonObserver:
 
     def _make_leaves(self, session: Session) -> LeafTable:
         return LeafTable(session, self.tensors)
+
+    def _make_modules(self, session: Session) -> ModuleTable:
+        return ModuleTable(session, self.tensors, self.leaves, self.recent_outputs)
 
     def _make_saves(self, session: Session) -> SaveTable:
         return SaveTable(session, self.tensors, self.creators, self.fingerprints)

@@ -132,6 +132,10 @@ bool decode_event(const std::vector<std::string>& names, const int64_t* words, P
       return each.number() && each.number() && each.tuple();
     case Kind::node_finished:
       return each.number() && each.number();
+    case Kind::module_entered:
+      return each.number() && each.optional() && each.number() && each.number();
+    case Kind::module_exited:
+      return each.number() && each.number() && each.boolean();
     case Kind::grad_accumulated:
       return each.number() && each.number() && each.number();
     default:

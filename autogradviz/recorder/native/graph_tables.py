@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
+from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ids.tensor_ids import TensorTable
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.node_creators import CreatorTable
+    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
     from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session
@@ -33,6 +36,43 @@ class NativeLeaves(LeafTable):
     def _forget(self, tensor_id: int) -> None:
         super()._forget(tensor_id)
         self._native.forget_leaf(tensor_id)
+
+
+class NativeModules(ModuleTable):
+    """Module calls, which C++ records."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensors: TensorTable,
+        leaves: LeafTable,
+        recent_outputs: RecentOutputs,
+    ) -> None:
+        super().__init__(session, tensors, leaves, recent_outputs)
+        self._enter = session.native.recording.enter_module
+        self._exit = session.native.recording.exit_module
+
+    @skip_dynamo_recursive
+    def on_enter(self, module: torch.nn.Module) -> int | None:  # type: ignore[override]
+        """Record that a module's forward starts; return the number of open calls before it."""
+        try:
+            state = self._local.state  # lets C++ know this thread
+            module_id = self.find(module)
+            if module_id is None:
+                module_id = self.intern(module, state)
+            return None if module_id is None else self._enter(module_id)
+        except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
+            self._session.fail("modules", error)
+            return None
+
+    @skip_dynamo_recursive
+    def on_exit(self, opened: int, output: Any) -> None:  # type: ignore[override]
+        """Record that a module's forward ended (``output`` is None if it raised)."""
+        try:
+            if self._exit(opened, output is None):
+                self._recent_outputs.remember(output)
+        except Exception as error:  # noqa: BLE001
+            self._session.fail("modules", error)
 
 
 class NativeSaves(SaveTable):

@@ -99,15 +99,16 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(began_ns, with_stacks, outermost, clone_code)
+// open(began_ns, with_ops, with_stacks, outermost, clone_code)
 PyObject* open(PyObject* self, PyObject* arguments) {
   long long began_ns;
-  int with_stacks;
+  int with_ops, with_stacks;
   PyObject *outermost, *clone_code;
-  if (!PyArg_ParseTuple(arguments, "LpOO", &began_ns, &with_stacks, &outermost, &clone_code)) return nullptr;
+  if (!PyArg_ParseTuple(arguments, "LppOO", &began_ns, &with_ops, &with_stacks, &outermost, &clone_code)) return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   recording->began_ns = began_ns;
+  recording->with_ops = with_ops != 0;
   recording->with_stacks = with_stacks != 0;
   recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
@@ -190,8 +191,8 @@ void stop_observing() {
   remove_callback(node_observer);
 }
 
-// start(with_ops): observe nodes that run, and operators.
-PyObject* start(PyObject* self, PyObject* with_ops) {
+// start(): observe nodes that run, and operators.
+PyObject* start(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   if (observed().load() != nullptr) {
@@ -202,7 +203,7 @@ PyObject* start(PyObject* self, PyObject* with_ops) {
   node_observer = at::addGlobalCallback(at::RecordFunctionCallback(on_node_start, on_node_end)
                                             .needsInputs(true)
                                             .scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  if (PyObject_IsTrue(with_ops)) {
+  if (recording->with_ops) {
     active().store(recording, std::memory_order_release);
     observer = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
                                          .needsInputs(true)
@@ -271,15 +272,17 @@ PyObject* event_count(PyObject* self, PyObject*) {
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());
 }
 
-// attach(calls, regions) -> number of this thread
+// attach(calls, modules, regions) -> number of this thread
 PyObject* attach(PyObject* self, PyObject* arguments) {
-  PyObject *calls, *regions;
-  if (!PyArg_ParseTuple(arguments, "O!O!", &PyList_Type, &calls, &PyList_Type, &regions)) return nullptr;
+  PyObject *calls, *modules, *regions;
+  if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyList_Type, &calls, &PyList_Type, &modules, &PyList_Type, &regions))
+    return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ThreadContext& thread = thread_context(*recording);
-  for (PyObject* list : {calls, regions}) recording->lists.push_back(Py_NewRef(list));
+  for (PyObject* list : {calls, modules, regions}) recording->lists.push_back(Py_NewRef(list));
   thread.calls = calls;
+  thread.modules = modules;
   thread.regions = regions;
   return PyLong_FromLongLong(thread.number);
 }
@@ -538,6 +541,57 @@ PyObject* set_recorder_folder(PyObject*, PyObject* prefix) {
   Py_RETURN_NONE;
 }
 
+// --- module calls -------------------------------------------------------------------------------
+
+// enter_module(module) -> the number of open calls before this one
+PyObject* enter_module(PyObject* self, PyObject* module) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t module_id = PyLong_AsLongLong(module);
+  ThreadContext& thread = thread_context(*recording);
+  if (PyErr_Occurred() || thread.calls == nullptr) return nullptr;
+  Py_ssize_t depth = PyList_GET_SIZE(thread.calls);
+  int64_t parent = last_number(thread.calls), call_id = recording->call_count++;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    size_t start = recording->begin_event(Kind::module_entered, recording->seq(), now_ns(), thread.number, NO_ID);
+    int64_t sequence_nr = static_cast<int64_t>(at::sequence_number::peek());
+    for (int64_t value : {call_id, parent, module_id, sequence_nr}) recording->put(value);
+    recording->end_event(start);
+  }
+  PyObject* number = PyLong_FromLongLong(call_id);
+  bool done = number != nullptr && PyList_Append(thread.modules, module) == 0 && PyList_Append(thread.calls, number) == 0;
+  Py_XDECREF(number);
+  return done ? PyLong_FromSsize_t(depth) : nullptr;
+}
+
+// exit_module(depth, failed) -> whether no call is open any more; all after the first ones end.
+PyObject* exit_module(PyObject* self, PyObject* arguments) {
+  Py_ssize_t depth;
+  int failed;
+  if (!PyArg_ParseTuple(arguments, "np", &depth, &failed)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  if (thread.calls == nullptr) Py_RETURN_FALSE;
+  Py_ssize_t size = PyList_GET_SIZE(thread.calls);
+  if (size > depth) {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    int64_t time_ns = now_ns();
+    for (Py_ssize_t i = size - 1; i >= depth; --i) {
+      size_t start = recording->begin_event(Kind::module_exited, recording->seq(), time_ns, thread.number, NO_ID);
+      recording->put(PyLong_AsLongLong(PyList_GET_ITEM(thread.calls, i)));
+      recording->put(static_cast<int64_t>(at::sequence_number::peek()));
+      recording->put(failed);
+      recording->end_event(start);
+    }
+  }
+  if (PyList_SetSlice(thread.calls, depth, size, nullptr) < 0 ||
+      PyList_SetSlice(thread.modules, depth, PyList_GET_SIZE(thread.modules), nullptr) < 0)
+    return nullptr;
+  return PyBool_FromLong(PyList_GET_SIZE(thread.calls) == 0);
+}
+
 // --- graph --------------------------------------------------------------------------------------
 
 bool nodes_of(PyObject* listed, std::vector<Node*>& nodes) {
@@ -793,7 +847,7 @@ PyMethodDef methods[] = {
     {"leave_hook", leave_hook, METH_VARARGS, nullptr},
     {"live_stacks", live_stacks, METH_NOARGS, nullptr},
     {"drop_stacks", drop_stacks, METH_NOARGS, nullptr},
-    {"start", start, METH_O, nullptr},
+    {"start", start, METH_NOARGS, nullptr},
     {"stop", stop, METH_NOARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},
     {"next_seq", next_seq, METH_NOARGS, nullptr},
@@ -815,6 +869,8 @@ PyMethodDef methods[] = {
     {"wide", wide, METH_NOARGS, nullptr},
     {"recent", recent, METH_NOARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},
+    {"enter_module", enter_module, METH_O, nullptr},
+    {"exit_module", exit_module, METH_VARARGS, nullptr},
     {"node_id", node_id, METH_O, nullptr},
     {"is_new", is_new, METH_O, nullptr},
     {"forget", forget, METH_O, nullptr},

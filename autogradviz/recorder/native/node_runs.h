@@ -95,7 +95,12 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   for (const c10::IValue& value : call.inputs()) {
     bool given = value.isTensor() && value.toTensor().defined();
     run.has_gradient = run.has_gradient || given;
-    incoming.push_back(given ? recording->intern(value.toTensor(), thread.number, time_ns) : NO_ID);
+    if (!given)
+      incoming.push_back(NO_ID);
+    else if (recording->with_ops)
+      incoming.push_back(recording->intern(value.toTensor(), thread.number, time_ns));
+    else  // no writes to gradients are recorded, so their identity has no use
+      incoming.push_back(recording->intern_by_shape(value.toTensor(), thread.number, time_ns));
   }
   size_t start = recording->begin_event(Kind::node_started, recording->seq(), time_ns, thread.number, NO_ID);
   recording->put(run.backward_id);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.events import FrameSeen, TensorReleased, TensorSaved, TensorUnpacked, VersionBumped
 from autogradviz.recorder.native.graph_tables import (
     NativeLeaves,
+    NativeModules,
     NativeNodes,
     NativeRuns,
     NativeSaves,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
+    from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.python_observer import OpTables
@@ -52,6 +54,9 @@ class NativeObserver(PythonObserver):
     def _make_leaves(self, session: Session) -> LeafTable:
         return NativeLeaves(session, self.tensors)
 
+    def _make_modules(self, session: Session) -> ModuleTable:
+        return NativeModules(session, self.tensors, self.leaves, self.recent_outputs)
+
     def _make_saves(self, session: Session) -> SaveTable:
         return NativeSaves(session, self.tensors, self.creators, self.fingerprints)
 
@@ -69,7 +74,7 @@ class NativeObserver(PythonObserver):
     @contextmanager
     def _observing(self) -> Iterator[None]:
         native = self._session.native.recording
-        native.start(self._session.with_ops)
+        native.start()
         try:
             yield
         finally:

@@ -55,19 +55,19 @@ class NativeServices:
     def open(self, session: Session, outermost: int) -> None:
         """Open the recording in C++; this thread becomes number 0."""
         began_ns = session.sequence.began_ns
-        self.recording.open(began_ns, session.with_stacks, outermost, _clone_code())
+        self.recording.open(began_ns, session.with_ops, session.with_stacks, outermost, _clone_code())
         for state in session.threads:
             state.number = self._attach(state)
 
     def _attach(self, state: ThreadState) -> int:
-        """Let C++ read the open calls and regions of this thread; return its number.
+        """Let C++ read the open calls, modules and regions of this thread; return its number.
 
         Before the recording is open there is only the thread that prepares it.
         """
         if not self.recording.is_open():
             return 0
         state.running = NativeRunning(self.recording)
-        return self.recording.attach(state.calls, state.regions)  # type: ignore[no-any-return]
+        return self.recording.attach(state.calls, state.modules, state.regions)  # type: ignore[no-any-return]
 
 
 @cache

@@ -52,6 +52,8 @@ enum class Kind : int64_t {
   node_started,
   node_finished,
   grad_accumulated,
+  module_entered,
+  module_exited,
   count,
 };
 
@@ -113,6 +115,7 @@ struct ThreadContext {
   OpContext* call = nullptr;  // the operator that is running
   // The lists of a ``ThreadState``, which only this thread changes, or null.
   PyObject* calls = nullptr;
+  PyObject* modules = nullptr;
   PyObject* regions = nullptr;
   std::vector<Run> running;  // protected by ``Recording::mutex``
 };
@@ -137,6 +140,7 @@ class Recording {
   std::atomic<int64_t> next_seq{0};
   std::atomic<int> next_thread{0};
   int64_t began_ns = 0;
+  bool with_ops = true;
   bool with_stacks = true;
   const void* outermost = nullptr;  // the Python frame that opened the recording
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
@@ -147,8 +151,9 @@ class Recording {
   std::vector<int64_t> freed_hooked;  // their saves that went through hooks; likewise
   std::vector<PyCodeObject*> retired;  // code objects of stacks that were dropped
 
-  int64_t node_count = 0;  // protected by the GIL, as is the next one
+  int64_t node_count = 0;  // protected by the GIL, as are the next two
   uint64_t walks = 0;
+  int64_t call_count = 0;
   int64_t saved_count = 0;
   std::unordered_set<int64_t> known_leaves;  // that Python has weak references to
   std::vector<EngineCall> engine_calls;  // that are open
@@ -247,6 +252,23 @@ class Recording {
     return id;
   }
 
+  // Return one id for all tensors of a shape, dtype and device; for gradients that are not tracked.
+  int64_t intern_by_shape(const at::Tensor& tensor, int64_t thread, int64_t time_ns) {
+    c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    if (impl.is_python_dispatch() || !has_plain_storage(impl)) return intern(tensor, thread, time_ns);
+    Window shape{device_word(impl), c10::typeMetaToScalarType(impl.dtype()), Sizes(impl.sizes().begin(), impl.sizes().end())};
+    for (const TensorId& each : shapes_)
+      if (each.window.offset == shape.offset && each.window.dtype == shape.dtype && each.window.sizes == shape.sizes)
+        return each.id;
+    int64_t id = add_tensor(NO_ID);
+    int64_t nbytes = impl.numel() * static_cast<int64_t>(impl.itemsize());
+    put_tensor(id, NO_ID, shape.sizes, static_cast<int64_t>(shape.dtype), shape.offset, nbytes, 0, thread, time_ns);
+    constexpr size_t MAX_SHAPES = 512;
+    if (shapes_.size() >= MAX_SHAPES) shapes_.clear();
+    shapes_.push_back({std::move(shape), id});
+    return id;
+  }
+
   static bool has_plain_storage(c10::TensorImpl& impl) {
     return impl.has_storage() && impl.unsafe_storage() && !impl.is_sparse() &&
         impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides() &&
@@ -285,6 +307,7 @@ class Recording {
       if (!each.second.reference.expired())
         for (const TensorId& tensor : each.second.tensors) found.push_back(tensor.id);
     for (const auto& each : bare_) found.push_back(each.second);
+    for (const TensorId& each : shapes_) found.push_back(each.id);
     return found;
   }
 
@@ -355,6 +378,7 @@ class Recording {
   void clear() {
     storages_.clear();
     bare_.clear();
+    shapes_.clear();
     recent.clear();
   }
 
@@ -545,6 +569,7 @@ class Recording {
  private:
   ska::flat_hash_map<c10::StorageImpl*, Storage> storages_;
   std::unordered_map<std::string, int64_t> bare_;
+  std::vector<TensorId> shapes_;  // the offset is the device
   size_t sweep_at_ = SWEEP;
   std::unordered_multimap<uint64_t, std::pair<int64_t, std::vector<Place>>> stacks_;
   struct PlaceHash {

@@ -12,6 +12,8 @@ from autogradviz.events import (
     Event,
     FrameSeen,
     GradAccumulated,
+    ModuleEntered,
+    ModuleExited,
     MutationCloned,
     NodeFinished,
     NodeSeen,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
-    NodeFinished, GradAccumulated,
+    NodeFinished, GradAccumulated, ModuleEntered, ModuleExited,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 
