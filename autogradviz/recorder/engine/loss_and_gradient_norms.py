@@ -52,6 +52,9 @@ class GradientTable:
         self._losses: list[Reading] = []
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        native = session.native
+        self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
+        self._norm = None if native is None else native.norm
         self._last_reached = NO_ID  # the last leaf of those whose norms were read
 
     def copy_losses(self, backward_id: int, outputs: Sequence[Any]) -> None:
@@ -74,7 +77,12 @@ class GradientTable:
             thread = self._session.threads.local.state.number
             emit, groups = self._emit_norm, defaultdict[Any, list["Reading"]](list)
             for one in chain(self._losses, self._gradients()):
-                tensor = one[3]
+                backward_id, tensor_id, place, tensor = one
+                norm = None if self._norm is None else self._norm(tensor)
+                if norm is not None:
+                    checked = norm if isfinite(norm) else _checked(norm, tensor)
+                    emit(thread, None, backward_id, tensor_id, place, checked)
+                    continue
                 groups[None if tensor.is_cpu else tensor.device, tensor.dtype].append(one)
             for (device, dtype), group in groups.items():
                 found = [one[3] for one in group]
@@ -126,7 +134,7 @@ class GradientTable:
             gradient = None if leaf is None else leaf.grad
             if gradient is None:
                 continue
-            nbytes = _ordinary_nbytes(gradient)
+            nbytes = self._ordinary_nbytes(gradient)
             if nbytes or readable(gradient):
                 one: Reading = (backward_id, tensor_id, "gradient", gradient)
                 found.append((nbytes or gradient.nbytes, one))

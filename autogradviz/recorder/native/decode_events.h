@@ -1,4 +1,4 @@
-// Batches of events, and how their words become Python values.
+// Batches of events, and how their bytes become Python values.
 #pragma once
 
 #include "graph.h"
@@ -7,27 +7,27 @@
 namespace agv {
 namespace {
 
-// Reads the words of one event, and appends Python values to the flat list of its kind.
+// Reads the numbers of one event, and appends Python values to the flat list of its kind.
 class Decoder {
  public:
-  Decoder(const int64_t* words, PyObject* values) : at_(words), values_(values) {}
+  Decoder(const uint8_t* event, PyObject* values) : numbers_(event), values_(values) {}
 
   bool number() {
-    return push(PyLong_FromLongLong(*at_++));
+    return push(PyLong_FromLongLong(numbers_.next()));
   }
 
   bool optional() {
-    int64_t value = *at_++;
+    int64_t value = numbers_.next();
     if (value == NO_ID) return push(Py_NewRef(Py_None));
     return push(PyLong_FromLongLong(value));
   }
 
   bool tuple() {
-    int64_t size = *at_++;
+    int64_t size = numbers_.next();
     PyObject* found = PyTuple_New(size);
     if (found == nullptr) return false;
     for (int64_t i = 0; i < size; ++i) {
-      PyObject* value = PyLong_FromLongLong(*at_++);
+      PyObject* value = PyLong_FromLongLong(numbers_.next());
       if (value == nullptr) {
         Py_DECREF(found);
         return false;
@@ -38,11 +38,11 @@ class Decoder {
   }
 
   bool boolean() {
-    return push(PyBool_FromLong(*at_++ != 0));
+    return push(PyBool_FromLong(numbers_.next() != 0));
   }
 
   int64_t next() {
-    return *at_++;
+    return numbers_.next();
   }
 
   bool push(PyObject* value) {
@@ -53,7 +53,7 @@ class Decoder {
   }
 
  private:
-  const int64_t* at_;
+  EventReader numbers_;
   PyObject* values_;
 };
 
@@ -85,11 +85,11 @@ PyObject* phase_name(int64_t phase) {
 }
 
 // Append the values of one event to the list of its kind; skip a kind without a list.
-bool decode_event(const std::vector<std::string>& names, const int64_t* words, PyObject* const* lists) {
+bool decode_event(const std::vector<std::string>& names, const uint8_t* event, PyObject* const* lists) {
   auto none = [] { return Py_NewRef(Py_None); };
-  Kind kind = static_cast<Kind>(words[0] & 0xFF);
+  Kind kind = static_cast<Kind>(EventReader::kind(event));
   if (lists[static_cast<int>(kind)] == nullptr) return true;
-  Decoder each(words + 1, lists[static_cast<int>(kind)]);
+  Decoder each(event, lists[static_cast<int>(kind)]);
   if (!each.number() || !each.number() || !each.number() || !each.optional()) return false;
   switch (kind) {
     case Kind::tensor_seen:
@@ -148,23 +148,26 @@ constexpr int KINDS = static_cast<int>(Kind::count);
 
 // Events that are decoded when somebody reads them.
 struct Batch {
-  std::vector<int64_t> words[2];  // those of the recording, and those of nodes that died
+  EventBuffer parts[2];  // those of the recording, and those of nodes that died
   std::vector<std::string> names;
   std::vector<PyCodeObject*> codes;  // of the frames, kept alive
   int64_t counts[KINDS] = {};
 
   template <class Visit>
   void each_event(const Visit& visit) const {
-    for (const std::vector<int64_t>& part : words)
-      for (size_t i = 0; i < part.size(); i += static_cast<size_t>(part[i] >> 8)) visit(&part[i]);
+    for (const EventBuffer& part : parts)
+      for (const uint8_t* event = part.begin(); event < part.end(); event += EventReader::size(event)) visit(event);
   }
 
   // Count the events, and keep the code objects of frames. The GIL is held.
   void prepare() {
-    each_event([&](const int64_t* event) {
-      ++counts[event[0] & 0xFF];
-      if (static_cast<Kind>(event[0] & 0xFF) != Kind::frame_seen) return;
-      codes.push_back(reinterpret_cast<PyCodeObject*>(event[6]));
+    each_event([&](const uint8_t* event) {
+      ++counts[EventReader::kind(event)];
+      if (static_cast<Kind>(EventReader::kind(event)) != Kind::frame_seen) return;
+      EventReader numbers(event);
+      constexpr int BEFORE = 5;  // number, time, thread, stack, frame
+      for (int i = 0; i < BEFORE; ++i) numbers.next();
+      codes.push_back(reinterpret_cast<PyCodeObject*>(numbers.next()));
       Py_INCREF(codes.back());
     });
   }
@@ -212,7 +215,7 @@ PyObject* batch_decode(PyObject* self, PyObject* kinds) {
     Py_XDECREF(list);
   }
   Py_DECREF(items);
-  batch.each_event([&](const int64_t* event) { done = done && decode_event(batch.names, event, lists); });
+  batch.each_event([&](const uint8_t* event) { done = done && decode_event(batch.names, event, lists); });
   if (done) return found;
   Py_XDECREF(found);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a kind that does not exist");
@@ -222,16 +225,16 @@ PyObject* batch_decode(PyObject* self, PyObject* kinds) {
 // nbytes() -> bytes of the events
 PyObject* batch_nbytes(PyObject* self, PyObject*) {
   const Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
-  return PyLong_FromSize_t((batch.words[0].size() + batch.words[1].size()) * sizeof(int64_t));
+  return PyLong_FromSize_t(batch.parts[0].size() + batch.parts[1].size());
 }
 
 // pack() -> the events as bytes; the batch has none then, until they are unpacked
 PyObject* batch_pack(PyObject* self, PyObject*) {
   Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
-  batch.words[0].insert(batch.words[0].end(), batch.words[1].begin(), batch.words[1].end());
-  PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(batch.words[0].data()),
-                                              static_cast<Py_ssize_t>(batch.words[0].size() * sizeof(int64_t)));
-  for (std::vector<int64_t>& part : batch.words) part = {};
+  batch.parts[0].append(batch.parts[1].begin(), batch.parts[1].size());
+  PyObject* found = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(batch.parts[0].begin()),
+                                              static_cast<Py_ssize_t>(batch.parts[0].size()));
+  for (EventBuffer& part : batch.parts) part.clear();
   return found;
 }
 
@@ -242,8 +245,9 @@ PyObject* batch_unpack(PyObject* self, PyObject* bytes) {
     return nullptr;
   }
   Batch& batch = *reinterpret_cast<BatchObject*>(self)->content;
-  batch.words[0].resize(PyBytes_GET_SIZE(bytes) / sizeof(int64_t));
-  std::memcpy(batch.words[0].data(), PyBytes_AS_STRING(bytes), batch.words[0].size() * sizeof(int64_t));
+  batch.parts[0].clear();
+  batch.parts[0].append(reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes)),
+                        static_cast<size_t>(PyBytes_GET_SIZE(bytes)));
   Py_RETURN_NONE;
 }
 

@@ -2,6 +2,7 @@
 // Python code access to the tables of ids and versions.
 
 #include "decode_events.h"
+#include "gradient_norms.h"
 #include "node_runs.h"
 
 #include <pthread.h>
@@ -69,11 +70,11 @@ PyObject* take(PyObject* self, PyObject*) {
   std::vector<PyCodeObject*> retired;
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
-    batch->content->words[0].swap(recording->words);
+    batch->content->parts[0].swap(recording->events);
     retired.swap(recording->retired);
     batch->content->names = recording->names;
     std::lock_guard<std::mutex> freed_lock(freed_mutex());
-    batch->content->words[1].swap(recording->freed_words);
+    batch->content->parts[1].swap(recording->freed);
   }
   batch->content->prepare();
   for (PyCodeObject* code : retired) Py_DECREF(code);
@@ -85,7 +86,7 @@ PyObject* buffered(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
-  return PyLong_FromSize_t(recording->words.size() * sizeof(int64_t));
+  return PyLong_FromSize_t(recording->events.size());
 }
 
 // --- life cycle ---------------------------------------------------------------------------------
@@ -243,8 +244,9 @@ PyObject* close(PyObject* self, PyObject*) {
     for (const auto& thread : closed->threads) thread->running.clear();
     threads.swap(closed->threads);
     // Its memory is a few hundred bytes now; freeing it could race with such a callback.
-    closed->words = {};
-    closed->storage_of.clear();
+    closed->events.clear();
+    closed->storage_of = {};
+    closed->known = {};
     closed->known_leaves.clear();
   }
   for (PyCodeObject* code : closed->retired) Py_DECREF(code);
@@ -400,8 +402,8 @@ PyObject* restored(PyObject* self, PyObject* arguments) {
   int64_t thread = thread_context(*recording).number;
   std::lock_guard<std::mutex> lock(recording->mutex);
   int64_t storage = recording->storage_id(tensor);
-  if (storage == NO_ID || version >= recording->known[storage]) Py_RETURN_NONE;
-  int64_t before = recording->known[storage];
+  if (storage == NO_ID || version >= recording->known.get(storage)) Py_RETURN_NONE;
+  int64_t before = recording->known.get(storage);
   recording->changed(storage, version);
   size_t begin = recording->begin_event(Kind::version_restored, recording->seq(), now_ns(), thread, NO_ID);
   for (int64_t value : {static_cast<int64_t>(tensor), storage, before, static_cast<int64_t>(version)})
@@ -529,6 +531,25 @@ PyObject* recent(PyObject* self, PyObject*) {
     Py_DECREF(object);
   }
   return found;
+}
+
+// ordinary_nbytes(tensor) -> bytes of a real contiguous tensor on the host, 0 for any other one
+PyObject* ordinary_nbytes(PyObject*, PyObject* object) {
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLongLong(is_ordinary(tensor) ? static_cast<int64_t>(tensor.nbytes()) : 0);
+}
+
+// norm(tensor) -> the Euclidean norm of an ordinary tensor of float or double, or None
+PyObject* norm(PyObject*, PyObject* object) {
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  if (!is_ordinary(tensor)) Py_RETURN_NONE;
+  if (tensor.scalar_type() == c10::kFloat)
+    return PyFloat_FromDouble(norm_of(static_cast<const float*>(tensor.const_data_ptr()), tensor.numel()));
+  if (tensor.scalar_type() == c10::kDouble)
+    return PyFloat_FromDouble(norm_of(static_cast<const double*>(tensor.const_data_ptr()), tensor.numel()));
+  Py_RETURN_NONE;
 }
 
 // set_recorder_folder(prefix): frames of files there are the recorder's own.
@@ -899,6 +920,8 @@ PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0, 
 
 PyMethodDef functions[] = {
     {"code", code, METH_O, nullptr},
+    {"norm", norm, METH_O, nullptr},
+    {"ordinary_nbytes", ordinary_nbytes, METH_O, nullptr},
     {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

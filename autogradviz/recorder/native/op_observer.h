@@ -44,6 +44,23 @@ struct OpInfo {
   std::unordered_map<int, bool> transparent_on;  // by backend
 };
 
+// Memory of contexts that were destroyed on this thread.
+struct FreeMemory {
+  std::vector<void*> blocks;
+  bool ended = false;
+
+  ~FreeMemory() {
+    ended = true;
+    for (void* block : blocks) ::operator delete(block);
+    blocks.clear();
+  }
+};
+
+inline FreeMemory& free_memory() {
+  static thread_local FreeMemory found;
+  return found;
+}
+
 struct Written {
   int64_t id;
   c10::TensorImpl* tensor;
@@ -51,6 +68,24 @@ struct Written {
 };
 
 struct OpContext : at::ObserverContext {
+  // Contexts are used again: an operator creates one, and its end destroys it, on one thread.
+  static void* operator new(size_t size) {
+    std::vector<void*>& free = free_memory().blocks;
+    if (free.empty()) return ::operator new(size);
+    void* found = free.back();
+    free.pop_back();
+    return found;
+  }
+
+  static void operator delete(void* memory) {
+    std::vector<void*>& free = free_memory().blocks;
+    constexpr size_t MAX_FREE = 16;
+    if (free_memory().ended || free.size() >= MAX_FREE)
+      ::operator delete(memory);
+    else
+      free.push_back(memory);
+  }
+
   OpInfo* op;
   c10::SmallVector<int64_t, 6> inputs;
   c10::SmallVector<int64_t, 6> versions;
@@ -123,7 +158,7 @@ class OpRegistry {
     return &info;
   }
 
-  std::unordered_map<const char*, OpInfo*> by_name_;
+  ska::flat_hash_map<const char*, OpInfo*, AddressHash> by_name_;
   std::vector<std::unique_ptr<OpInfo>> all_;
 };
 

@@ -16,6 +16,8 @@ from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from autogradviz.events import Event
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
@@ -31,6 +33,8 @@ class NativeServices:
             module: the C++ extension.
         """
         self.describe_code: Callable[[int], CodeType] = module.code
+        self.ordinary_nbytes: Callable[[torch.Tensor], int] = module.ordinary_nbytes
+        self.norm: Callable[[torch.Tensor], float | None] = module.norm
         self.recording: Any = module.Recording()
         """The recording in C++."""
         self.event_count: Callable[[], int] = self.recording.event_count

@@ -4,6 +4,7 @@
 // code while it is held.
 #pragma once
 
+#include "event_buffer.h"
 #include "python_frames.h"
 
 #include <ATen/SequenceNumber.h>
@@ -55,6 +56,56 @@ enum class Kind : int64_t {
   module_entered,
   module_exited,
   count,
+};
+
+// Numbers by id. Ids count up; most lookups are of new ones.
+class IdMap {
+ public:
+  int64_t get(int64_t id) const {
+    if (id >= first_) return id - first_ < static_cast<int64_t>(recent_.size()) ? recent_[id - first_] : NO_ID;
+    auto found = old_.find(id);
+    return found == old_.end() ? NO_ID : found->second;
+  }
+
+  bool has(int64_t id) const {
+    return id >= first_ ? id - first_ < static_cast<int64_t>(recent_.size()) : old_.count(id) > 0;
+  }
+
+  void set(int64_t id, int64_t value) {
+    if (id < first_) {
+      old_[id] = value;
+      return;
+    }
+    if (id - first_ >= static_cast<int64_t>(recent_.size())) recent_.resize(id - first_ + 1, NO_ID);
+    recent_[id - first_] = value;
+  }
+
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const auto& each : old_) visit(each.first, each.second);
+    for (size_t i = 0; i < recent_.size(); ++i) visit(first_ + static_cast<int64_t>(i), recent_[i]);
+  }
+
+  // Keep some ids; new ones begin at ``first``.
+  void replace(std::unordered_map<int64_t, int64_t> kept, int64_t first) {
+    old_ = std::move(kept);
+    recent_ = {};
+    first_ = first;
+  }
+
+ private:
+  int64_t first_ = 0;
+  std::vector<int64_t> recent_;
+  std::unordered_map<int64_t, int64_t> old_;
+};
+
+// Hashes addresses; the default of the table divides by a prime.
+struct AddressHash {
+  using hash_policy = ska::fibonacci_hash_policy;
+
+  size_t operator()(const void* address) const {
+    return reinterpret_cast<size_t>(address) >> 4;
+  }
 };
 
 using Sizes = c10::SmallVector<int64_t, 5>;
@@ -146,8 +197,8 @@ class Recording {
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
   uint64_t generation = 0;
 
-  std::vector<int64_t> words;  // encoded events
-  std::vector<int64_t> freed_words;  // of nodes that died; protected by ``freed_mutex``
+  EventBuffer events;
+  EventBuffer freed;  // events of nodes that died; protected by ``freed_mutex``
   std::vector<int64_t> freed_hooked;  // their saves that went through hooks; likewise
   std::vector<PyCodeObject*> retired;  // code objects of stacks that were dropped
 
@@ -161,8 +212,8 @@ class Recording {
   std::vector<std::pair<int64_t, int64_t>> reached_leaves;  // leaf and backward, for Python
   std::vector<int64_t> released_hooked;  // saves through hooks that Python is to forget
 
-  ska::flat_hash_map<int64_t, int64_t> storage_of;  // by tensor
-  ska::flat_hash_map<int64_t, int64_t> known;  // the highest version seen, by storage
+  IdMap storage_of;  // by tensor
+  IdMap known;  // the highest version seen, by storage
   std::unordered_map<int64_t, std::vector<std::pair<int64_t, int64_t>>> reached;  // seq, version
   std::unordered_map<int64_t, int64_t> custom;  // stacks of custom Functions, by sequence number
   ska::flat_hash_map<int64_t, bool> wide;  // sequence numbers of ops with very many inputs
@@ -176,23 +227,23 @@ class Recording {
 
   // Begin an event: its header and the fields of every event. ``end_event`` completes it.
   size_t begin_event(Kind kind, int64_t seq, int64_t time_ns, int64_t thread, int64_t stack) {
-    size_t start = words.size();
-    words.insert(words.end(), {static_cast<int64_t>(kind), seq, time_ns - began_ns, thread, stack});
+    size_t start = events.begin_event(static_cast<int>(kind));
+    for (int64_t value : {seq, time_ns - began_ns, thread, stack}) events.put(value);
     return start;
   }
 
   void end_event(size_t start) {
-    words[start] |= static_cast<int64_t>(words.size() - start) << 8;
+    events.end_event(start);
   }
 
   void put(int64_t value) {
-    words.push_back(value);
+    events.put(value);
   }
 
   template <class Values>
   void put_all(const Values& values) {
-    words.push_back(static_cast<int64_t>(values.size()));
-    words.insert(words.end(), values.begin(), values.end());
+    events.put(static_cast<int64_t>(values.size()));
+    for (int64_t value : values) events.put(value);
   }
 
   // Record that a saved tensor was released.
@@ -242,7 +293,7 @@ class Recording {
     }
     if (storages_.size() >= sweep_at_) sweep();
     int64_t storage_id = storage_count_++;
-    known[storage_id] = NO_ID;
+    known.set(storage_id, NO_ID);
     int64_t id = add_tensor(storage_id);
     auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(address);
     Storage storage{c10::weak_intrusive_ptr<c10::StorageImpl>(strong), storage_id, {}};
@@ -285,8 +336,7 @@ class Recording {
   }
 
   int64_t storage_id(int64_t tensor) const {
-    auto found = storage_of.find(tensor);
-    return found == storage_of.end() ? NO_ID : found->second;
+    return storage_of.get(tensor);
   }
 
   // Remove dead storages, whose headers would leave holes between the user's tensors.
@@ -318,16 +368,16 @@ class Recording {
   void prune(const Keeps& keeps, size_t max_windows, int64_t first_seq) {
     sweep();
     if (live_tensors().size() > max_windows) drop_unused_windows(keeps);
-    ska::flat_hash_map<int64_t, int64_t> tensors, versions;
-    for (int64_t id : live_tensors()) tensors[id] = storage_of[id];
-    for (const auto& each : storage_of)
-      if (keeps(each.first)) tensors[each.first] = each.second;
-    for (const auto& each : storages_) versions[each.second.id] = known[each.second.id];
+    std::unordered_map<int64_t, int64_t> tensors, versions;
+    for (int64_t id : live_tensors()) tensors[id] = storage_of.get(id);
+    storage_of.each([&](int64_t id, int64_t storage) {
+      if (keeps(id)) tensors[id] = storage;
+    });
+    for (const auto& each : storages_) versions[each.second.id] = known.get(each.second.id);
     for (const auto& each : tensors)
-      if (each.second != NO_ID && versions.find(each.second) == versions.end())
-        versions[each.second] = known[each.second];
-    storage_of = std::move(tensors);
-    known = std::move(versions);
+      if (each.second != NO_ID) versions[each.second] = known.get(each.second);
+    storage_of.replace(std::move(tensors), tensor_count_);
+    known.replace(std::move(versions), storage_count_);
     prune_history(first_seq);
   }
 
@@ -346,7 +396,7 @@ class Recording {
 
   void prune_history(int64_t first_seq) {
     for (auto each = reached.begin(); each != reached.end();) {
-      if (known.find(each->first) == known.end()) {
+      if (!known.has(each->first)) {
         each = reached.erase(each);
         continue;
       }
@@ -371,8 +421,7 @@ class Recording {
         if (each.first <= seq) found = each.second;
       return found;
     }
-    auto version = known.find(storage);
-    return version == known.end() ? NO_ID : version->second;
+    return known.get(storage);
   }
 
   void clear() {
@@ -388,10 +437,10 @@ class Recording {
   void seen(int64_t tensor, int64_t version, int64_t thread, int64_t time_ns) {
     int64_t storage = storage_id(tensor);
     if (storage == NO_ID) return;
-    int64_t before = known[storage];
+    int64_t before = known.get(storage);
     if (version <= before) return;
     if (before == NO_ID) {
-      known[storage] = version;
+      known.set(storage, version);
       return;
     }
     bumped(tensor, version);
@@ -400,12 +449,12 @@ class Recording {
 
   void bumped(int64_t tensor, int64_t version) {
     int64_t storage = storage_id(tensor);
-    if (storage != NO_ID && version > known[storage]) changed(storage, version);
+    if (storage != NO_ID && version > known.get(storage)) changed(storage, version);
   }
 
   void changed(int64_t storage, int64_t version) {
-    int64_t before = known[storage];
-    known[storage] = version;
+    int64_t before = known.get(storage);
+    known.set(storage, version);
     auto& events = reached[storage];
     if (events.empty() && before != NO_ID) events.emplace_back(0, before);
     events.emplace_back(next_seq.load(std::memory_order_relaxed), version);
@@ -499,7 +548,7 @@ class Recording {
 
   int64_t add_tensor(int64_t storage) {
     int64_t id = tensor_count_++;
-    storage_of[id] = storage;
+    storage_of.set(id, storage);
     return id;
   }
 
@@ -567,7 +616,7 @@ class Recording {
   std::vector<std::string> names;  // of classes with their own dispatch
 
  private:
-  ska::flat_hash_map<c10::StorageImpl*, Storage> storages_;
+  ska::flat_hash_map<c10::StorageImpl*, Storage, AddressHash> storages_;
   std::unordered_map<std::string, int64_t> bare_;
   std::vector<TensorId> shapes_;  // the offset is the device
   size_t sweep_at_ = SWEEP;
@@ -617,11 +666,14 @@ inline ThreadNumber& last_thread_number() {
 }
 
 inline ThreadContext& thread_context(Recording& recording) {
+  static thread_local ThreadContext* newest = nullptr;
+  if (newest != nullptr && newest->generation == recording.generation) return *newest;
   static thread_local std::vector<std::shared_ptr<ThreadContext>> contexts;
+  newest = nullptr;
   for (auto& each : contexts)
     if (each->generation == recording.generation) {
       last_thread_number() = {each->generation, each->number};
-      return *each;
+      return *(newest = each.get());
     }
   auto is_closed = [](const auto& each) { return !is_open_generation(each->generation); };
   contexts.erase(std::remove_if(contexts.begin(), contexts.end(), is_closed), contexts.end());
@@ -633,13 +685,14 @@ inline ThreadContext& thread_context(Recording& recording) {
   contexts.push_back(context);
   std::lock_guard<std::mutex> lock(freed_mutex());
   recording.threads.push_back(context);
-  return *context;
+  return *(newest = context.get());
 }
 
 inline void Recording::put_freed(int64_t saved_id, bool is_hooked) {
   int64_t thread = last_thread_number().generation == generation ? last_thread_number().number : 0;
-  int64_t head = static_cast<int64_t>(Kind::tensor_released) | (6 << 8);
-  freed_words.insert(freed_words.end(), {head, seq(), now_ns() - began_ns, thread, NO_ID, saved_id});
+  size_t start = freed.begin_event(static_cast<int>(Kind::tensor_released));
+  for (int64_t value : {seq(), now_ns() - began_ns, thread, NO_ID, saved_id}) freed.put(value);
+  freed.end_event(start);
   if (is_hooked) freed_hooked.push_back(saved_id);
 }
 

@@ -45,7 +45,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
 
 _NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 _CODEC: Final = pa.Codec("zstd", 1)
-_COMPRESSED: Final = 2**20
+_COMPRESSED: Final = 2**18
 """Bytes from which on events are compressed."""
 
 

@@ -32,7 +32,7 @@ class KeepAll(RetentionPolicy):
     """Keeps all events, and compresses the old ones; see NOTE [ Compaction ]."""
 
     reads_rows = False
-    flush_bytes = 2**20
+    flush_bytes = 2**19
 
     def __init__(self, session: Session, observer: Observer) -> None:
         super().__init__(session, observer, COMPRESS)
