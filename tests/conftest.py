@@ -14,8 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 # inherited by the interpreters that the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The Python engine records unless a test asks for the native one: this folder does not exist.
-os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")
+# The engine that records unless a test asks for another: "python", or "native" if it is built.
+ENGINE = os.environ.get("AUTOGRADVIZ_TEST_ENGINE", "python")
+if ENGINE == "python":  # the folder does not exist, so no build of the native engine is found
+    os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -32,6 +34,9 @@ def pytest_collection_modifyitems(items):
             if not marker.kwargs.get("reason"):
                 message = f"{item.nodeid}: pytest.mark.slow needs reason=..."
                 raise pytest.UsageError(message)
+        if ENGINE == "native":
+            for marker in item.iter_markers("python_engine"):
+                item.add_marker(pytest.mark.skip(reason=f"Python engine: {marker.kwargs['reason']}"))
 
 
 @pytest.fixture

@@ -164,6 +164,7 @@ def test_missing_hook_point_is_named(monkeypatch):
         autogradviz.record().__enter__()
 
 
+@pytest.mark.python_engine(reason="there is no dispatch mode")
 def test_failed_start_removes_all_patches(monkeypatch):
     def refuse(self):
         raise MemoryError

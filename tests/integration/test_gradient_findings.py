@@ -198,6 +198,7 @@ def test_frozen_parameters_and_parameters_outside_inputs_are_not_missing():
     assert recorded(lambda: net(X).sum().backward(inputs=chosen), net).diagnose() == []
 
 
+@pytest.mark.python_engine(reason="there is no depth limit")
 def test_parameters_beyond_the_depth_limit_are_not_missing(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.engine.graph_walk.SAFE_DEPTH", 20)
     net = nn.Sequential(nn.Linear(3, 3), *[nn.Tanh() for _ in range(30)])

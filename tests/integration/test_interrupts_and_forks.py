@@ -229,6 +229,7 @@ def raise_signal():
     ],
     ids=lambda part: f"{part[0].__name__}.{part[1]}",
 )
+@pytest.mark.python_engine(reason="no Python code runs there")
 def test_exception_of_a_signal_handler_is_not_a_recorder_failure(
     part, raise_signal, monkeypatch, tmp_path
 ):

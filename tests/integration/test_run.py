@@ -415,6 +415,7 @@ def test_failed_recording_of_the_script_is_written_instead_of_ours(tmp_path, run
     assert finding.slug == "saved-tensor-mutated"
 
 
+@pytest.mark.python_engine(reason="there is no dispatch mode")
 def test_recording_inside_a_mode_of_the_script_is_refused(tmp_path, run):
     (tmp_path / "own.py").write_text(OWN)
     done = run("-q", "-o", "x.agv", "own.py", "in a mode", cwd=tmp_path)

@@ -605,14 +605,14 @@ class Walk {
 };
 
 // Forget the nodes that some nodes reach. The GIL is held.
-void forget_nodes(const Recording& recording, std::vector<Node*> waiting) {
+void forget_nodes(uint64_t generation, std::vector<Node*> waiting) {
   while (!waiting.empty()) {
     Node* node = waiting.back();
     waiting.pop_back();
     NodeTag* tag = tag_of(*node);
     if (tag == nullptr) continue;
     for (auto each = tag->records.begin(); each != tag->records.end(); ++each) {
-      if (each->first != recording.generation) continue;
+      if (each->first != generation) continue;
       bool was_seen = each->second->seen >= 0;
       tag->records.erase(each);
       if (was_seen)

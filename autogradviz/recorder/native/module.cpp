@@ -20,6 +20,8 @@ PyObject* name_cdata = nullptr;
 struct RecordingObject {
   PyObject_HEAD
   Recording* recording;  // null once it is closed, or in a forked child
+  PyObject* on_due;  // called with the number of events when enough were recorded, or null
+  uint64_t generation;
 };
 
 std::vector<RecordingObject*>& objects() {
@@ -115,6 +117,7 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
   if (PyErr_Occurred()) return nullptr;
   recording->generation = ++generations;
+  reinterpret_cast<RecordingObject*>(self)->generation = recording->generation;
   std::lock_guard<std::mutex> lock(freed_mutex());
   open_recordings().push_back(recording);
   Py_RETURN_NONE;
@@ -252,17 +255,30 @@ PyObject* close(PyObject* self, PyObject*) {
   for (PyCodeObject* code : closed->retired) Py_DECREF(code);
   for (PyObject* list : closed->lists) Py_DECREF(list);
   closed->lists.clear();
+  Py_CLEAR(object->on_due);
   Py_RETURN_NONE;
 }
 
 void free_recording(PyObject* self) {
   Py_XDECREF(close(self, nullptr));
+  Py_CLEAR(reinterpret_cast<RecordingObject*>(self)->on_due);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
 }
 
 // --- tables -------------------------------------------------------------------------------------
+
+// set_due(seq, on_due): call a function with the number of events once there are so many.
+PyObject* set_due(PyObject* self, PyObject* arguments) {
+  long long seq;
+  PyObject* on_due;
+  if (!PyArg_ParseTuple(arguments, "LO", &seq, &on_due)) return nullptr;
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  Py_XSETREF(object->on_due, Py_NewRef(on_due));
+  if (object->recording != nullptr) object->recording->due.store(seq);
+  Py_RETURN_NONE;
+}
 
 PyObject* next_seq(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
@@ -412,10 +428,8 @@ PyObject* restored(PyObject* self, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-// capture(own): return the id of this thread's stack, without the innermost frames of the recorder.
-PyObject* capture(PyObject* self, PyObject*) {
-  Recording* recording = recording_of(self);
-  if (recording == nullptr) return nullptr;
+// Return the innermost frame outside the recorder.
+Frame* outer_frame() {
   Frame* frame = innermost_frame();
   for (; frame != nullptr; frame = caller_of(frame)) {
     if (!is_visible(frame)) continue;
@@ -423,6 +437,14 @@ PyObject* capture(PyObject* self, PyObject*) {
     Py_ssize_t size = recorder_prefix == nullptr ? 0 : PyUnicode_GET_LENGTH(recorder_prefix);
     if (size == 0 || PyUnicode_Tailmatch(code->co_filename, recorder_prefix, 0, PY_SSIZE_T_MAX, -1) != 1) break;
   }
+  return frame;
+}
+
+// capture(): return the id of this thread's stack, without the innermost frames of the recorder.
+PyObject* capture(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  Frame* frame = outer_frame();
   std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   size_t count = read_stack(*recording, places, frame);
@@ -613,6 +635,40 @@ PyObject* exit_module(PyObject* self, PyObject* arguments) {
   return PyBool_FromLong(PyList_GET_SIZE(thread.calls) == 0);
 }
 
+// record_detach(tensor, result): record a read of ``tensor.data``.
+PyObject* record_detach(PyObject* self, PyObject* arguments) {
+  PyObject *source, *result;
+  if (!PyArg_ParseTuple(arguments, "OO", &source, &result)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  at::Tensor input = tensor_of(source), output = tensor_of(result);
+  if (PyErr_Occurred() || !input.defined() || !output.defined()) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  if (thread.depth > 0) Py_RETURN_NONE;
+  OpContext context;
+  context.op = &registry().detach();
+  context.started_ns = now_ns();
+  context.exceptions = std::uncaught_exceptions();
+  context.sequence_nr = at::sequence_number::peek();
+  std::vector<Place> places;
+  std::vector<PyCodeObject*> new_codes;
+  size_t count = recording->with_stacks ? read_stack(*recording, places, outer_frame()) : 0;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    int64_t id = recording->intern(input, thread.number, context.started_ns);
+    int64_t version = Recording::version_of(*input.unsafeGetTensorImpl());
+    context.inputs.push_back(id);
+    context.versions.push_back(version);
+    recording->seen(id, version, thread.number, context.started_ns);
+    int64_t stack = recording->with_stacks
+        ? recording->intern_stack(places.data(), count, thread.number, context.started_ns, new_codes)
+        : NO_ID;
+    put_call(*recording, thread, context, {c10::IValue(output)}, now_ns(), stack, false);
+  }
+  keep_codes(new_codes);
+  Py_RETURN_NONE;
+}
+
 // --- graph --------------------------------------------------------------------------------------
 
 bool nodes_of(PyObject* listed, std::vector<Node*>& nodes) {
@@ -682,12 +738,11 @@ PyObject* is_new(PyObject* self, PyObject* object) {
   return PyBool_FromLong(record == nullptr || (*record)->seen < 0);
 }
 
-// forget(roots): forget the nodes that some nodes reach.
+// forget(roots): forget the nodes that some nodes reach; also after the end of the recording.
 PyObject* forget(PyObject* self, PyObject* listed) {
-  Recording* recording = recording_of(self);
   std::vector<Node*> roots;
-  if (recording == nullptr || !nodes_of(listed, roots)) return nullptr;
-  forget_nodes(*recording, std::move(roots));
+  if (!nodes_of(listed, roots)) return nullptr;
+  forget_nodes(reinterpret_cast<RecordingObject*>(self)->generation, std::move(roots));
   Py_RETURN_NONE;
 }
 
@@ -892,6 +947,8 @@ PyMethodDef methods[] = {
     {"walk", walk, METH_VARARGS, nullptr},
     {"enter_module", enter_module, METH_O, nullptr},
     {"exit_module", exit_module, METH_VARARGS, nullptr},
+    {"record_detach", record_detach, METH_VARARGS, nullptr},
+    {"set_due", set_due, METH_VARARGS, nullptr},
     {"node_id", node_id, METH_O, nullptr},
     {"is_new", is_new, METH_O, nullptr},
     {"forget", forget, METH_O, nullptr},
@@ -930,6 +987,21 @@ PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "autogradviz_native", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
+
+int act_on_events(void*) {
+  for (RecordingObject* each : objects()) {
+    if (each->recording == nullptr || each->recording != observed().load() || each->on_due == nullptr || each->on_due == Py_None)
+      continue;
+    PyObject* call = Py_NewRef(each->on_due);
+    PyObject* done = PyObject_CallFunction(call, "L", static_cast<long long>(each->recording->next_seq.load()));
+    if (done == nullptr) PyErr_WriteUnraisable(call);
+    Py_XDECREF(done);
+    Py_DECREF(call);
+    break;
+  }
+  return 0;
+}
+
 }  // namespace agv
 
 PyMODINIT_FUNC PyInit_autogradviz_native() {

@@ -122,12 +122,14 @@ void on_node_end(const at::RecordFunction&, at::ObserverContext* base) {
   const RunContext& context = *static_cast<RunContext*>(base);
   if (std::uncaught_exceptions() > context.exceptions) return;
   ThreadContext& thread = thread_context(*recording);
-  std::lock_guard<std::mutex> lock(recording->mutex);
+  std::unique_lock<std::mutex> lock(recording->mutex);
   auto is_this = [&](const Run& run) {
     return run.backward_id == context.backward_id && run.node_id == context.node_id;
   };
   auto found = std::find_if(thread.running.rbegin(), thread.running.rend(), is_this);
   if (found != thread.running.rend()) found->ended_ns = now_ns();
+  lock.unlock();
+  check_due(*recording);
 }
 
 }  // namespace

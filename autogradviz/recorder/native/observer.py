@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.events import FrameSeen, TensorReleased, TensorSaved, TensorUnpacked, VersionBumped
+from autogradviz.recorder.native.data_attribute import observe_data_reads
 from autogradviz.recorder.native.graph_tables import (
     NativeLeaves,
     NativeModules,
@@ -69,6 +70,8 @@ class NativeObserver(PythonObserver):
 
     def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
         yield from super()._contexts()
+        if self._session.with_ops:
+            yield observe_data_reads(self._session)
         yield self._observing()
 
     @contextmanager

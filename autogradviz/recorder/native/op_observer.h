@@ -119,6 +119,11 @@ class OpRegistry {
     return info;
   }
 
+  OpInfo& detach() {
+    static OpInfo* found = read({"aten::detach", ""});
+    return *found;
+  }
+
   const OpInfo& at(int64_t index) const {
     return *all_[index];
   }
@@ -431,6 +436,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     put_call(*recording, thread, context, call.outputs(), ended_ns, stack, in_clone);
   }
   keep_codes(new_codes);
+  check_due(*recording);
 }
 
 }  // namespace agv

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from functools import cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.graph_tables import NativeRunning
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
+
+_NEVER: Final = 2**62
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,34 @@ if TYPE_CHECKING:
     from autogradviz.events import Event
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
+
+
+class NativeSequence(EventSequence):
+    """Numbers from C++, which also notices that many events were added."""
+
+    __slots__ = ("_due", "_recording")
+
+    def __init__(self, recording: Any) -> None:
+        self._recording = recording
+        super().__init__(number=recording.next_seq)
+
+    @property
+    def due(self) -> int:  # type: ignore[override]
+        """The number from which on ``on_due`` is called."""
+        return self._due
+
+    @due.setter
+    def due(self, seq: int) -> None:
+        self._due = seq
+        if seq < _NEVER:
+            self._recording.set_due(seq, self._act)
+        else:  # without a reference to this object
+            self._recording.set_due(_NEVER, None)
+
+    def _act(self, seq: int) -> None:
+        """Call ``on_due``; C++ has recorded many events."""
+        if seq >= self._due:
+            self.on_due(seq)
 
 
 class NativeServices:
@@ -44,7 +74,7 @@ class NativeServices:
 
     def make_sequence(self) -> EventSequence:
         """Return a sequence whose numbers come from C++."""
-        return EventSequence(number=self.recording.next_seq)
+        return NativeSequence(self.recording)
 
     def make_threads(self) -> ThreadTable:
         """Return a table of threads whose numbers come from C++."""

@@ -190,6 +190,7 @@ class Recording {
   std::mutex mutex;
   std::atomic<int64_t> next_seq{0};
   std::atomic<int> next_thread{0};
+  std::atomic<int64_t> due{INT64_MAX};  // the event from which on Python is to act
   int64_t began_ns = 0;
   bool with_ops = true;
   bool with_stacks = true;
@@ -633,6 +634,16 @@ class Recording {
   int64_t stack_count_ = 0;
   int64_t frame_count_ = 0;
 };
+
+// Called by the interpreter on its main thread; defined with the Python objects.
+int act_on_events(void*);
+
+// Let Python act soon if enough events were recorded. No lock is held.
+inline void check_due(Recording& recording) {
+  int64_t due = recording.due.load(std::memory_order_relaxed);
+  if (recording.next_seq.load(std::memory_order_relaxed) < due) return;
+  if (recording.due.compare_exchange_strong(due, INT64_MAX)) Py_AddPendingCall(act_on_events, nullptr);
+}
 
 // --- threads ------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from autogradviz.event_log.encode_stream import to_batches
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
+    EVENT_TYPES,
     Event,
     FrameSeen,
     GradAccumulated,
@@ -82,9 +83,10 @@ class UndecodedRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all events as columns."""
-        found = {kind: Rows(kind, values) for kind, values in self.values(self.counts)}
-        for rows in found.values():
-            rows.sort()
+        found = {kind: Rows(kind) for kind in EVENT_TYPES}
+        for kind, values in self.values(self.counts):
+            found[kind] = Rows(kind, values)
+            found[kind].sort()
         yield from to_batches(found)
 
     def messages(self, encoder: Encoder) -> Iterator[bytes]:

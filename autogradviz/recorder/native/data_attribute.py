@@ -1,0 +1,45 @@
+"""Reads of ``tensor.data``, which PyTorch does not report as an operator unless a mode is active."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from autogradviz.recorder.torch_internals.patch_functions import patched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.recorder.session import Session
+
+
+@contextmanager
+def observe_data_reads(session: Session) -> Iterator[None]:
+    """Record each read of ``tensor.data`` as a call of ``detach`` while the context is open."""
+    with patched(torch.Tensor, data=_Data(session)):
+        yield
+
+
+class _Data:
+    """The attribute on a tensor; PyTorch's own when it is read from the class.
+
+    ``__torch_function__`` receives what the class has.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._original: Any = torch.Tensor.data
+        self._session = session
+        self._record = session.native.recording.record_detach
+
+    def __get__(self, tensor: torch.Tensor | None, owner: Any = None) -> Any:
+        if tensor is None:
+            return self._original
+        result = self._original.__get__(tensor)
+        if isinstance(result, torch.Tensor):
+            self._session.guarded("ops", self._record, tensor, result)
+        return result
+
+    def __set__(self, tensor: torch.Tensor, value: Any) -> None:
+        self._original.__set__(tensor, value)
