@@ -136,7 +136,7 @@ class Recorder:
         try:
             self._installed.close()
             self.observer.finish(error)
-            self.session.flush(decoded=retention is not None and retention.reads_rows)
+            self.session.flush(decoded=retention is not None and retention.stream is not None)
             if retention is not None:
                 retention.write()
             self._end(log)

@@ -63,6 +63,7 @@ def facts(trace):
     ]
 
 
+@pytest.mark.python_engine(reason="C++ keeps its events compressed anyway")
 def test_compressed_recording_gives_the_same_findings(early, tmp_path):
     plain = train(40)
     trace, seen, rows = record(train, 40)
