@@ -36,7 +36,9 @@ def pytest_collection_modifyitems(items):
                 raise pytest.UsageError(message)
         if ENGINE == "native":
             for marker in item.iter_markers("python_engine"):
-                item.add_marker(pytest.mark.skip(reason=f"Python engine: {marker.kwargs['reason']}"))
+                item.add_marker(
+                    pytest.mark.skip(reason=f"Python engine: {marker.kwargs['reason']}")
+                )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace
-from autogradviz.events import StepEnded
+from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, strip_controls
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.non_graph_views import summarize
@@ -66,6 +66,9 @@ def overview(trace: Trace) -> RenderableType:
     )
     for label, text in _times(analysis):
         facts.add_row(label, text)
+    engine = _engine(analysis)
+    if engine:
+        facts.add_row("engine", engine)
     peak, storages = format_bytes(s.peak_nbytes), plural(s.storages, "storage")
     facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
     if s.error_type:
@@ -79,6 +82,18 @@ def overview(trace: Trace) -> RenderableType:
     parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("findings", _finding_table(trace))
     return strip_controls(Group(*parts))
+
+
+def _engine(analysis: Analysis) -> str:
+    """Return the engine that recorded, and why it was the Python one; "" if it is unknown."""
+    started = analysis.log.of(RecordingStarted)
+    for option in started[0].options if started else ():
+        engine, _, reason = option.partition(": ")
+        if engine == "native":
+            return "native"
+        if engine == "python":
+            return f"Python ({reason})"
+    return ""
 
 
 def _span(analysis: Analysis) -> int:

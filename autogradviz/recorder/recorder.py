@@ -75,8 +75,10 @@ class Recorder:
         require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
-        native = choose_engine(engine, fingerprints=fingerprints)
-        self.session = Session(ops=ops, stacks=stacks, fingerprints=fingerprints, native=native)
+        native, reason = choose_engine(engine, fingerprints=fingerprints)
+        self.session = Session(
+            ops=ops, stacks=stacks, fingerprints=fingerprints, native=native, engine_reason=reason
+        )
         self.observer: Observer = (
             PythonObserver(self.session) if native is None else NativeObserver(self.session)
         )

@@ -16,6 +16,7 @@ from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _nothing(*, decoded: bool = True, least: int = 0) -> None:  # noqa: ARG001
+def _nothing(*, decoded: bool = True, least: int = 0) -> None:
     """Do nothing: all events are in the log."""
 
 
@@ -45,7 +46,15 @@ class SessionRef(Generic[T]):
 class Session:
     """One recording, as its hook points see it."""
 
-    def __init__(self, *, ops: bool, stacks: bool, fingerprints: bool, native: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        ops: bool,
+        stacks: bool,
+        fingerprints: bool,
+        native: Any = None,
+        engine_reason: str = "",
+    ) -> None:
         """Prepare a recording; nothing is recorded before ``open``.
 
         Args:
@@ -53,8 +62,10 @@ class Session:
             stacks: events carry Python stacks.
             fingerprints: events carry hashes of tensor contents.
             native: the ``NativeServices``, if C++ observes operators.
+            engine_reason: why it does not.
         """
         self.native = native
+        self._engine_reason = engine_reason
         self.with_ops = ops
         self.with_stacks = stacks
         # Marks shorten walks in Python; without ops too few stacks are captured to pay for them.
@@ -113,10 +124,14 @@ class Session:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are on: "ops", "stacks", "fingerprints", "native"."""
+        """The options that are on: "ops", "stacks", "fingerprints"; and the engine.
+
+        That is "native", or "python" with the reason: "python: it was chosen".
+        """
         names = ("ops", "stacks", "fingerprints")
         enabled = tuple(name for name in names if getattr(self, f"with_{name}"))
-        return enabled if self.native is None else (*enabled, "native")
+        engine = "native" if self.native is not None else f"python: {self._engine_reason}"
+        return (*enabled, engine)
 
     @property
     def event_count(self) -> int:
@@ -147,9 +162,13 @@ class Session:
 
     def enter_hook(self) -> Any:
         """Prepare for a pack hook that runs inside an op; return the state for ``leave_hook``."""
-        if self.native is None:
-            return self.threads.local.state.sequence_nr
-        return self.native.enter_hook()
+        if self.native is not None:
+            return self.native.enter_hook()
+        state = self.threads.local.state
+        before = state.sequence_nr
+        # The node of the op exists already: the first op in the hook is not one in its forward.
+        state.sequence_nr = get_sequence_nr()
+        return before
 
     def leave_hook(self, state: Any, raised: int = NO_ID) -> None:
         """Continue with the op after a pack hook.

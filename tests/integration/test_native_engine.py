@@ -12,12 +12,24 @@ import programs
 import pytest
 import test_flight_recorder
 import torch
+from rich.console import Console
 from test_flight_recorder import undefined
 from test_results_unchanged import check_unchanged
 
 import autogradviz
+from autogradviz.cli.show import overview
 from autogradviz.errors import NativeBuildError
-from autogradviz.events import OpCalled, RecordingStarted, VersionBumped
+from autogradviz.events import (
+    NodeFinished,
+    NodeSeen,
+    NodeStarted,
+    OpCalled,
+    RecorderLimited,
+    RecordingStarted,
+    TensorReleased,
+    TensorSaved,
+    VersionBumped,
+)
 from autogradviz.recorder.native import build
 
 pytestmark = pytest.mark.skipif(
@@ -139,6 +151,104 @@ def test_both_engines_name_the_same_line(native):
     assert found[0] == found[1] != []
 
 
+def test_show_says_which_engine_recorded_and_why(native, monkeypatch, tmp_path):
+    def shown(engine):
+        with console.capture() as captured:
+            console.print(overview(record(writes, engine)))
+        (line,) = [line for line in captured.get().splitlines() if line.startswith("engine")]
+        return line.split(maxsplit=1)[1].strip()
+
+    console = Console(width=200)
+    assert shown("native") == "native"
+    assert shown("python") == "Python (it was chosen)"
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(tmp_path))
+    assert shown("auto").startswith("Python (the native one is not built; run `autogradviz native")
+
+
+def test_chain_of_150000_nodes_is_recorded_completely(native):
+    x = torch.ones(1, requires_grad=True)
+    with autogradviz.record(engine="native", ops=False) as trace:
+        y = x
+        for _ in range(150_000):
+            y = y * 1.0
+        y.backward()
+    assert len(trace.log.of(NodeSeen)) == 150_001
+    assert len(trace.log.of(NodeFinished)) == 150_001
+    assert trace.log.of(RecorderLimited) == ()
+    assert x.grad.item() == 1
+    del y  # a chain of Python objects would overflow the stack here
+
+
+def test_node_metadata_is_that_of_pytorch(native):
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.grad_fn.metadata["mine"] = 1
+    with autogradviz.record(engine="native", ops=False):
+        z = y.sin()
+        z.sum().backward()
+        z.grad_fn.metadata["late"] = 2
+    assert y.grad_fn.metadata == {"mine": 1}
+    assert z.grad_fn.metadata == {"late": 2}
+    with torch.autograd.set_detect_anomaly(True), autogradviz.record(engine="native"):
+        (x.exp().sum()).backward()
+
+
+def test_saved_tensors_are_released_with_their_node(native):
+    with autogradviz.record(engine="native") as trace:
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp().sin()
+        autogradviz.graph(y)
+        z = x.cos().sum()
+        z.backward()
+        w = x.tan()
+        w.sum().backward(retain_graph=True)
+        del w
+    saved = {event.saved_id: event.slot for event in trace.log.of(TensorSaved)}
+    released = {event.saved_id for event in trace.log.of(TensorReleased)}
+    assert sorted(saved.values()) == ["result", "result", "self", "self"]
+    assert sorted(saved[each] for each in released) == ["result", "self"]  # not those behind y
+
+
+def test_graph_while_recording_does_not_disturb_it(native):
+    def work():
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp().sin().sum()
+        drawn.append(autogradviz.graph(y))
+        y.backward()
+
+    drawn = []
+    with autogradviz.record(engine="native") as trace:
+        work()
+    with autogradviz.record(engine="python") as expected:
+        work()
+    names = [[node.node_name for node in t.log.of(NodeSeen)] for t in (trace, expected)]
+    assert names[0] == names[1]
+    assert len(trace.log.of(NodeStarted)) == len(expected.log.of(NodeStarted)) == 4
+
+
+def test_data_attribute_is_restored_and_works(native):
+    assert "data" not in vars(torch.Tensor)
+    with autogradviz.record(engine="native") as trace:
+        x = torch.ones(2, requires_grad=True)
+        x.data.mul_(2)
+        x.data = torch.zeros(2)
+        with pytest.raises(RuntimeError, match="delete tensor data|Deleting"):
+            del x.data
+    assert "data" not in vars(torch.Tensor)
+    assert x.tolist() == [0, 0]
+    assert "aten.detach.default" in [op.op for op in trace.log.of(OpCalled)]
+
+
+def test_long_step_is_compressed_while_it_runs(native, monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.retention.compress_events.COMPRESS", 2_000)
+    x = torch.ones(2)
+    with autogradviz.record(engine="native") as trace:
+        for _ in range(20_000):
+            x = x * 1
+    assert len(trace.log.segments) > 10_000
+    assert len(trace.log.of(OpCalled)) == 20_001 - 1
+
+
 def test_trace_says_which_engine_recorded_it(native):
     for engine, used in (("native", True), ("python", False), ("auto", True)):
         trace = record(writes, engine)
@@ -213,7 +323,7 @@ def test_forked_child_can_record(native):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.parametrize("options", [{"fingerprints": True}, {"ops": False}], ids=str)
+@pytest.mark.parametrize("options", [{"fingerprints": True}], ids=str)
 def test_unsupported_option_is_refused_and_auto_falls_back(native, options):
     with (
         pytest.raises(NativeBuildError, match="does not record"),

@@ -167,7 +167,7 @@ class NodeRuns:
 
         A user's hook may run before the recorder's.
         """
-        node = current_autograd_node()
+        node: Any = current_autograd_node()
         state = self._local.state
         tag = None if node is None else node.metadata.get(self.on_start)
         if state.running and (tag is None or state.running[-1][1] != tag.node_id):

@@ -103,11 +103,11 @@ def status() -> Status:
         return Status(usable=False, reason=problem)
     path = library_path()
     if not path.exists():
-        return Status(usable=False, reason=f"it is not built for this environment; {HOW_TO_BUILD}")
+        return Status(usable=False, reason=f"the native one is not built; {HOW_TO_BUILD}")
     try:
         load()
     except ImportError as error:
-        return Status(usable=False, reason=f"{path} cannot be loaded: {error}")
+        return Status(usable=False, reason=f"the native one cannot be loaded: {error}")
     return Status(usable=True, reason=f"built at {path}")
 
 

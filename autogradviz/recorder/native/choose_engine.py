@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import build
@@ -11,8 +11,18 @@ from autogradviz.recorder.native.session_services import NativeServices
 Engine: TypeAlias = Literal["auto", "native", "python"]
 
 
-def choose_engine(engine: Engine, *, fingerprints: bool) -> NativeServices | None:
-    """Return the services of the native engine if it is to observe operators, else None.
+class Choice(NamedTuple):
+    """The engine of a recording."""
+
+    services: NativeServices | None
+    """Those of the native engine, None for the Python engine."""
+
+    reason: str
+    """Why it is the Python engine; empty for the native one."""
+
+
+def choose_engine(engine: Engine, *, fingerprints: bool) -> Choice:
+    """Return the engine that is to observe PyTorch.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
@@ -22,15 +32,14 @@ def choose_engine(engine: Engine, *, fingerprints: bool) -> NativeServices | Non
         NativeBuildError: the native engine was chosen and cannot be used.
     """
     if engine == "python":
-        return None
-    problem = "it does not record fingerprints" if fingerprints else None
+        return Choice(None, "it was chosen")
+    problem = "the native engine does not record fingerprints" if fingerprints else None
     if problem is None:
         status = build.status()
         problem = None if status.usable else status.reason
     if problem is None:
-        return NativeServices(build.load())
+        return Choice(NativeServices(build.load()), "")
     if engine == "native":
         message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)
-    return None
-
+    return Choice(None, problem)

@@ -1,4 +1,4 @@
-"""Reads of ``tensor.data``, which PyTorch does not report as an operator unless a mode is active."""
+"""Reads of ``tensor.data``, which PyTorch reports as an operator to dispatch modes only."""
 
 from __future__ import annotations
 
@@ -43,3 +43,6 @@ class _Data:
 
     def __set__(self, tensor: torch.Tensor, value: Any) -> None:
         self._original.__set__(tensor, value)
+
+    def __delete__(self, tensor: torch.Tensor) -> None:
+        self._original.__delete__(tensor)  # which raises

@@ -102,12 +102,14 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(began_ns, with_ops, with_stacks, outermost, clone_code)
+// open(began_ns, with_ops, with_stacks, outermost, clone_code, subclass_codes)
 PyObject* open(PyObject* self, PyObject* arguments) {
   long long began_ns;
   int with_ops, with_stacks;
-  PyObject *outermost, *clone_code;
-  if (!PyArg_ParseTuple(arguments, "LppOO", &began_ns, &with_ops, &with_stacks, &outermost, &clone_code)) return nullptr;
+  PyObject *outermost, *clone_code, *subclass_codes;
+  if (!PyArg_ParseTuple(arguments, "LppOOO!", &began_ns, &with_ops, &with_stacks, &outermost, &clone_code,
+                        &PyTuple_Type, &subclass_codes))
+    return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   recording->began_ns = began_ns;
@@ -115,6 +117,10 @@ PyObject* open(PyObject* self, PyObject* arguments) {
   recording->with_stacks = with_stacks != 0;
   recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(subclass_codes); ++i) {
+    PyObject* code = PyTuple_GET_ITEM(subclass_codes, i);
+    if (PyCode_Check(code)) recording->subclass_codes.push_back(reinterpret_cast<PyCodeObject*>(code));
+  }
   if (PyErr_Occurred()) return nullptr;
   recording->generation = ++generations;
   reinterpret_cast<RecordingObject*>(self)->generation = recording->generation;
@@ -137,6 +143,8 @@ PyObject* enter_hook(PyObject* self, PyObject*) {
                                   PyLong_FromVoidPtr(thread.call));
   thread.depth = 0;
   thread.call = nullptr;
+  // The node of the operator exists already: the first call in the hook is not one in its forward.
+  thread.sequence_nr = at::sequence_number::peek();
   return state;
 }
 

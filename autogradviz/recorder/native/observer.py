@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
-    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.python_observer import OpTables
+    from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session
 
 _SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased)
@@ -97,6 +97,6 @@ class NativeObserver(PythonObserver):
             log.segments.add(rows)
             return
         for kind, values in rows.values(rows.counts):
-            log.appender(kind)(values)
+            log.recent(kind).append(values)
         for kind in _SORTED:
             log.recent(kind).sort()

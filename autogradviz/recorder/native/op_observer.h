@@ -37,6 +37,7 @@ struct OpInfo {
   std::optional<c10::OperatorHandle> handle;
   bool composite = false;
   bool is_clone = false;
+  bool is_detach = false;
   bool draws = false;
   bool bumps_later = false;  // a kernel above dispatch modes bumps the versions of what is written
   int generator = -1;  // position of that argument
@@ -98,6 +99,7 @@ struct OpContext : at::ObserverContext {
   bool fresh = false;  // its node was created before it was dispatched
   // A pack hook raised: while an input was saved, so that the kernel never ran, or a result.
   bool skipped = false;
+  bool hidden = false;  // PyTorch makes an object of a subclass with it
   int64_t result = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
@@ -158,6 +160,7 @@ class OpRegistry {
     info.composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     info.bumps_later = info.composite || handle.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
     info.is_clone = qualified.name == "aten::clone";
+    info.is_detach = qualified.name == "aten::detach";
     // Tagged, but it only chooses a kernel: _fused_sdp_choice.
     info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
     return &info;
@@ -236,6 +239,16 @@ inline bool is_called_from(const std::vector<Place>& places, const PyCodeObject*
   for (size_t i = 0; i < count; ++i)
     if (places[i].code == code) return true;
   return false;
+}
+
+// Return whether this thread is in a function that makes a parameter of a tensor. PyTorch detaches
+// the tensor there, where no dispatch mode sees it.
+inline bool makes_subclass(const Recording& recording) {
+  Frame* frame = innermost_frame();
+  while (frame != nullptr && !is_visible(frame)) frame = caller_of(frame);
+  if (frame == nullptr) return false;
+  const auto& codes = recording.subclass_codes;
+  return std::find(codes.begin(), codes.end(), place_of(frame).code) != codes.end();
 }
 
 // --- callbacks ----------------------------------------------------------------------------------
@@ -331,7 +344,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
                      bool in_clone) {
   const OpInfo& op = *context.op;
   bool failed = std::uncaught_exceptions() > context.exceptions;
-  if (failed && context.skipped) return;
+  if (context.hidden || (failed && context.skipped)) return;
   c10::SmallVector<int64_t, 4> outputs, versions;
   int64_t device = NO_ID;
   const at::Tensor* first = nullptr;
@@ -426,6 +439,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   std::vector<PyCodeObject*> new_codes;
   OpContext& context = *static_cast<OpContext*>(base);
   size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
+  if (context.op->is_detach) context.hidden = makes_subclass(*recording);
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {

@@ -7,18 +7,23 @@ from functools import cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.graph_tables import NativeRunning
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
 
+_SUBCLASS_CODES: Final = tuple(
+    kind.__new__.__code__ for kind in (torch.nn.Parameter, torch.nn.Buffer)
+)
+"""Functions that make an object of a subclass for a tensor."""
+
 _NEVER: Final = 2**62
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import torch
 
     from autogradviz.events import Event
     from autogradviz.recorder.session import Session
@@ -35,7 +40,7 @@ class NativeSequence(EventSequence):
         super().__init__(number=recording.next_seq)
 
     @property
-    def due(self) -> int:  # type: ignore[override]
+    def due(self) -> int:
         """The number from which on ``on_due`` is called."""
         return self._due
 
@@ -89,7 +94,10 @@ class NativeServices:
     def open(self, session: Session, outermost: int) -> None:
         """Open the recording in C++; this thread becomes number 0."""
         began_ns = session.sequence.began_ns
-        self.recording.open(began_ns, session.with_ops, session.with_stacks, outermost, _clone_code())
+        self.recording.open(
+            began_ns, session.with_ops, session.with_stacks, outermost, _clone_code(),
+            _SUBCLASS_CODES,
+        )  # fmt: skip
         for state in session.threads:
             state.number = self._attach(state)
 
@@ -100,7 +108,7 @@ class NativeServices:
         """
         if not self.recording.is_open():
             return 0
-        state.running = NativeRunning(self.recording)
+        state.running = NativeRunning(self.recording)  # type: ignore[assignment]
         return self.recording.attach(state.calls, state.modules, state.regions)  # type: ignore[no-any-return]
 
 

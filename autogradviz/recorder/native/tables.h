@@ -195,6 +195,7 @@ class Recording {
   bool with_ops = true;
   bool with_stacks = true;
   const void* outermost = nullptr;  // the Python frame that opened the recording
+  std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
   uint64_t generation = 0;
 
