@@ -27,17 +27,20 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed ## train, record and break a small GPT; results in demo-output/
+demo: $(VENV)/.installed native ## train, record and break a small GPT; results in demo-output/
 	@$(BIN)/autogradviz demo -o $(OUTPUT)
 
 check: lint test-viewer ## lint, types and unit tests: two minutes
 	$(PYTEST) -m "not slow" tests/unit
 
-test: programs lint test-viewer ## the same, integration tests and a browser: eight minutes
+test: programs native lint test-viewer ## the same, integration tests and a browser: eight minutes
 	$(PYTEST) -m "not slow"
 
-test-all: programs lint test-viewer ## every test, those marked slow as well: twenty minutes
+test-all: programs native lint test-viewer ## every test, those marked slow as well: twenty minutes
 	$(PYTEST)
+
+test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
+	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
 
 lint: $(VENV)/.developing ## ruff, mypy; for the viewer tsc and prettier
 	@$(MAKE) --no-print-directory -j2 lint-python lint-viewer
@@ -65,6 +68,10 @@ format: $(VENV)/.developing viewer-tools ## format all source
 	$(BIN)/ruff format .
 	$(NPM) exec -- prettier --write assets/viewer assets/build.mjs
 
+native: $(VENV)/.installed ## build the native engine, if there is a C++ compiler
+	@$(BIN)/autogradviz native build \
+	|| echo "Recordings use the Python engine, which costs more. A C++ compiler (g++) and \`make native\` change that."
+
 venv: $(VENV)/.developing ## make .venv with everything that development needs
 
 programs: ## install the programs that the tests use: a browser, dot, npm
@@ -76,9 +83,8 @@ notebooks: $(VENV)/.developing ## run the notebooks and store their outputs
 pictures: $(VENV)/.developing ## draw the pictures of the documentation
 	$(BIN)/python assets/pictures.py
 
-bench: $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
+bench: native $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"
-	-$(BIN)/autogradviz native build
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/viewer.py
 	$(BIN)/python tests/bench/large_logs.py

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The engine that records unless a test asks for another: "python", or "native" if it is built.
+os.environ.setdefault("AUTOGRADVIZ_TEST_CACHE", os.environ.get("AUTOGRADVIZ_CACHE", ""))
 ENGINE = os.environ.get("AUTOGRADVIZ_TEST_ENGINE", "python")
 if ENGINE == "python":  # the folder does not exist, so no build of the native engine is found
     os.environ["AUTOGRADVIZ_CACHE"] = str(Path(__file__).parent / "no-native-build")

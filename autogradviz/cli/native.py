@@ -25,7 +25,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _build(_options: argparse.Namespace) -> None:
     from autogradviz.recorder.native import build
 
-    sys.stdout.write(f"built {build.build()}\n")
+    usable, reason = build.status()
+    sys.stdout.write(f"the native engine is {reason}\n" if usable else f"built {build.build()}\n")
 
 
 def _status(_options: argparse.Namespace) -> None:

@@ -90,7 +90,7 @@ def record(name, engine):
 
 @pytest.mark.slow(reason="runs every program twice; the programs of `make test` compare a few")
 @pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
-def test_engines_record_the_same_events(native, name):  # noqa: F811
+def test_engines_record_the_same_events(native, name):
     check(name)
 
 
@@ -98,7 +98,7 @@ def test_engines_record_the_same_events(native, name):  # noqa: F811
     "name",
     ["attention_with_dropout", "checkpoint_nested", "gan_step", "user_hooks", "nested_pairs"],
 )
-def test_engines_record_the_same_events_of_some_programs(native, name):  # noqa: F811
+def test_engines_record_the_same_events_of_some_programs(native, name):
     check(name)
 
 

@@ -38,29 +38,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """Build the extension in a cache folder of the test session, and return that folder."""
-    folder = tmp_path_factory.mktemp("native-cache")
-    before = os.environ.get("AUTOGRADVIZ_CACHE")
-    os.environ["AUTOGRADVIZ_CACHE"] = str(folder)
-    try:
-        build.build()
-        build.load()
-    finally:
-        if before is None:
-            del os.environ["AUTOGRADVIZ_CACHE"]
-        else:
-            os.environ["AUTOGRADVIZ_CACHE"] = before
-    return folder
-
-
-@pytest.fixture
-def native(built, monkeypatch):
-    """Let recordings of a test find the extension."""
-    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
-
-
 @pytest.mark.slow(reason="runs every program again; the engine is optional")
 @pytest.mark.parametrize("name", sorted(programs.PROGRAMS))
 def test_native_recording_changes_no_result(native, name):
