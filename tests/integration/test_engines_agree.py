@@ -9,11 +9,7 @@ import compare_engines
 import programs
 import pytest
 import torch
-from test_native_engine import (  # noqa: F401 - fixtures
-    built,
-    native,
-    pytestmark,
-)
+from test_native_engine import pytestmark  # noqa: F401 - applies here too
 
 import autogradviz
 
