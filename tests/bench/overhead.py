@@ -47,7 +47,7 @@ def measure(step: str, recorder: str) -> dict:
             result = None
             pair = [_seconds(plain, model, inputs)[0]]
             seconds, result = _seconds(record, model, inputs)
-            pairs.append((*pair, seconds))
+            pairs.append((*pair, seconds / getattr(record, "steps", 1)))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         with tempfile.TemporaryDirectory() as folder:
             events, file_bytes, drawing_s = drawn(result, Path(folder))

@@ -86,6 +86,18 @@ def recorded(**options) -> Callable:
     return record
 
 
+def each_of_many(**options) -> Callable:
+    """Return a recorder of several steps, whose time is divided by their number."""
+
+    def record(model, inputs):
+        with autogradviz.record(**options):
+            for _ in range(record.steps):
+                plain(model, inputs)
+
+    record.steps = 20
+    return record
+
+
 def torchviz(model, inputs):
     make_dot = _peer("torchviz").make_dot
     model.zero_grad()
@@ -135,12 +147,16 @@ def _peer(name: str):
 RECORDERS: dict[str, Callable] = {
     "plain": plain,
     "floor: empty mode, empty hooks": floor,
-    "record()": recorded(engine="python"),
-    "record(), native engine": recorded(engine="native"),
-    "record(ops=False)": recorded(ops=False),
-    "record(stacks=False)": recorded(stacks=False, engine="python"),
+    "record()": recorded(engine="native"),
+    "record(ops=False)": recorded(engine="native", ops=False),
+    "record(stacks=False)": recorded(engine="native", stacks=False),
+    "record(keep_steps=3)": recorded(engine="native", keep_steps=3),
+    "record(), each of 20 steps": each_of_many(engine="native"),
+    "record(ops=False), each of 20 steps": each_of_many(engine="native", ops=False),
+    "record(keep_steps=3), each of 20 steps": each_of_many(engine="native", keep_steps=3),
+    "record(), Python engine": recorded(engine="python"),
+    "record(ops=False), Python engine": recorded(engine="python", ops=False),
     "record(fingerprints=True)": recorded(fingerprints=True),
-    "record(keep_steps=3)": recorded(keep_steps=3),
     "torchviz": torchviz,
     "torchview, the forward only": torchview,
     "TorchLens, the forward only": torchlens,

@@ -216,6 +216,7 @@ def run_python(code):
         pytest.param("stacked", marks=pytest.mark.slow(reason="keeps all 150,000 results")),
     ],
 )
+@pytest.mark.python_engine(reason="there is no depth limit")
 def test_very_deep_graph_does_not_crash_the_process(chain):
     code = f"""
         import torch, autogradviz
@@ -249,6 +250,7 @@ def _without_recording(code):
     return "\n".join(lines)
 
 
+@pytest.mark.python_engine(reason="there is no depth limit")
 def test_growing_chains_of_several_backwards_do_not_crash():
     ran = run_python("""
         import torch, autogradviz
@@ -266,6 +268,7 @@ def test_growing_chains_of_several_backwards_do_not_crash():
     assert ran.stdout.split() == ["1", "8.0"]
 
 
+@pytest.mark.python_engine(reason="there is no depth limit")
 def test_deep_graph_is_truncated_with_a_notice():
     with autogradviz.record(stacks=False) as trace:
         loss = torch.ones(1, requires_grad=True)

@@ -32,6 +32,7 @@ from autogradviz.recorder.checkpoint.inspect_user_code import (
 from autogradviz.recorder.checkpoint.value_repr import (
     CONTAINERS,
     MAX_ITEMS,
+    MAX_TEXT,
     PLAIN,
     SEQUENCES,
     ObjectIds,
@@ -75,26 +76,31 @@ class StateWalk:
     def walk(self) -> dict[Path, Reading]:
         """Return readings of the queued values and of all that they refer to, nearest first."""
         visited = 0
-        while self._queue and visited < MAX_OBJECTS:
-            path, value, depth = self._queue.popleft()
+        queue, found, seen = self._queue, self.found, self._seen
+        while queue and visited < MAX_OBJECTS:
+            path, value, depth = queue.popleft()
+            if type(value) in PLAIN:  # most values
+                found.setdefault(path, repr(value)[:MAX_TEXT])
+                continue
             reading = read_value(value, self._ids)
             if reading is not None:
-                self.found.setdefault(path, reading)
-            if type(value) in PLAIN or id(value) in self._seen:
+                found.setdefault(path, reading)
+            if id(value) in seen:
                 continue
-            self._seen.add(id(value))
+            seen.add(id(value))
             self._keep.append(value)
             visited += 1
             self._visit(path, value, depth)
         self._keep.clear()
-        return self.found
+        return found
 
     def _visit(self, path: Path, value: Any, depth: int) -> None:
-        for name, part in parts_of(value):
-            self.add((*path, name) if name else path, part, depth + 1)
         if isinstance(value, torch.nn.Module):
             self._module(path, value, depth)
-        elif isinstance(value, CONTAINERS):
+            return
+        for name, part in parts_of(value):
+            self.add((*path, name) if name else path, part, depth + 1)
+        if isinstance(value, CONTAINERS):
             self._container(path, value, depth)
             self._object(path, value, depth)
         elif isinstance(value, types.FunctionType):
@@ -109,17 +115,20 @@ class StateWalk:
 
     def _module(self, path: Path, value: torch.nn.Module, depth: int) -> None:
         attributes = value.__dict__
+        queue, below = self._queue, depth + 1
+        deeper = below <= MAX_DEPTH
         for name, child in attributes.items():
             if name in _MODULE_INTERNALS:
                 continue
             if name.endswith("_hooks"):
                 if isinstance(child, dict) and child:
                     self._hooks((*path, name), child, depth)
-            elif not name.startswith("_") or name[1:2] != "_":
-                self.add((*path, name), child, depth + 1)
-        for table in ("_parameters", "_buffers", "_modules"):
-            for name, child in list(attributes.get(table, {}).items()):
-                self.add((*path, name), child, depth + 1)
+            elif deeper and name[:2] != "__":
+                queue.append(((*path, name), child, below))
+        if deeper:
+            for table in ("_parameters", "_buffers", "_modules"):
+                for name, child in list(attributes.get(table, {}).items()):
+                    queue.append(((*path, name), child, below))
         self._methods(type(value), depth)
 
     def _hooks(self, path: Path, hooks: dict[Any, Any], depth: int) -> None:
@@ -203,8 +212,11 @@ class StateWalk:
 
     def _methods(self, kind: type, depth: int) -> None:
         """Queue the variables that the methods of a user's class name, and its containers."""
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
         for base in kind.__mro__[:-1]:
-            if base in self._classes or from_library(base):
+            if (base in self._classes and base is not kind) or from_library(base):
                 continue
             self._classes.add(base)
             for name, item in list(vars(base).items()):

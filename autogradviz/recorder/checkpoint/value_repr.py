@@ -37,6 +37,11 @@ MAX_ITEMS: Final = 12
 MAX_HASHED: Final = 1024
 """Of a longer container only the length is read, and its first items."""
 
+MAX_FORMS: Final = 4096
+"""Texts of tensors that are remembered."""
+
+_FORMS: Final[dict[tuple[tuple[int, ...], torch.dtype, torch.device], str]] = {}
+
 PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 SEQUENCES: Final = (list, tuple, collections.deque)
 CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
@@ -222,15 +227,27 @@ def _length(value: Any) -> int:
 def _tensor(value: torch.Tensor, ids: ObjectIds) -> StateValue | None:
     if type(value) not in PLAIN_TENSORS:
         return None
-    shape = "×".join(map(str, value.shape)) or "scalar"
-    place = "" if value.device.type == "cpu" else f" {value.device}"
-    dtype = str(value.dtype).removeprefix("torch.")
+    key = (value.shape, value.dtype, value.device)
+    try:
+        form = _FORMS.get(key)
+        if form is None:
+            form = _FORMS[key] = _tensor_form(*key)
+    except TypeError:  # symbolic sizes have no hash
+        form = _tensor_form(*key)
     try:
         memory = ids.of(value.data_ptr())
     except RuntimeError:  # no memory of its own
         memory = None
-    form = f"{dtype} {shape}{place}"
     return StateValue("tensor", form, None, memory, version_of(value), value.requires_grad)
+
+
+def _tensor_form(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> str:
+    """Return dtype, shape and device as text: "float32 2×4"."""
+    if len(_FORMS) > MAX_FORMS:
+        _FORMS.clear()
+    size = "×".join(map(str, shape)) or "scalar"
+    place = "" if device.type == "cpu" else f" {device}"
+    return f"{str(dtype).removeprefix('torch.')} {size}{place}"
 
 
 def _generator(value: types.GeneratorType[Any, Any, Any]) -> StateValue:
