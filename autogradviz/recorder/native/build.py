@@ -58,8 +58,8 @@ def cache_folder() -> Path:
 
 
 def sources() -> list[Path]:
-    """Return the source files of the extension."""
-    return sorted([*_FOLDER.glob("*.cpp"), *_FOLDER.glob("*.h")])
+    """Return the files that determine the extension: its source, and this one for the options."""
+    return sorted([*_FOLDER.glob("*.cpp"), *_FOLDER.glob("*.h"), Path(__file__)])
 
 
 def library_path() -> Path:
@@ -176,6 +176,7 @@ def build() -> Path:
 def _arguments(output: str) -> Iterator[str]:
     """Yield the arguments of the compiler."""
     yield from ("-O2", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
+    yield "-DAT_PER_OPERATOR_HEADERS"  # a third less to compile
     yield f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     for folder in (_TORCH / "include", _TORCH / "include/torch/csrc/api/include"):
         yield f"-I{folder}"

@@ -258,7 +258,16 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->events.clear();
     closed->storage_of = {};
     closed->known = {};
-    closed->known_leaves.clear();
+    closed->known_leaves = {};
+    closed->reached = {};
+    closed->custom = {};
+    closed->wide = {};
+    closed->reached_leaves = {};
+    closed->released_hooked = {};
+    closed->names = {};
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    closed->freed.clear();
+    closed->freed_hooked = {};
   }
   for (PyCodeObject* code : closed->retired) Py_DECREF(code);
   for (PyObject* list : closed->lists) Py_DECREF(list);
