@@ -380,19 +380,20 @@ NodeTag* tag_of(Node& node) {
   return metadata != nullptr && typeid(*metadata) == typeid(NodeTag) ? static_cast<NodeTag*>(metadata) : nullptr;
 }
 
-// Return the record of a node, null if it has none.
-RecordPtr* find_record(const Recording& recording, Node& node) {
+// Return the record of a node, null if it has none. Another thread may be adding one to the node.
+RecordPtr find_record(const Recording& recording, Node& node) {
   NodeTag* tag = tag_of(node);
   if (tag == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(freed_mutex());
   for (auto& [generation, record] : tag->records)
-    if (generation == recording.generation) return &record;
+    if (generation == recording.generation) return record;
   return nullptr;
 }
 
 // Return the record of a node, a new one if it has none. The GIL is held.
-RecordPtr& record_of(Recording& recording, Node& node) {
-  RecordPtr* known = find_record(recording, node);
-  if (known != nullptr) return *known;
+RecordPtr record_of(Recording& recording, Node& node) {
+  RecordPtr known = find_record(recording, node);
+  if (known != nullptr) return known;
   NodeTag* tag = tag_of(node);
   if (tag == nullptr) {
     node.metadata();  // creates it
@@ -405,13 +406,19 @@ RecordPtr& record_of(Recording& recording, Node& node) {
   }
   auto record = std::make_shared<NodeRecord>();
   record->node_id = recording.node_count++;
-  for (auto& each : tag->records) {
-    if (is_open_generation(each.first)) continue;
-    each = {recording.generation, std::move(record)};
-    return each.second;
-  }
-  tag->records.emplace_back(recording.generation, std::move(record));
-  return tag->records.back().second;
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  auto is_open = [](uint64_t generation) {
+    for (Recording* each : open_recordings())
+      if (each->generation == generation) return true;
+    return false;
+  };
+  auto closed = std::find_if(tag->records.begin(), tag->records.end(),
+                             [&](const auto& each) { return !is_open(each.first); });
+  if (closed != tag->records.end())
+    *closed = {recording.generation, record};
+  else
+    tag->records.emplace_back(recording.generation, record);
+  return record;
 }
 
 // Record that a node released its saved tensors. ``Recording::mutex`` is held.
@@ -482,7 +489,7 @@ class Walk {
   };
 
   int64_t reach(Node& node) {
-    RecordPtr& record = record_of(recording_, node);
+    RecordPtr record = record_of(recording_, node);
     if (record->walk != walk_) {
       record->walk = walk_;
       if (node.sequence_nr() == NO_SEQUENCE)
@@ -611,6 +618,7 @@ void forget_nodes(uint64_t generation, std::vector<Node*> waiting) {
     waiting.pop_back();
     NodeTag* tag = tag_of(*node);
     if (tag == nullptr) continue;
+    std::lock_guard<std::mutex> lock(freed_mutex());
     for (auto each = tag->records.begin(); each != tag->records.end(); ++each) {
       if (each->first != generation) continue;
       bool was_seen = each->second->seen >= 0;

@@ -751,8 +751,8 @@ PyObject* is_new(PyObject* self, PyObject* object) {
   if (recording == nullptr) return nullptr;
   Node* node = node_of(object);
   if (node == nullptr) return nullptr;
-  RecordPtr* record = find_record(*recording, *node);
-  return PyBool_FromLong(record == nullptr || (*record)->seen < 0);
+  RecordPtr record = find_record(*recording, *node);
+  return PyBool_FromLong(record == nullptr || record->seen < 0);
 }
 
 // forget(roots): forget the nodes that some nodes reach; also after the end of the recording.
@@ -862,8 +862,8 @@ PyObject* hook_runs(PyObject* self, PyObject*) {
   ThreadContext& thread = thread_context(*recording);
   std::lock_guard<std::mutex> lock(recording->mutex);
   if (thread.running.empty()) Py_RETURN_NONE;
-  RecordPtr* record = node ? find_record(*recording, *node) : nullptr;
-  if (record != nullptr && thread.running.back().node_id == (*record)->node_id) Py_RETURN_NONE;
+  RecordPtr record = node ? find_record(*recording, *node) : nullptr;
+  if (record != nullptr && thread.running.back().node_id == record->node_id) Py_RETURN_NONE;
   EngineCall* call = recording->call_of(task, thread.number);
   if (call != nullptr) finish_last(*recording, thread, *call);
   Py_RETURN_NONE;
@@ -882,8 +882,8 @@ PyObject* current_node(PyObject* self, PyObject*) {
   int64_t thread = thread_context(*recording).number, backward_id = NO_ID, found = NO_ID;
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
-    RecordPtr* record = node ? find_record(*recording, *node) : nullptr;
-    if (record != nullptr) found = (*record)->node_id;
+    RecordPtr record = node ? find_record(*recording, *node) : nullptr;
+    if (record != nullptr) found = record->node_id;
     EngineCall* call = recording->call_of(task, thread);
     if (call != nullptr) backward_id = call->backward_id;
   }

@@ -82,15 +82,15 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   ThreadContext& thread = thread_context(*recording);
   int64_t time_ns = now_ns();
   std::lock_guard<std::mutex> lock(recording->mutex);
-  RecordPtr* record = find_record(*recording, *node);
+  RecordPtr record = find_record(*recording, *node);
   if (record == nullptr) return nullptr;
   EngineCall* engine_call = recording->call_of(torch::autograd::get_current_graph_task_id(), thread.number);
   if (engine_call == nullptr) return nullptr;
-  if (!thread.running.empty() && thread.running.back().record == *record &&
+  if (!thread.running.empty() && thread.running.back().record == record &&
       thread.running.back().ended_ns == 0)
     return nullptr;
   finish_last(*recording, thread, *engine_call);
-  Run run{engine_call->backward_id, (*record)->node_id, thread.number, *record, false, 0};
+  Run run{engine_call->backward_id, record->node_id, thread.number, record, false, 0};
   c10::SmallVector<int64_t, 4> incoming;
   for (const c10::IValue& value : call.inputs()) {
     bool given = value.isTensor() && value.toTensor().defined();
@@ -107,7 +107,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   recording->put(run.node_id);
   recording->put_all(incoming);
   recording->end_event(start);
-  read_versions(*recording, *node, **record, thread.number, time_ns);
+  read_versions(*recording, *node, *record, thread.number, time_ns);
   auto context = std::make_unique<RunContext>();
   context->backward_id = run.backward_id;
   context->node_id = run.node_id;
