@@ -212,11 +212,8 @@ class StateWalk:
 
     def _methods(self, kind: type, depth: int) -> None:
         """Queue the variables that the methods of a user's class name, and its containers."""
-        if kind in self._classes:
-            return
-        self._classes.add(kind)
         for base in kind.__mro__[:-1]:
-            if (base in self._classes and base is not kind) or from_library(base):
+            if base in self._classes or from_library(base):
                 continue
             self._classes.add(base)
             for name, item in list(vars(base).items()):

@@ -407,13 +407,8 @@ RecordPtr record_of(Recording& recording, Node& node) {
   auto record = std::make_shared<NodeRecord>();
   record->node_id = recording.node_count++;
   std::lock_guard<std::mutex> lock(freed_mutex());
-  auto is_open = [](uint64_t generation) {
-    for (Recording* each : open_recordings())
-      if (each->generation == generation) return true;
-    return false;
-  };
   auto closed = std::find_if(tag->records.begin(), tag->records.end(),
-                             [&](const auto& each) { return !is_open(each.first); });
+                             [&](const auto& each) { return !is_listed(each.first); });
   if (closed != tag->records.end())
     *closed = {recording.generation, record};
   else

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.engine.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.open_engine_call import EngineCall
-    from autogradviz.recorder.ids.tensor_ids import TensorTable
-    from autogradviz.recorder.ops.fingerprints import Fingerprints
-    from autogradviz.recorder.ops.node_creators import CreatorTable
-    from autogradviz.recorder.ops.recent_outputs import RecentOutputs
     from autogradviz.recorder.saved_tensors.node_saved_tensors import SlotTable
     from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session
@@ -29,26 +25,16 @@ if TYPE_CHECKING:
 class NativeLeaves(LeafTable):
     """The known leaves; a walk in C++ returns only those that are not known."""
 
-    def __init__(self, session: Session, tensors: TensorTable) -> None:
-        super().__init__(session, tensors)
-        self._native = session.native.recording
-
     def _forget(self, tensor_id: int) -> None:
         super()._forget(tensor_id)
-        self._native.forget_leaf(tensor_id)
+        self._session.native.recording.forget_leaf(tensor_id)
 
 
 class NativeModules(ModuleTable):
     """Module calls, which C++ records."""
 
-    def __init__(
-        self,
-        session: Session,
-        tensors: TensorTable,
-        leaves: LeafTable,
-        recent_outputs: RecentOutputs,
-    ) -> None:
-        super().__init__(session, tensors, leaves, recent_outputs)
+    def __init__(self, session: Session, *tables: Any) -> None:
+        super().__init__(session, *tables)
         self._enter = session.native.recording.enter_module
         self._exit = session.native.recording.exit_module
 
@@ -78,15 +64,9 @@ class NativeModules(ModuleTable):
 class NativeSaves(SaveTable):
     """Saves with ids from C++, which also records their release."""
 
-    def __init__(
-        self,
-        session: Session,
-        tensors: TensorTable,
-        creators: CreatorTable,
-        fingerprints: Fingerprints,
-    ) -> None:
+    def __init__(self, session: Session, *tables: Any) -> None:
         self._native = session.native.recording
-        super().__init__(session, tensors, creators, fingerprints)
+        super().__init__(session, *tables)
 
     @property
     def count(self) -> int:

@@ -261,7 +261,6 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->known_leaves = {};
     closed->reached = {};
     closed->custom = {};
-    closed->wide = {};
     closed->reached_leaves = {};
     closed->released_hooked = {};
     closed->names = {};
@@ -531,18 +530,6 @@ PyObject* set_custom_stack(PyObject* self, PyObject* arguments) {
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->custom[number] = stack;
   Py_RETURN_NONE;
-}
-
-// wide() -> sequence numbers of the nodes of ops with very many inputs
-PyObject* wide(PyObject* self, PyObject*) {
-  Recording* recording = recording_of(self);
-  if (recording == nullptr) return nullptr;
-  std::vector<int64_t> numbers;
-  {
-    std::lock_guard<std::mutex> lock(recording->mutex);
-    for (const auto& each : recording->wide) numbers.push_back(each.first);
-  }
-  return set_of(numbers);
 }
 
 // recent() -> the newest results that are alive, newest first
@@ -959,7 +946,6 @@ PyMethodDef methods[] = {
     {"intern_stack", intern_stack, METH_O, nullptr},
     {"custom_stack", custom_stack, METH_O, nullptr},
     {"set_custom_stack", set_custom_stack, METH_VARARGS, nullptr},
-    {"wide", wide, METH_NOARGS, nullptr},
     {"recent", recent, METH_NOARGS, nullptr},
     {"walk", walk, METH_VARARGS, nullptr},
     {"enter_module", enter_module, METH_O, nullptr},

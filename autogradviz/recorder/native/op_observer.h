@@ -391,7 +391,6 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
                         recompute, static_cast<int64_t>(failed)})
     recording.put(value);
   recording.end_event(start);
-  if (creates && context.inputs.size() > 5000) recording.wide.emplace(created, true);
   if (creates && first != nullptr) {
     auto strong = c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(first->unsafeGetTensorImpl());
     c10::weak_intrusive_ptr<c10::TensorImpl> weak(strong);

@@ -218,7 +218,6 @@ class Recording {
   IdMap known;  // the highest version seen, by storage
   std::unordered_map<int64_t, std::vector<std::pair<int64_t, int64_t>>> reached;  // seq, version
   std::unordered_map<int64_t, int64_t> custom;  // stacks of custom Functions, by sequence number
-  ska::flat_hash_map<int64_t, bool> wide;  // sequence numbers of ops with very many inputs
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> recent;  // results, a ring
   size_t recent_next = 0;
   std::vector<PyObject*> lists;  // of thread states
@@ -409,7 +408,6 @@ class Recording {
     }
     constexpr size_t MAX_CUSTOM = 20000;
     if (custom.size() > MAX_CUSTOM) custom.clear();
-    if (wide.size() > MAX_CUSTOM) wide.clear();
   }
 
   // Return a tensor's version at the time of an event, NO_ID if it is unknown.
@@ -659,11 +657,16 @@ inline std::atomic<Recording*>& observed() {
   return recording;
 }
 
-inline bool is_open_generation(uint64_t generation) {
-  std::lock_guard<std::mutex> lock(freed_mutex());
+// Return whether the recording of a generation is open. ``freed_mutex`` is held.
+inline bool is_listed(uint64_t generation) {
   for (Recording* recording : open_recordings())
     if (recording->generation == generation) return true;
   return false;
+}
+
+inline bool is_open_generation(uint64_t generation) {
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  return is_listed(generation);
 }
 
 // The number of this thread in the recording that asked last. It outlives other thread-local state.

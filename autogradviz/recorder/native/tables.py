@@ -134,15 +134,6 @@ class NativeCreators(CreatorTable):
         self._native = session.native.recording
         self.custom = _CustomStacks(self._native)  # type: ignore[assignment]
 
-    @property
-    def wide(self) -> set[int]:
-        """The sequence numbers of ops with very many inputs."""
-        return self._native.wide()  # type: ignore[no-any-return]
-
-    @wide.setter
-    def wide(self, numbers: set[int]) -> None:
-        """Ignore a value: the numbers are collected in C++."""
-
     def prune(self, first_seq: int) -> None:
         """Do nothing: C++ forgets old numbers."""
 

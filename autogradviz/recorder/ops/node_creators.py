@@ -9,7 +9,7 @@ forward ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import NO_ID, OpCalled, field_names
 
@@ -94,18 +94,8 @@ class CreatorTable:
                 return hashes.pop() if len(hashes) == 1 and NO_ID not in hashes else None
         return None
 
-    def knows_versions(self) -> bool:
-        """Return whether ``version_saved`` may know an answer."""
-        return bool(self.ops)
-
-    def version_saved(self, sequence_nr: int, tensor_id: int, slot: Any) -> int | None:  # noqa: ARG002
-        """Return the version at which a node saved a tensor, None if it is unknown.
-
-        Args:
-            sequence_nr: of the node.
-            tensor_id: of the tensor.
-            slot: that holds it; its version is private to C++.
-        """
+    def version_saved(self, sequence_nr: int, tensor_id: int) -> int | None:
+        """Return the version at which a node saved a tensor, None if it is unknown."""
         candidates = self._created(sequence_nr)
         for row in candidates:
             if tensor_id in row[_OUTPUTS]:

@@ -129,8 +129,8 @@ class SlotTable:
         saves, tensors, creators = self._saves, self._tensors, self._creators
         tensor_id = tensors.intern(content)
         version = saved_hash = None
-        if sequence_nr is not None and creators.knows_versions():
-            version = creators.version_saved(sequence_nr, tensor_id, slot)
+        if sequence_nr is not None and creators.ops:
+            version = creators.version_saved(sequence_nr, tensor_id)
             if self._with_fingerprints:
                 saved_hash = creators.hash_saved(sequence_nr, tensor_id)
         try:
