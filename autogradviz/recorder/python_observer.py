@@ -74,7 +74,7 @@ class PythonObserver:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.fingerprints = Fingerprints(session)
+        self.fingerprints = self._make_fingerprints(session)
         self.recent_outputs, self.tensors, self.versions, self.creators = self._make_op_tables(
             session
         )
@@ -101,6 +101,9 @@ class PythonObserver:
         self.regions = RegionTable(self.modules)
         self.checkpoint_pairs = CheckpointPairs(session, self.regions, self.state, self.arguments)
         self.reentrant = ReentrantRegions(session, self.regions, self.state)
+
+    def _make_fingerprints(self, session: Session) -> Fingerprints:
+        return Fingerprints(session)
 
     def _make_op_tables(self, session: Session) -> OpTables:
         tensors = TensorTable(session)

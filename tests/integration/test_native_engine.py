@@ -23,11 +23,13 @@ from autogradviz.events import (
     NodeFinished,
     NodeSeen,
     NodeStarted,
+    NotFiniteSeen,
     OpCalled,
     RecorderLimited,
     RecordingStarted,
     TensorReleased,
     TensorSaved,
+    TensorUnpacked,
     VersionBumped,
 )
 from autogradviz.recorder.native import build
@@ -300,16 +302,85 @@ def test_forked_child_can_record(native):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.parametrize("options", [{"fingerprints": True}], ids=str)
-def test_unsupported_option_is_refused_and_auto_falls_back(native, options):
+def test_fingerprints_on_an_accelerator_are_refused_and_auto_falls_back(native, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with (
-        pytest.raises(NativeBuildError, match="does not record"),
-        autogradviz.record(engine="native", **options),
+        pytest.raises(NativeBuildError, match="accelerator"),
+        autogradviz.record(engine="native", fingerprints=True),
     ):
         pass
-    with autogradviz.record(engine="auto", **options) as trace:
+    with autogradviz.record(engine="auto", fingerprints=True) as trace:
         writes()
     assert "native" not in trace.log.of(RecordingStarted)[0].options
+
+
+def with_nan(values):
+    if values.dtype.is_floating_point or values.is_complex():
+        values.view(-1)[1] = float("nan")
+        values.view(-1)[2] = float("inf")
+        values.view(-1)[5] = float("-inf")
+    return values
+
+
+LAYOUTS = {
+    "row": lambda t: t,
+    "transposed": lambda t: t.t(),
+    "every third": lambda t: t[:, ::3],
+    "rows with gaps": lambda t: t[1::2, 1:],
+    "permuted": lambda t: t.view(t.shape[0], -1, 2).permute(2, 0, 1),
+    "expanded": lambda t: t[:1].expand(6, -1),
+    "expanded even": lambda t: t[:, :1].expand(-1, 101),
+    "one entry": lambda t: t[0, 0],
+    "odd offset": lambda t: t.view(-1)[1:],
+    "overlapping": lambda t: t.as_strided((50, 40), (3, 1)),
+    "not finite": lambda t: with_nan(t.clone()),
+    "conjugated": lambda t: t.conj(),
+    "empty": lambda t: t[:0],
+}
+DTYPES = [
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("columns", [6, 64, 600])
+def test_both_engines_compute_the_same_fingerprints(native, dtype, columns):
+    torch.manual_seed(0)
+    values = (torch.randn(300, columns) * 1000).to(dtype)
+
+    def hashes(engine):
+        with autogradviz.record(engine=engine, fingerprints=True) as trace:
+            for layout in LAYOUTS.values():
+                layout(values).clone()
+        clones = [op for op in trace.log.of(OpCalled) if op.op == "aten.clone.default"]
+        bad = [(e.nan_count, e.infinity_count) for e in trace.log.of(NotFiniteSeen)]
+        return [(op.input_hashes, op.output_hashes) for op in clones], bad
+
+    found = hashes("native")
+    assert found == hashes("python")
+    assert len(set(found[0])) > 3
+
+
+def test_both_engines_compare_saved_contents(native):
+    def work():
+        x = torch.randn(4, 4, requires_grad=True)
+        hidden = x.sin()
+        y = hidden.exp()
+        y.data.mul_(2)
+        (y.sum() + hidden.cos().sum()).backward()
+
+    def unpacked(engine):
+        torch.manual_seed(0)
+        with autogradviz.record(engine=engine, fingerprints=True) as trace:
+            work()
+        rows = [(e.saved_hash, e.seen_hash) for e in trace.log.of(TensorUnpacked)]
+        return rows, [finding.slug for finding in trace.diagnose()]
+
+    rows, slugs = unpacked("native")
+    assert (rows, slugs) == unpacked("python")
+    assert any(saved != seen for saved, seen in rows)
+    assert "silent-write" in slugs
 
 
 def test_engine_is_checked():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+import torch
+
 from autogradviz.errors import NativeBuildError
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.session_services import NativeServices
@@ -33,7 +35,9 @@ def choose_engine(engine: Engine, *, fingerprints: bool) -> Choice:
     """
     if engine == "python":
         return Choice(None, "it was chosen")
-    problem = "the native engine does not record fingerprints" if fingerprints else None
+    problem = None
+    if fingerprints and torch.accelerator.is_available():
+        problem = "the native engine does not read contents on an accelerator"
     if problem is None:
         status = build.status()
         problem = None if status.usable else status.reason

@@ -98,8 +98,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
           each.number() && each.number();
     case Kind::op_called:
       return each.push(op_name(each.next())) && each.push(phase_name(each.next())) && each.tuple() &&
-          each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.push(PyTuple_New(0)) &&
-          each.push(PyTuple_New(0)) && each.number() && each.optional() && each.optional() &&
+          each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.tuple() && each.number() && each.optional() && each.optional() &&
           each.optional() && each.optional() && each.optional() && each.boolean();
     case Kind::version_bumped:
       return each.number() && each.optional() && each.number() && each.number() &&
@@ -125,7 +124,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
           each.push(none()) && each.push(none()) && each.push(none());
     case Kind::tensor_unpacked:
       return each.number() && each.number() && each.optional() && each.optional() &&
-          each.push(Py_NewRef(Py_False)) && each.push(none()) && each.push(none());
+          each.push(Py_NewRef(Py_False)) && each.optional() && each.optional();
     case Kind::tensor_released:
       return each.number();
     case Kind::node_started:
@@ -137,6 +136,7 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
     case Kind::module_exited:
       return each.number() && each.number() && each.boolean();
     case Kind::grad_accumulated:
+    case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();
     default:
       PyErr_SetString(PyExc_SystemError, "an event of an unknown kind");

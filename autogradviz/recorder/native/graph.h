@@ -319,6 +319,7 @@ KindTable& kinds() {
 struct SavedSlot {
   int64_t saved_id;
   int64_t version;
+  int64_t hash;  // of its content when it was saved, or NO_ID
   int32_t place;
   int32_t index;  // in a list, or -1
 };
@@ -574,7 +575,8 @@ class Walk {
     size_t start = recording_.begin_event(Kind::tensor_saved, recording_.seq(), time_ns, thread_, stack);
     for (int64_t value : {saved_id, record.node_id, sequence_nr, label, tensor, version}) recording_.put(value);
     recording_.end_event(start);
-    found.push_back({saved_id, version, place, index});
+    int64_t hash = recording_.with_fingerprints ? recording_.hash_saved(sequence_nr, tensor) : NO_ID;
+    found.push_back({saved_id, version, hash, place, index});
   }
 
   // Let Python find the save behind a packed object.
@@ -591,7 +593,7 @@ class Walk {
     PyObject* saved_id = PyObject_CallFunction(on_hooked_, "OLNN", content, record.node_id, number, label);
     Py_DECREF(content);
     if (saved_id == nullptr) return false;
-    found.push_back({PyLong_AsLongLong(saved_id), NO_ID, -1, index});
+    found.push_back({PyLong_AsLongLong(saved_id), NO_ID, NO_ID, -1, index});
     Py_DECREF(saved_id);
     return !PyErr_Occurred();
   }

@@ -102,19 +102,20 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   return reinterpret_cast<PyObject*>(self);
 }
 
-// open(began_ns, with_ops, with_stacks, outermost, clone_code, subclass_codes)
+// open(began_ns, with_ops, with_stacks, with_fingerprints, outermost, clone_code, subclass_codes)
 PyObject* open(PyObject* self, PyObject* arguments) {
   long long began_ns;
-  int with_ops, with_stacks;
+  int with_ops, with_stacks, with_fingerprints;
   PyObject *outermost, *clone_code, *subclass_codes;
-  if (!PyArg_ParseTuple(arguments, "LppOOO!", &began_ns, &with_ops, &with_stacks, &outermost, &clone_code,
-                        &PyTuple_Type, &subclass_codes))
+  if (!PyArg_ParseTuple(arguments, "LpppOOO!", &began_ns, &with_ops, &with_stacks, &with_fingerprints, &outermost,
+                        &clone_code, &PyTuple_Type, &subclass_codes))
     return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   recording->began_ns = began_ns;
   recording->with_ops = with_ops != 0;
   recording->with_stacks = with_stacks != 0;
+  recording->with_fingerprints = with_fingerprints != 0;
   recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
   recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(subclass_codes); ++i) {
@@ -261,6 +262,8 @@ PyObject* close(PyObject* self, PyObject*) {
     closed->known_leaves = {};
     closed->reached = {};
     closed->custom = {};
+    closed->created = {};
+    closed->contents = {};
     closed->reached_leaves = {};
     closed->released_hooked = {};
     closed->names = {};
@@ -334,6 +337,25 @@ PyObject* intern(PyObject* self, PyObject* object) {
     id = recording->intern(tensor, thread, now_ns());
   }
   return PyLong_FromLongLong(id);
+}
+
+// fingerprint(tensor) -> hash of its content, or -1
+PyObject* fingerprint(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  if (!tensor.defined()) return PyLong_FromLongLong(NO_ID);
+  int64_t thread = thread_context(*recording).number;
+  Fingerprint content;
+  Py_BEGIN_ALLOW_THREADS
+  content = fingerprint_of(tensor);
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    recording->put_content(content, thread, now_ns());
+  }
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLongLong(content.hash);
 }
 
 PyObject* storage_id(PyObject* self, PyObject* tensor) {
@@ -657,8 +679,11 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   size_t count = recording->with_stacks ? read_stack(*recording, places, outer_frame()) : 0;
+  std::vector<Fingerprint> contents;
+  if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
+    for (const Fingerprint& content : contents) context.hashes.push_back(content.hash);
     int64_t id = recording->intern(input, thread.number, context.started_ns);
     int64_t version = Recording::version_of(*input.unsafeGetTensorImpl());
     context.inputs.push_back(id);
@@ -667,7 +692,7 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, context.started_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, {c10::IValue(output)}, now_ns(), stack, false);
+    put_call(*recording, thread, context, {c10::IValue(output)}, contents, now_ns(), stack, false);
   }
   keep_codes(new_codes);
   Py_RETURN_NONE;
@@ -934,6 +959,7 @@ PyMethodDef methods[] = {
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
     {"intern", intern, METH_O, nullptr},
+    {"fingerprint", fingerprint, METH_O, nullptr},
     {"storage_id", storage_id, METH_O, nullptr},
     {"seen", seen, METH_VARARGS, nullptr},
     {"bumped", bumped, METH_VARARGS, nullptr},

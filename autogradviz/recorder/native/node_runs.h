@@ -65,9 +65,12 @@ void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t
     if (saved == nullptr || saved->has_hooks()) continue;
     const at::Tensor& data = saved->*member_of(SavedData{});
     if (!data.defined()) continue;
+    Fingerprint content;
+    if (slot.hash != NO_ID) content = fingerprint_of(data);
+    recording.put_content(content, thread, time_ns);
     size_t start = recording.begin_event(Kind::tensor_unpacked, recording.seq(), time_ns, thread, NO_ID);
     for (int64_t value : {slot.saved_id, record.node_id, slot.version,
-                          Recording::version_of(*data.unsafeGetTensorImpl())})
+                          Recording::version_of(*data.unsafeGetTensorImpl()), slot.hash, content.hash})
       recording.put(value);
     recording.end_event(start);
   }
@@ -97,7 +100,7 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
     run.has_gradient = run.has_gradient || given;
     if (!given)
       incoming.push_back(NO_ID);
-    else if (recording->with_ops)
+    else if (recording->with_ops || recording->with_fingerprints)
       incoming.push_back(recording->intern(value.toTensor(), thread.number, time_ns));
     else  // no writes to gradients are recorded, so their identity has no use
       incoming.push_back(recording->intern_by_shape(value.toTensor(), thread.number, time_ns));

@@ -17,6 +17,7 @@ from autogradviz.recorder.native.graph_tables import (
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.native.tables import (
     NativeCreators,
+    NativeFingerprints,
     NativeRecentOutputs,
     NativeTensors,
     NativeVersions,
@@ -45,6 +46,9 @@ class NativeObserver(PythonObserver):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         session.flush = self._flush
+
+    def _make_fingerprints(self, session: Session) -> NativeFingerprints:
+        return NativeFingerprints(session)
 
     def _make_op_tables(self, session: Session) -> OpTables:
         tensors = NativeTensors(session)

@@ -8,6 +8,7 @@
 // calls that it makes in turn are those that run.
 #pragma once
 
+#include "fingerprints.h"
 #include "tables.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -91,6 +92,7 @@ struct OpContext : at::ObserverContext {
   c10::SmallVector<int64_t, 6> inputs;
   c10::SmallVector<int64_t, 6> versions;
   c10::SmallVector<Written, 1> written;
+  std::vector<int64_t> hashes;  // of the inputs
   int64_t started_ns;
   uint64_t sequence_nr;
   int64_t inside = NO_ID;  // sequence number of the custom Function whose first op this is
@@ -212,6 +214,29 @@ inline int64_t last_field(PyObject* list, Py_ssize_t field) {
   return value == Py_None ? NO_ID : PyLong_AsLongLong(value);
 }
 
+// Return whether a tensor stands for a number of Python.
+inline bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// Return the fingerprints of the tensors among a call's arguments.
+inline std::vector<Fingerprint> read_inputs(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+  std::vector<Fingerprint> found;
+  for (auto [position, written] : op.tensors)
+    if (position < arguments.size())
+      visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
+        if (!is_number(tensor)) found.push_back(fingerprint_of(tensor));
+      });
+  return found;
+}
+
+// Call ``visit`` with the tensors among a call's results.
+template <class Visit>
+void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) {
+  for (const c10::IValue& result : results)
+    if (result.isTensor() || results.size() == 1) visit_tensors(result, visit);
+}
+
 constexpr size_t MAX_DEPTH = 4096;
 
 inline size_t read_stack(const Recording& recording, std::vector<Place>& places, Frame* frame) {
@@ -292,11 +317,17 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   }
   // Hidden from dispatch modes: the recorder's own reading of contents.
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
-  std::lock_guard<std::mutex> lock(recording->mutex);
+  std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();
   if (is_transparent(*op, arguments)) return nullptr;
+  std::vector<Fingerprint> contents;
+  if (recording->with_fingerprints) {
+    lock.unlock();
+    contents = read_inputs(*op, arguments);
+    lock.lock();
+  }
   auto context = std::make_unique<OpContext>();
   context->op = op;
   context->started_ns = now_ns();
@@ -312,8 +343,8 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   for (auto [position, written] : op->tensors) {
     if (position >= arguments.size()) continue;
     visit_tensors(arguments[position], [&, writes = written](const at::Tensor& tensor) {
+      if (is_number(tensor)) return;
       c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-      if (impl->is_wrapped_number()) return;  // a Python number
       int64_t id = recording->intern(tensor, thread.number, context->started_ns);
       int64_t version = Recording::version_of(*impl);
       context->inputs.push_back(id);
@@ -322,6 +353,10 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
       if (created && context->below_autograd) requires_grad = requires_grad || tensor.requires_grad();
       if (writes) context->written.push_back({id, impl, version});
     });
+  }
+  for (const Fingerprint& content : contents) {
+    context->hashes.push_back(content.hash);
+    recording->put_content(content, thread.number, context->started_ns);
   }
   if (op->draws) {
     bool draws = true;
@@ -339,13 +374,28 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   return context;
 }
 
+// Remember the contents that an operator's node may have saved: its results, and the inputs that it
+// did not write.
+template <class Ids>
+void remember_hashes(Recording& recording, const OpContext& context, const Ids& outputs, const Ids& hashes,
+                     int64_t created, int64_t seq) {
+  std::vector<std::pair<int64_t, int64_t>> contents;
+  for (size_t i = 0; i < outputs.size(); ++i) contents.emplace_back(outputs[i], hashes[i]);
+  for (size_t i = 0; i < context.inputs.size(); ++i) {
+    auto is_this = [&](const Written& written) { return written.id == context.inputs[i]; };
+    if (std::none_of(context.written.begin(), context.written.end(), is_this))
+      contents.emplace_back(context.inputs[i], context.hashes[i]);
+  }
+  recording.created[created].push_back({seq, std::move(contents)});
+}
+
 inline void put_call(Recording& recording, ThreadContext& thread, OpContext& context,
-                     const std::vector<c10::IValue>& results, int64_t ended_ns, int64_t stack,
-                     bool in_clone) {
+                     const std::vector<c10::IValue>& results, const std::vector<Fingerprint>& contents,
+                     int64_t ended_ns, int64_t stack, bool in_clone) {
   const OpInfo& op = *context.op;
   bool failed = std::uncaught_exceptions() > context.exceptions;
   if (context.hidden || (failed && context.skipped)) return;
-  c10::SmallVector<int64_t, 4> outputs, versions;
+  c10::SmallVector<int64_t, 4> outputs, versions, hashes;
   int64_t device = NO_ID;
   const at::Tensor* first = nullptr;
   auto visit = [&](const at::Tensor& tensor) {
@@ -356,13 +406,13 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   if (failed && context.result != NO_ID) {
     outputs.push_back(context.result);
     versions.push_back(recording.version_at(context.result, INT64_MAX));
+    if (recording.with_fingerprints) hashes.push_back(UNREADABLE);
     failed = false;
   } else if (!failed) {
-    if (results.size() == 1) {
-      visit_tensors(results[0], visit);
-    } else {
-      for (const c10::IValue& result : results)
-        if (result.isTensor()) visit_tensors(result, visit);
+    visit_results(results, visit);
+    for (const Fingerprint& content : contents) {
+      hashes.push_back(content.hash);
+      recording.put_content(content, thread.number, ended_ns);
     }
     if (!results.empty() && results[0].isTensor() && results[0].toTensor().defined()) {
       c10::Device where = results[0].toTensor().device();
@@ -387,10 +437,13 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   recording.put_all(versions);
   recording.put(static_cast<int64_t>(context.written.size()));
   for (const Written& written : context.written) recording.put(written.id);
+  recording.put_all(context.hashes);
+  recording.put_all(hashes);
   for (int64_t value : {ended_ns - context.started_ns, created, node, last_number(thread.calls), region,
                         recompute, static_cast<int64_t>(failed)})
     recording.put(value);
   recording.end_event(start);
+  if (creates && recording.with_fingerprints) remember_hashes(recording, context, outputs, hashes, created, seq);
   if (creates && first != nullptr) {
     auto strong = c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(first->unsafeGetTensorImpl());
     c10::weak_intrusive_ptr<c10::TensorImpl> weak(strong);
@@ -439,6 +492,9 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   OpContext& context = *static_cast<OpContext*>(base);
   size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
   if (context.op->is_detach) context.hidden = makes_subclass(*recording);
+  std::vector<Fingerprint> contents;
+  if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(fingerprint_of(tensor)); });
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {
@@ -446,7 +502,7 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
     int64_t stack = recording->with_stacks
         ? recording->intern_stack(places.data(), count, thread.number, ended_ns, new_codes)
         : NO_ID;
-    put_call(*recording, thread, context, call.outputs(), ended_ns, stack, in_clone);
+    put_call(*recording, thread, context, call.outputs(), contents, ended_ns, stack, in_clone);
   }
   keep_codes(new_codes);
   check_due(*recording);

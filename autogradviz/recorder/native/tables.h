@@ -5,6 +5,7 @@
 #pragma once
 
 #include "event_buffer.h"
+#include "fingerprints.h"
 #include "python_frames.h"
 
 #include <ATen/SequenceNumber.h>
@@ -55,6 +56,7 @@ enum class Kind : int64_t {
   grad_accumulated,
   module_entered,
   module_exited,
+  not_finite_seen,
   count,
 };
 
@@ -155,6 +157,12 @@ struct Run {
   int64_t ended_ns;  // 0 while it runs
 };
 
+// The tensors that an operator's node may have saved, with the fingerprints of their contents.
+struct CreatorContents {
+  int64_t seq;
+  std::vector<std::pair<int64_t, int64_t>> hashes;  // by tensor
+};
+
 struct OpContext;
 
 // The state of one thread in one recording.
@@ -194,6 +202,7 @@ class Recording {
   int64_t began_ns = 0;
   bool with_ops = true;
   bool with_stacks = true;
+  bool with_fingerprints = false;
   const void* outermost = nullptr;  // the Python frame that opened the recording
   std::vector<PyCodeObject*> subclass_codes;  // functions that make parameters; kept alive by PyTorch
   PyCodeObject* clone_code = nullptr;  // allow_mutation_on_saved_tensors clones in this function
@@ -218,6 +227,8 @@ class Recording {
   IdMap known;  // the highest version seen, by storage
   std::unordered_map<int64_t, std::vector<std::pair<int64_t, int64_t>>> reached;  // seq, version
   std::unordered_map<int64_t, int64_t> custom;  // stacks of custom Functions, by sequence number
+  std::unordered_map<int64_t, std::vector<CreatorContents>> created;  // by sequence number
+  std::unordered_set<int64_t> contents;  // fingerprints that were searched for NaN
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> recent;  // results, a ring
   size_t recent_next = 0;
   std::vector<PyObject*> lists;  // of thread states
@@ -273,6 +284,37 @@ class Recording {
   int64_t custom_stack(int64_t sequence_nr) const {
     auto found = custom.find(sequence_nr);
     return found == custom.end() ? NO_ID : found->second;
+  }
+
+  // --- contents ------------------------------------------------------------------------------
+
+  // Record a content that is not finite, once.
+  void put_content(const Fingerprint& content, int64_t thread, int64_t time_ns) {
+    if (content.nans + content.infinities == 0 || !contents.insert(content.hash).second) return;
+    size_t start = begin_event(Kind::not_finite_seen, seq(), time_ns, thread, NO_ID);
+    for (int64_t value : {content.hash, content.nans, content.infinities}) put(value);
+    end_event(start);
+  }
+
+  // Return a tensor's fingerprint when a node saved it, NO_ID if it is unknown.
+  //
+  // A square matrix and its transpose are one window on one storage with different contents: if an
+  // operator took both, it is unknown which one it saved.
+  int64_t hash_saved(int64_t sequence_nr, int64_t tensor) const {
+    auto creators = created.find(sequence_nr);
+    if (creators == created.end()) return NO_ID;
+    for (const CreatorContents& each : creators->second) {
+      bool found = false, differs = false;
+      int64_t hash = NO_ID;
+      for (auto [other, content] : each.hashes) {
+        if (other != tensor) continue;
+        differs = differs || (found && content != hash);
+        hash = content;
+        found = true;
+      }
+      if (found) return differs ? NO_ID : hash;
+    }
+    return NO_ID;
   }
 
   // --- tensors and storages ------------------------------------------------------------------
@@ -408,6 +450,10 @@ class Recording {
     }
     constexpr size_t MAX_CUSTOM = 20000;
     if (custom.size() > MAX_CUSTOM) custom.clear();
+    constexpr size_t MAX_CONTENTS = 1000000;
+    if (contents.size() > MAX_CONTENTS) contents.clear();
+    for (auto each = created.begin(); each != created.end();)
+      each = each->second.back().seq < first_seq ? created.erase(each) : std::next(each);
   }
 
   // Return a tensor's version at the time of an event, NO_ID if it is unknown.

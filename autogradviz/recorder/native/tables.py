@@ -8,6 +8,7 @@ from autogradviz.events import NO_ID
 from autogradviz.recorder.ids import tensor_ids
 from autogradviz.recorder.ids.tensor_ids import TensorTable
 from autogradviz.recorder.ids.version_counters import VersionTable
+from autogradviz.recorder.ops.fingerprints import Fingerprints, is_plain
 from autogradviz.recorder.ops.node_creators import CreatorTable
 from autogradviz.recorder.ops.recent_outputs import RecentOutputs
 from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
@@ -107,6 +108,18 @@ class NativeVersions(VersionTable):
     def prune_history(self, storages: AbstractSet[int], first_seq: int) -> None:  # noqa: ARG002
         """Forget the history before an event."""
         self._native.prune_history(first_seq)
+
+
+class NativeFingerprints(Fingerprints):
+    """Fingerprints of contents on the host, computed in C++."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._native = session.native.recording
+
+    def of(self, tensor: torch.Tensor) -> int:
+        """Return the fingerprint of a tensor's content, NO_ID if it cannot be read."""
+        return self._native.fingerprint(tensor) if is_plain(tensor) else NO_ID
 
 
 class _CustomStacks:

@@ -19,6 +19,7 @@ from autogradviz.events import (
     NodeFinished,
     NodeSeen,
     NodeStarted,
+    NotFiniteSeen,
     OpCalled,
     RandomDrawn,
     StackSeen,
@@ -41,6 +42,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
     NodeFinished, GradAccumulated, ModuleEntered, ModuleExited,
+    NotFiniteSeen,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

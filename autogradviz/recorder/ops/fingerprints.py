@@ -157,17 +157,24 @@ def _in_memory_order(bits: torch.Tensor) -> torch.Tensor | None:
     return row.view(-1) if row.is_contiguous() else None
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is of a class of PyTorch's own that holds its entries itself."""
+    return type(tensor) in PLAIN_TENSORS
+
+
 def readable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has floating or complex entries that can be read on its device."""
-    capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-    return tensor.dtype in _FLOATING and not capturing and _has_bits(tensor)
+    return tensor.dtype in _FLOATING and _has_bits(tensor)
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
-    if type(tensor) not in PLAIN_TENSORS or tensor.layout is not _STRIDED:
+    if not is_plain(tensor) or tensor.layout is not _STRIDED:
         return False
     entries = tensor.numel()
     if entries == 0 or tensor.is_meta or is_functorch_wrapped_tensor(tensor):
+        return False
+    # A capture of a CUDA graph does not compute, and fails when something waits for the device.
+    if tensor.is_quantized or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
         return False
     # Conjugation and negation are bits of the tensor object; a zero tensor has no memory.
     if tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # noqa: SLF001
