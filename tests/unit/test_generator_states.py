@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from autogradviz.recorder.checkpoint.global_state import read_global_state
-from autogradviz.recorder.checkpoint.state_walk import read_state
-from autogradviz.recorder.checkpoint.value_repr import ObjectIds
+from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
+from autogradviz.recorder.checkpoint.state_reader import StateReader
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def states():
 
 
 def random_state(name):
-    return read_global_state()["random"][name,]
+    return GlobalStateReader().read()["random"][name,]
 
 
 DRAWS = {
@@ -56,4 +55,4 @@ def test_other_bit_generators_are_read(states):
 def test_truth_value_of_an_attribute_named_like_hooks_is_not_read():
     module = torch.nn.Linear(2, 2)
     module.own_hooks = torch.ones(2)  # bool() of it raises
-    assert read_state(module, (), {}, ObjectIds())["self", "in_features"] == "2"
+    assert StateReader().read(module, (), {})["self", "in_features"] == "2"
