@@ -35,7 +35,7 @@ MAX_KEPT: Final = 4096
 
 
 class RepeatedWalk:
-    """What a walk queued and found."""
+    """The queue and the readings of a walk that has ended."""
 
     __slots__ = (
         "_addresses",

@@ -234,7 +234,7 @@ def _length(value: Any) -> int:
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
-    """Return what a reading of a tensor depends on; ``tensor`` is of PyTorch's own classes."""
+    """Return the facts in a reading of a tensor, which is of one of PyTorch's own classes."""
     try:
         address = tensor.data_ptr()
     except RuntimeError:  # no memory of its own
