@@ -64,10 +64,10 @@ class RepeatedWalk:
         )
 
     def repeat(self, walk: StateWalk) -> dict[Path, Reading] | None:
-        """Return what a walk will find, None if its queue will not be the same.
+        """Return the readings of a new walk, None if its queue is not the same as before.
 
         Args:
-            walk: a new walk with the same roots, which is used up.
+            walk: a new walk that has only its roots; it is used up.
         """
         if not self._can_repeat or not self._has_same_queue(walk):
             return None
