@@ -10,7 +10,7 @@ from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
@@ -67,6 +67,8 @@ class NativeSaves(SaveTable):
     def __init__(self, session: Session, *tables: Any) -> None:
         self._native = session.native.recording
         super().__init__(session, *tables)
+        self.next_id: Callable[[], int] = self._native.next_saved_id
+        self._intern = self._native.intern
 
     @property
     def count(self) -> int:
@@ -76,10 +78,6 @@ class NativeSaves(SaveTable):
     @count.setter
     def count(self, count: int) -> None:
         """Ignore a value: C++ counts."""
-
-    def next_id(self) -> int:
-        """Return the id of a new save."""
-        return self._native.next_saved_id()  # type: ignore[no-any-return]
 
     def _forget_released(self) -> None:
         """Forget the packed objects whose nodes have released them."""
