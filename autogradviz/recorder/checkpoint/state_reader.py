@@ -74,13 +74,13 @@ def _add_roots(
     while isinstance(function, functools.partial):
         arguments, named = (*function.args, *arguments), {**function.keywords, **named}
         function = function.func
-    target = function
+    target = owner = function
     if isinstance(function, torch.nn.Module):
         walk.add(("self",), function)
         target = type(function).forward
     elif isinstance(function, types.MethodType):
-        walk.add(("self",), function.__self__)
-        target = function.__func__
+        target, owner = function.__func__, function.__self__
+        walk.add(("self",), owner)
     elif not isinstance(function, types.FunctionType):  # a callable object
         walk.add(("self",), function)
         target = vars(type(function)).get("__call__")
@@ -96,4 +96,4 @@ def _add_roots(
         walk.add((names[index],) if index < len(names) else ("args", f"[{index}]"), value)
     for name, value in named.items():
         walk.add((name,), value)
-    return id(target), id(getattr(function, "__self__", function))
+    return id(target), id(owner)

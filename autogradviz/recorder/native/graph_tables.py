@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from autogradviz.events import PackedBy
     from autogradviz.recorder.engine.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.open_engine_call import EngineCall
@@ -78,6 +79,17 @@ class NativeSaves(SaveTable):
     @count.setter
     def count(self, count: int) -> None:
         """Ignore a value: C++ counts."""
+
+    def _emit_packing(
+        self,
+        tensor: torch.Tensor,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+        position: int | None,
+    ) -> tuple[int, int | None, int]:
+        """Record a save; return its id, the tensor's version and the node's sequence number."""
+        _ = self._local.state  # lets C++ know this thread
+        return self._native.record_packing(tensor, packed_by, *region, position)  # type: ignore[no-any-return]
 
     def _forget_released(self) -> None:
         """Forget the packed objects whose nodes have released them."""

@@ -84,6 +84,23 @@ class SaveTable:
         position: int | None,
     ) -> HookedSave:
         """Record a save that is about to be packed."""
+        saved_id, version, sequence_nr = self._emit_packing(tensor, packed_by, region, position)
+        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
+        # PyTorch does not check their versions, so the version is read again at unpack.
+        original = weakref.ref(tensor) if packed_by in _KEEP_TENSOR else None
+        return HookedSave(
+            saved_id, version, original, self._hash_of(tensor), sequence_nr,
+            is_recomputed=packed_by == "recompute",
+        )  # fmt: skip
+
+    def _emit_packing(
+        self,
+        tensor: torch.Tensor,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+        position: int | None,
+    ) -> tuple[int, int | None, int]:
+        """Record a save; return its id, the tensor's version and the node's sequence number."""
         sequence_nr = get_sequence_nr() - 1
         stack_id = self._creators.custom.get(sequence_nr)
         if stack_id is None:
@@ -95,13 +112,7 @@ class SaveTable:
             self._local.state.number, stack_id, saved_id, None, sequence_nr, None,
             self._intern(tensor), version, packed_by, *region, position,
         )  # fmt: skip
-        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
-        # PyTorch does not check their versions, so the version is read again at unpack.
-        original = weakref.ref(tensor) if packed_by in _KEEP_TENSOR else None
-        return HookedSave(
-            saved_id, version, original, self._hash_of(tensor), sequence_nr,
-            is_recomputed=packed_by == "recompute",
-        )  # fmt: skip
+        return saved_id, version, sequence_nr
 
     def packed(self, save: HookedSave, result: Any) -> None:
         """Remember the object that the pack hook returned for a save."""
