@@ -1,4 +1,4 @@
-"""State of a region that is read again: only what changed is read anew, and nothing is missed."""
+"""State of a region that is read a second time: no change is missed."""
 
 import functools
 import gc
@@ -83,7 +83,7 @@ def module(monkeypatch):
     return Inner()
 
 
-def read_anew(reader, function, arguments=()):
+def read_without_walks(reader, function, arguments=()):
     """Return the readings of a reader that remembers the ids of objects, but no walk."""
     fresh = StateReader()
     fresh._ids = reader._ids
@@ -94,7 +94,7 @@ def test_readings_without_a_change_are_the_same_object(module):
     reader = StateReader()
     first = reader.read(module, (None, 1), {})
     assert reader.read(module, (None, 1), {}) is first
-    assert first == read_anew(reader, module, (None, 1))
+    assert first == read_without_walks(reader, module, (None, 1))
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -104,7 +104,7 @@ def test_each_change_is_found_as_in_a_new_walk(module, change):
     kept = dict(before)
     change(module)
     after = reader.read(module, (), {})
-    assert list(after.items()) == list(read_anew(reader, module).items())
+    assert list(after.items()) == list(read_without_walks(reader, module).items())
     assert before == kept
     again = reader.read(module, (), {})
     assert again is after
@@ -118,7 +118,7 @@ def test_each_change_is_found_after_another_one(module, change):
     reader.read(module, (), {})
     change(module)
     after = reader.read(module, (), {})
-    assert list(after.items()) == list(read_anew(reader, module).items())
+    assert list(after.items()) == list(read_without_walks(reader, module).items())
 
 
 def test_bound_methods_partials_and_new_functions_are_read(module):
@@ -129,14 +129,14 @@ def test_bound_methods_partials_and_new_functions_are_read(module):
         module.calls += 1
         after = reader.read(function, (), {})
         assert after != first
-        assert after == read_anew(reader, function)
+        assert after == read_without_walks(reader, function)
 
 
 def test_number_and_values_of_arguments_are_compared(module):
     reader = StateReader()
     for arguments in ((1,), (1, 2), (), (1.0,), (True,), ([1],), (None,)):
         found = reader.read(module, arguments, {})
-        assert found == read_anew(reader, module, arguments)
+        assert found == read_without_walks(reader, module, arguments)
 
 
 def test_environment_variable_is_compared_by_its_text(module, monkeypatch):
@@ -151,7 +151,7 @@ def test_environment_variable_is_compared_by_its_text(module, monkeypatch):
     first = reader.read(function, (), {})
     assert reader.read(function, (), {}) is first
     monkeypatch.setenv("STATE_MODE", "slow")
-    assert reader.read(function, (), {}) == read_anew(reader, function) != first
+    assert reader.read(function, (), {}) == read_without_walks(reader, function) != first
 
 
 def test_walk_that_reaches_its_limit_is_repeated():
@@ -160,7 +160,7 @@ def test_walk_that_reaches_its_limit_is_repeated():
     first = reader.read(module, (), {})
     assert reader.read(module, (), {}) is first
     module[0].in_features = 7
-    assert reader.read(module, (), {}) == read_anew(reader, module) != first
+    assert reader.read(module, (), {}) == read_without_walks(reader, module) != first
 
 
 def test_no_object_is_kept():
