@@ -54,6 +54,10 @@ class EventSequence:
         self.due = sys.maxsize
         self.on_due: Callable[[int], None] = on_due or _ignore
 
+    def set_due(self, seq: int) -> None:
+        """Call ``on_due`` for each event from a number on."""
+        self.due = seq
+
     def next(self) -> int:
         """Return the number of the event that is about to be appended."""
         self.newest = seq = self.number()

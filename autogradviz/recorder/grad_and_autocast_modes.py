@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
     Flag = tuple[Mode, str | None]  # the mode, and the device of an autocast mode
-    Read = Callable[[], dict[Flag, str]]
+    Modes = tuple[Callable[[], Any], Callable[[Any], dict[Flag, str]]]
+    """A function that reads modes fast, and one that names what it returned."""
 
 _DEVICES: Final = ("cpu", "cuda")
 _DEFAULTS: Final[dict[Flag, str]] = {
@@ -36,19 +37,32 @@ _DEFAULTS: Final[dict[Flag, str]] = {
 }
 
 
-def _grad() -> dict[Flag, str]:
-    """Return this thread's grad mode."""
-    return {("grad", None): _on_off(torch.is_grad_enabled())}
+def _describe_grad(enabled: bool) -> dict[Flag, str]:  # noqa: FBT001
+    """Return the grad mode by name."""
+    return {("grad", None): _on_off(enabled)}
 
 
-def _modes() -> dict[Flag, str]:
-    """Return this thread's modes."""
-    found = {**_grad(), ("inference", None): _on_off(torch.is_inference_mode_enabled())}
-    for device in _DEVICES:
-        on = torch.is_autocast_enabled(device)
-        dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else "off"
-        found["autocast", device] = dtype
-    found["autocast_cache", None] = _on_off(torch.is_autocast_cache_enabled())
+def _read_modes() -> tuple[Any, ...]:
+    """Return this thread's modes, as PyTorch has them."""
+    devices = [
+        torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        for device in _DEVICES
+    ]
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        *devices,
+        torch.is_autocast_cache_enabled(),
+    )
+
+
+def _describe_modes(modes: tuple[Any, ...]) -> dict[Flag, str]:
+    """Return the modes by name."""
+    grad, inference, *dtypes, cache = modes
+    found = {**_describe_grad(grad), ("inference", None): _on_off(inference)}
+    for device, dtype in zip(_DEVICES, dtypes, strict=True):
+        found["autocast", device] = "off" if dtype is None else str(dtype).removeprefix("torch.")
+    found["autocast_cache", None] = _on_off(cache)
     return found
 
 
@@ -56,28 +70,28 @@ def _on_off(flag: bool) -> str:  # noqa: FBT001
     return "on" if flag else "off"
 
 
+_GRAD: Final[Modes] = (torch.is_grad_enabled, _describe_grad)
+_ALL: Final[Modes] = (_read_modes, _describe_modes)
+
 # The modes that each method can change: no_grad uses set_grad_enabled.
 _METHODS: Final = (
-    (set_grad_enabled, "__init__", _grad),
-    (set_grad_enabled, "__call__", _grad),
-    (set_grad_enabled, "__enter__", _grad),
-    (set_grad_enabled, "__exit__", _grad),
-    (enable_grad, "__enter__", _grad),
-    (enable_grad, "__exit__", _grad),
-    (inference_mode, "__enter__", _modes),
-    (inference_mode, "__exit__", _modes),
-    (torch.autocast, "__enter__", _modes),
-    (torch.autocast, "__exit__", _modes),
+    (set_grad_enabled, "__init__", _GRAD),
+    (set_grad_enabled, "__call__", _GRAD),
+    (set_grad_enabled, "__enter__", _GRAD),
+    (set_grad_enabled, "__exit__", _GRAD),
+    (enable_grad, "__enter__", _GRAD),
+    (enable_grad, "__exit__", _GRAD),
+    (inference_mode, "__enter__", _ALL),
+    (inference_mode, "__exit__", _ALL),
+    (torch.autocast, "__enter__", _ALL),
+    (torch.autocast, "__exit__", _ALL),
 )
 
 
 def _emit_changes(
-    session: Session, read: Read, before: dict[Flag, str], *, with_stack: bool = True
+    session: Session, before: dict[Flag, str], now: dict[Flag, str], *, with_stack: bool = True
 ) -> None:
     """Record the modes that differ from those before."""
-    now = read()
-    if before == now:
-        return
     stack_id = session.stack_id() if with_stack else None
     for mode, after in now.items():
         if before[mode] != after:
@@ -87,22 +101,30 @@ def _emit_changes(
 @contextmanager
 def observe_modes(session: Session) -> Iterator[None]:
     """Record mode changes while the context is open."""
-    session.guarded("modes", _emit_changes, session, _modes, _DEFAULTS, with_stack=False)
+    now = _describe_modes(_read_modes())
+    session.guarded("modes", _emit_changes, session, _DEFAULTS, now, with_stack=False)
     with ExitStack() as installed:
-        for owner, name, read in _METHODS:
-            ours = _wrapper(session, owner.__dict__[name], read)
+        for owner, name, modes in _METHODS:
+            ours = _wrapper(session, owner.__dict__[name], modes)
             installed.enter_context(patched(owner, **{name: ours}))
         yield
 
 
-def _wrapper(session: Session, original: Callable[..., Any], read: Read) -> Callable[..., Any]:
+def _wrapper(session: Session, original: Callable[..., Any], modes: Modes) -> Callable[..., Any]:
+    """Return a method that also records the modes that it changed.
+
+    Checkpoint calls such a method twice for each tensor that it packs, where it changes nothing.
+    """
+    read, describe = modes
+
     @skip_frame
     def change(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = session.guarded("modes", read)
+        before = read()
         try:
             return original(self, *args, **kwargs)
         finally:
-            if before is not None:
-                session.guarded("modes", _emit_changes, session, read, before)
+            now = read()
+            if now != before:
+                session.guarded("modes", _emit_changes, session, describe(before), describe(now))
 
     return functools.wraps(original)(change)

@@ -200,7 +200,7 @@ class Recorder:
         session, observer = self.session, self.observer
         try:
             self._begin(model, 0)
-            session.sequence.due = sys.maxsize  # a short log is not worth compressing
+            session.sequence.set_due(sys.maxsize)  # a short log is not worth compressing
             observer.walk(roots)
             session.flush()
             session.emit(RecordingEnded, session.event_count)

@@ -29,7 +29,7 @@ def test_callback_runs_before_the_due_event_and_every_later_event():
     called = []
     sequence, log = EventSequence(called.append), Log()
     finished = sequence.emitter(log, NodeFinished)
-    sequence.due = 2
+    sequence.set_due(2)
     for _ in range(4):
         finished(0, None, 0, 0)
     assert called == [2, 3]

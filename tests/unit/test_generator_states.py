@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from autogradviz.recorder.checkpoint.global_state import read_global_state
-from autogradviz.recorder.checkpoint.state_walk import read_state
-from autogradviz.recorder.checkpoint.value_repr import ObjectIds
+from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
+from autogradviz.recorder.checkpoint.state_reader import StateReader
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def states():
 
 
 def random_state(name):
-    return read_global_state()["random"][name,]
+    return GlobalStateReader().read()["random"][name,]
 
 
 DRAWS = {
@@ -45,6 +44,27 @@ def test_each_draw_changes_the_state_and_a_seed_restores_it(states, name):
     assert {value.kind for value in states_read[0]} == {"rng"}
 
 
+@pytest.mark.parametrize("name", DRAWS)
+def test_state_is_read_again_only_after_a_draw(states, name):
+    reader = GlobalStateReader()
+    before = reader.read()["random"]
+    assert reader.read()["random"] is before
+    DRAWS[name][0]()
+    assert reader.read()["random"][name,] != before[name,]
+
+
+def test_settings_are_read_again_only_after_a_change():
+    reader, default = GlobalStateReader(), torch.get_default_dtype()
+    before = reader.read()["context"]
+    assert reader.read()["context"] is before
+    try:
+        torch.set_default_dtype(torch.float64)
+        after = reader.read()["context"]
+    finally:
+        torch.set_default_dtype(default)
+    assert {path for path in before if before[path] != after[path]} == {("default dtype",)}
+
+
 def test_other_bit_generators_are_read(states):
     np.random.set_bit_generator(np.random.PCG64(1))
     before = random_state("numpy random")
@@ -56,4 +76,4 @@ def test_other_bit_generators_are_read(states):
 def test_truth_value_of_an_attribute_named_like_hooks_is_not_read():
     module = torch.nn.Linear(2, 2)
     module.own_hooks = torch.ones(2)  # bool() of it raises
-    assert read_state(module, (), {}, ObjectIds())["self", "in_features"] == "2"
+    assert StateReader().read(module, (), {})["self", "in_features"] == "2"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autogradviz.event_log.state_value_diff import find_change_kind, to_value
-from autogradviz.recorder.checkpoint.state_walk import read_state
+from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds, read_value
 
 
@@ -72,7 +72,7 @@ def test_state_paths_are_tuples_of_names_and_items():
     module = torch.nn.Linear(2, 2)
     module.cache = {"k": [Thing()]}
     module.cache["k"][0].x = 3
-    found = read_state(module, (), {}, ObjectIds())
+    found = StateReader().read(module, (), {})
     assert found["self", "cache", "['k']", "[0]", "x"] == "3"
     assert found["self", "cache", "['k']"].text == "len 1"
     assert found["self", "weight"].requires_grad

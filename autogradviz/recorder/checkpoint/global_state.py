@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -28,38 +29,87 @@ if TYPE_CHECKING:
 
 _HIDDEN_MODULES = ("autogradviz.", "torch.utils.checkpoint")
 _MT19937_NBYTES = 4 * (624 + 1)
-"""Size of NumPy's struct of a Mersenne Twister: its words and the index of the next one."""
+"""Size of the structs of a Mersenne Twister: its words, and the index of the next one."""
 
 
-def read_global_state() -> dict[StateKind, dict[Path, Reading]]:
-    """Return readings of the process-wide and thread-wide state, by kind and path."""
+class GlobalStateReader:
+    """Reads the process-wide and thread-wide state.
+
+    What did not change since it was last read is returned as the same object.
+    """
+
+    def __init__(self) -> None:
+        self._settings: tuple[Any, ...] | None = None
+        self._context: dict[Path, Reading] = {}
+        self._random_states: tuple[Any, ...] | None = None
+        self._random: dict[Path, Reading] = {}
+
+    def read(self) -> dict[StateKind, dict[Path, Reading]]:
+        """Return readings by kind and path."""
+        settings = _settings()
+        if settings != self._settings:
+            self._settings, self._context = settings, _describe_settings(*settings)
+        numpy: Any = sys.modules.get("numpy")
+        states = (_python_words(), None if numpy is None else _numpy_state(numpy))
+        if states != self._random_states:
+            self._random_states, self._random = states, _describe_random(states[1])
+        return {
+            "random": self._random,
+            "context": self._context,
+            "thread": {("thread",): threading.current_thread().name},
+        }
+
+
+def _settings() -> tuple[Any, ...]:
+    """Return the settings of PyTorch, in the order in which they are described."""
     matmul = torch.backends.cuda.matmul
-    reduced = (
-        f"fp16 {matmul.allow_fp16_reduced_precision_reduction}, "
-        f"bf16 {matmul.allow_bf16_reduced_precision_reduction}"
+    return (
+        _mode_names(get_current_function_mode_stack()),
+        _mode_names(get_current_dispatch_mode_stack()),
+        _attention_backends(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        (
+            matmul.allow_fp16_reduced_precision_reduction,
+            matmul.allow_bf16_reduced_precision_reduction,
+        ),
+        bool(get_mkldnn_enabled()),
+        bool(get_cudnn_enabled()),
+        bool(caches_parametrizations()),
+        global_forward_hook_count(),
     )
-    random_states = {"python random": f"state {_python_state():08x}"}
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        random_states["numpy random"] = f"state {digest(_numpy_state(numpy))}"
-    modes = {
-        "torch function modes": _named(_mode_names(get_current_function_mode_stack())),
-        "torch dispatch modes": _named(_mode_names(get_current_dispatch_mode_stack())),
-        "attention backends": _named(_attention_backends()),
-        "default dtype": _named([str(torch.get_default_dtype())]),
-        "deterministic algorithms": _setting(str(torch.are_deterministic_algorithms_enabled())),
-        "float32 matmul precision": _named([torch.get_float32_matmul_precision()]),
-        "reduced precision": _setting(reduced),
-        "oneDNN": _flag(get_mkldnn_enabled()),
-        "cuDNN": _flag(get_cudnn_enabled()),
-        "cached parametrizations": _flag(caches_parametrizations()),
-        "module hooks": _setting(f"{global_forward_hook_count()} global"),
+
+
+def _describe_settings(
+    functions: list[str], dispatches: list[str], backends: list[str], dtype: torch.dtype,
+    deterministic: object, precision: str, reduced: tuple[object, object],
+    mkldnn: object, cudnn: object, caches: object, hooks: int,
+) -> dict[Path, Reading]:  # fmt: skip
+    settings = {
+        "torch function modes": _named(functions),
+        "torch dispatch modes": _named(dispatches),
+        "attention backends": _named(backends),
+        "default dtype": _named([str(dtype)]),
+        "deterministic algorithms": _setting(str(deterministic)),
+        "float32 matmul precision": _named([precision]),
+        "reduced precision": _setting(f"fp16 {reduced[0]}, bf16 {reduced[1]}"),
+        "oneDNN": _flag(mkldnn),
+        "cuDNN": _flag(cudnn),
+        "cached parametrizations": _flag(caches),
+        "module hooks": _setting(f"{hooks} global"),
     }
-    return {
-        "random": {(name,): StateValue("rng", text) for name, text in random_states.items()},
-        "context": {(name,): value for name, value in modes.items()},
-        "thread": {("thread",): threading.current_thread().name},
+    return {(name,): value for name, value in settings.items()}
+
+
+def _describe_random(numpy_state: bytes | None) -> dict[Path, Reading]:
+    """Return readings of the global generators."""
+    found: dict[Path, Reading] = {
+        ("python random",): StateValue("rng", f"state {_python_state():08x}")
     }
+    if numpy_state is not None:
+        found["numpy random",] = StateValue("rng", f"state {digest(numpy_state)}")
+    return found
 
 
 def _setting(text: str) -> StateValue:
@@ -78,6 +128,28 @@ def _python_state() -> int:
     """Return a hash of the state of Python's global generator that is equal in every process."""
     _, words, gauss = random.getstate()
     return hash((words, gauss is None, gauss or 0.0)) & 0xFFFFFFFF
+
+
+def _python_words() -> tuple[Any, ...]:
+    """Return the state of Python's global generator, faster than ``getstate`` does if possible."""
+    generator: Any = getattr(random.getstate, "__self__", None)
+    if _WORDS_AT is None or type(generator) is not random.Random:  # a subclass may have its own
+        return random.getstate()
+    words = ctypes.string_at(id(generator) + _WORDS_AT, _MT19937_NBYTES)
+    return words, vars(generator)["gauss_next"]
+
+
+def _words_at() -> int | None:
+    """Return the offset of a generator's words in its struct, None if they are not found."""
+    generator, offset = random.Random(0), object.__basicsize__  # noqa: S311 - not for secrets
+    _, words, _ = generator.getstate()
+    if random.Random.__basicsize__ < offset + _MT19937_NBYTES:
+        return None
+    found = struct.unpack("625I", ctypes.string_at(id(generator) + offset, _MT19937_NBYTES))
+    return offset if (*found[1:], found[0]) == words else None
+
+
+_WORDS_AT: Final = _words_at()
 
 
 def _numpy_state(numpy: Any) -> bytes:

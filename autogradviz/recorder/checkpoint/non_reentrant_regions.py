@@ -120,6 +120,8 @@ class CheckpointPairs:
         )  # fmt: skip
         state.regions.append((region_id, state.region[1]))
         session.guarded("state", self._read_state, self._state.on_region_enter, region_id, frame)
+        if frame is not None and region_id is not None:
+            session.guarded("state", self._state.forget_with, frame, region_id)
         session.guarded(
             "checkpoint", self._arguments.add, frame, (region_id, state.region[1]), stack_id
         )

@@ -74,6 +74,7 @@ class ReentrantRegions:
         session.guarded(
             "state", self._state.on_region_enter, region_id, closure, _without_tensors(arguments)
         )
+        session.guarded("state", self._state.forget_with, ctx, region_id)
         return state, region_id
 
     def on_cut_off(self, opened: Opened, arguments: Any, result: Any) -> None:

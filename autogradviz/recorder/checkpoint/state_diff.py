@@ -8,29 +8,32 @@ through ``nn.Module.__setattr__``, a Python function.
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
+from autogradviz.defer_signals import interrupt_again
 from autogradviz.event_log.state_value_diff import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
-from autogradviz.recorder.checkpoint.global_state import read_global_state
-from autogradviz.recorder.checkpoint.state_walk import Path, read_state
-from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN, ObjectIds
+from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
+from autogradviz.recorder.checkpoint.state_reader import StateReader
+from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.recorder.session import Session
+    from autogradviz.recorder.checkpoint.state_walk import Path
+    from autogradviz.recorder.session import Session, SessionRef
 
 MAX_CHANGES: Final = 40
 MAX_WRITES: Final = 8
 """Different values of one attribute whose lines are kept."""
 
-State: TypeAlias = dict[StateKind, dict[Path, Reading]]
+State: TypeAlias = "dict[StateKind, dict[Path, Reading]]"
 
 
 class StateTable:
@@ -38,11 +41,14 @@ class StateTable:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._ids = ObjectIds()
+        self._ref = session.ref(self)
+        self._reader = StateReader()
+        self._globals = GlobalStateReader()
         self._recomputing: dict[int, tuple[int, State]] = {}  # recompute_id → region, its start
         self._before: dict[int, State] = {}
         self._after: dict[int, State] = {}
         self._entered: dict[int, int] = {}  # region → seq at its start
+        self._owners: dict[int, weakref.ref[Any]] = {}  # region → what its recomputation needs
         # attribute → text of the value written → seq and stack, the latest last
         self._writes: dict[str, dict[str, tuple[int, int]]] = {}
         self.watch_writes: Callable[[], None] | None = None
@@ -84,8 +90,8 @@ class StateTable:
         """Read the state after a recomputation, and emit the changes that both runs made."""
         region_id, begun = self._recomputing.pop(recompute_id, (-1, {}))
         before, left = self._before.get(region_id), self._after.get(region_id)
-        if before is None or left is None:
-            return
+        if before is None or left is None or before["object"] is left["object"]:
+            return  # the forward changed nothing
         for path, value in self._read_objects(closure, arguments).items():
             was, first = before["object"].get(path), left["object"].get(path)
             if was is None or first is None or was == first:
@@ -97,12 +103,21 @@ class StateTable:
                     stack_id=self._writer(path, value, self._entered[region_id]),
                 )  # fmt: skip
 
+    def forget_with(self, owner: Any, region_id: int) -> None:
+        """Remove a region when the object dies without which it cannot be recomputed."""
+        self._owners[region_id] = weakref.ref(owner, _Forget(self._ref, region_id))
+
+    def forget(self, region_id: int) -> None:
+        """Remove a region."""
+        for table in (self._entered, self._before, self._after, self._owners):
+            table.pop(region_id, None)
+
     def prune(self, first_seq: int) -> None:
         """Remove the regions that were entered before an event."""
-        self._ids.prune()
-        for region_id in [key for key, seq in self._entered.items() if seq < first_seq]:
-            for table in (self._entered, self._before, self._after):
-                table.pop(region_id, None)
+        self._reader.prune()
+        for region_id in list(self._entered):  # may shrink: an owner dies in another thread
+            if self._entered.get(region_id, first_seq) < first_seq:
+                self.forget(region_id)
         for recompute_id in [
             key for key, (region, _) in self._recomputing.items() if region not in self._entered
         ]:
@@ -119,12 +134,12 @@ class StateTable:
         return stack_id if written >= since else None
 
     def _read(self, closure: dict[str, Any], arguments: Any) -> State:
-        return {"object": self._read_objects(closure, arguments), **read_global_state()}
+        return {"object": self._read_objects(closure, arguments), **self._globals.read()}
 
     def _read_objects(self, closure: dict[str, Any], arguments: Any) -> dict[Path, Reading]:
         named = closure.get("kwargs") or {}
         with DisableTorchFunction():
-            return read_state(closure.get("fn"), arguments, named, self._ids)
+            return self._reader.read(closure.get("fn"), arguments, named)
 
     def on_write(self, name: str, value: Any) -> None:
         """Remember the value and the line of a write to a module's attribute."""
@@ -138,10 +153,29 @@ class StateTable:
                 del known[next(iter(known))]
 
 
+class _Forget:
+    """Called when the owner of a region dies, which may be after the recording."""
+
+    __slots__ = ("_region_id", "_table")
+
+    def __init__(self, table: SessionRef[StateTable], region_id: int) -> None:
+        self._table = table
+        self._region_id = region_id
+
+    def __call__(self, _owner: weakref.ref[Any]) -> None:
+        try:
+            table = self._table.target
+            if table is not None:
+                table.forget(self._region_id)
+        except BaseException as error:  # noqa: BLE001 - Python would drop it here
+            interrupt_again(error)
+
+
 def _differences(before: State, now: State) -> list[tuple[StateKind, Path]]:
     """Return the paths at which two readings differ, those of the first reading first."""
-    found = [(kind, path) for kind, values in before.items() for path in values]
-    new = [(kind, path) for kind, values in now.items() for path in values
+    kinds = [kind for kind in before if before[kind] is not now[kind]]
+    found = [(kind, path) for kind in kinds for path in before[kind]]
+    new = [(kind, path) for kind in kinds for path in now[kind]
            if path not in before[kind]]  # fmt: skip
     return [(kind, path) for kind, path in [*found, *new]
             if before[kind].get(path) != now[kind].get(path)]  # fmt: skip

@@ -1,17 +1,15 @@
 """A bounded walk over the state that a function can access, without running code of the user.
 
-``read_state`` walks from a function to the variables that its code names (closure cells, globals,
-defaults), to the module that it belongs to and to its arguments, and reads the values that it
-finds, by path: ``{("self", "calls"): 1, ("cache", "keys"): "len 1"}``. Instance dictionaries are
-read directly, and only plain built-in values are shown.
+A walk goes from a function to the variables that its code names (closure cells, globals, defaults),
+to the module that it belongs to and to its arguments, and reads the values that it finds, by path:
+``{("self", "calls"): 1, ("cache", "keys"): "len 1"}``. Instance dictionaries are read directly, and
+only plain built-in values are shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import enum
-import functools
 import os
 import sys
 import threading
@@ -29,17 +27,28 @@ from autogradviz.recorder.checkpoint.inspect_user_code import (
     slots,
     texts_of,
 )
+from autogradviz.recorder.checkpoint.module_attributes import (
+    TABLES,
+    is_hook_table,
+    is_user_attribute,
+    parts_of_module,
+)
 from autogradviz.recorder.checkpoint.value_repr import (
+    BUILT_IN_CONTAINERS,
     CONTAINERS,
     MAX_ITEMS,
     MAX_TEXT,
     PLAIN,
     SEQUENCES,
     ObjectIds,
+    TensorFacts,
     key_text,
     parts_of,
     read_value,
+    tensor_facts,
+    tensor_reading,
 )
+from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.python_stacks import is_library
 
 Path: TypeAlias = tuple[str, ...]
@@ -51,53 +60,91 @@ MAX_DEPTH: Final = 7
 _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace, threading.local)
 _WITHOUT_PARTS: Final = (types.ModuleType, types.MethodType, torch.Tensor, enum.Enum)
 _ENVIRONMENT: Final = frozenset({"environ", "getenv"})
-_MODULE_INTERNALS: Final = frozenset(
-    name for name in vars(torch.nn.Module()) if name[0] == "_" and not name.endswith("_hooks")
-) | {"_compiled_call_impl"}
-"""Attributes of ``nn.Module`` itself: tables that the walk enters one by one, and flags."""
+
+Visit: TypeAlias = "tuple[int, int, int, tuple[str, ...] | None, bool]"
+"""A value whose parts were queued.
+
+Its index in the queue, the address of its class, and the length of the queue after it; the names of
+the parts that a plan gave, and whether methods of its class were read. A plain tuple, since the
+garbage collector never untracks a named one.
+"""
 
 
 class StateWalk:
-    """One walk over the state that a function can access."""
+    """One walk over the state that a function can access, breadth first.
+
+    The queue is two lists that only grow: values, and where they were found.
+    """
 
     def __init__(self, ids: ObjectIds) -> None:
         self.found: dict[Path, Reading] = {}
+        self.places: list[tuple[Path, int]] = []
+        """The path and the depth of each value in the queue."""
+        self.values: list[Any] = []
+        self.visits: list[Visit] = []
+        self.readings: list[tuple[int, Reading | None, TensorFacts | None]] = []
+        """The readings of the values that are not plain, by index in the queue."""
         self._ids = ids
-        self._seen: set[int] = set()
         self._classes: set[type] = set()
-        self._keep: list[Any] = []  # addresses stay unique while we walk
-        self._queue: collections.deque[tuple[Path, Any, int]] = collections.deque()
 
     def add(self, path: Path, value: Any, depth: int = 0) -> None:
         """Queue one value for the walk."""
         if depth <= MAX_DEPTH:
-            self._queue.append((path, value, depth))
+            self.places.append((path, depth))
+            self.values.append(value)
 
     def walk(self) -> dict[Path, Reading]:
         """Return readings of the queued values and of all that they refer to, nearest first."""
-        visited = 0
-        queue, found, seen = self._queue, self.found, self._seen
-        while queue and visited < MAX_OBJECTS:
-            path, value, depth = queue.popleft()
-            if type(value) in PLAIN:  # most values
+        found, places, readings, ids = self.found, self.places, self.readings, self._ids
+        seen: set[int] = set()
+        for index, value in enumerate(self.values):  # which grows
+            if len(seen) == MAX_OBJECTS:
+                break
+            path, depth = places[index]
+            kind = type(value)
+            if kind in PLAIN:  # most values
                 found.setdefault(path, repr(value)[:MAX_TEXT])
                 continue
-            reading = read_value(value, self._ids)
+            facts = tensor_facts(value) if kind in PLAIN_TENSORS else None
+            reading = read_value(value, ids) if facts is None else tensor_reading(facts, ids)
             if reading is not None:
                 found.setdefault(path, reading)
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            self._keep.append(value)
-            visited += 1
-            self._visit(path, value, depth)
-        self._keep.clear()
+            readings.append((index, reading, facts))
+            if id(value) not in seen:
+                seen.add(id(value))
+                self._log_visit(index, path, value, depth)
         return found
 
-    def _visit(self, path: Path, value: Any, depth: int) -> None:
-        if isinstance(value, torch.nn.Module):
+    def _log_visit(self, index: int, path: Path, value: Any, depth: int) -> None:
+        """Queue the parts of a value, and remember which they were."""
+        classes = len(self._classes)
+        names = None
+        if isinstance(value, torch.nn.Module) and depth < MAX_DEPTH:
+            parts = parts_of_module(value)
+            if parts is not None:
+                names = parts[0]
+                self.places += [((*path, name), depth + 1) for name in names]
+                self.values += parts[1]
+                self.visit_methods(type(value), depth)
+        if names is None:
+            self.visit(path, value, depth)
+        self.visits.append(
+            (index, id(type(value)), len(self.values), names, len(self._classes) > classes)
+        )
+
+    def visit(self, path: Path, value: Any, depth: int) -> None:
+        """Queue the parts of a value."""
+        kind = type(value)
+        if kind is types.FunctionType:
+            self._function(path, value, depth)
+        elif kind in BUILT_IN_CONTAINERS:
+            self._container(path, value, depth)
+        elif isinstance(value, torch.nn.Module):
             self._module(path, value, depth)
-            return
+        else:
+            self._visit_other(path, value, depth)
+
+    def _visit_other(self, path: Path, value: Any, depth: int) -> None:
         for name, part in parts_of(value):
             self.add((*path, name) if name else path, part, depth + 1)
         if isinstance(value, CONTAINERS):
@@ -114,22 +161,17 @@ class StateWalk:
             self._object(path, value, depth)
 
     def _module(self, path: Path, value: torch.nn.Module, depth: int) -> None:
+        """Queue the parts of a module that has hooks."""
         attributes = value.__dict__
-        queue, below = self._queue, depth + 1
-        deeper = below <= MAX_DEPTH
         for name, child in attributes.items():
-            if name in _MODULE_INTERNALS:
-                continue
-            if name.endswith("_hooks"):
-                if isinstance(child, dict) and child:
-                    self._hooks((*path, name), child, depth)
-            elif deeper and name[:2] != "__":
-                queue.append(((*path, name), child, below))
-        if deeper:
-            for table in ("_parameters", "_buffers", "_modules"):
-                for name, child in list(attributes.get(table, {}).items()):
-                    queue.append(((*path, name), child, below))
-        self._methods(type(value), depth)
+            if is_user_attribute(name):
+                self.add((*path, name), child, depth + 1)
+            elif is_hook_table(name) and isinstance(child, dict) and child:
+                self._hooks((*path, name), child, depth)
+        for table in TABLES:
+            for name, child in list(attributes.get(table, {}).items()):
+                self.add((*path, name), child, depth + 1)
+        self.visit_methods(type(value), depth)
 
     def _hooks(self, path: Path, hooks: dict[Any, Any], depth: int) -> None:
         """Count the hooks of one kind, and queue them."""
@@ -179,11 +221,11 @@ class StateWalk:
         """Queue the globals that a function's code names."""
         known = function.__globals__
         names = names_of(function.__code__)
-        for name in names:
-            found = known.get(name, self)
+        for name in [name for name in names if name in known]:
+            found = known[name]
             if isinstance(found, types.ModuleType):
                 self._user_module((name,), found, names, depth)
-            elif found is not self:
+            else:
                 self.add((name,), found, depth + 1)
         if not _ENVIRONMENT.isdisjoint(names):
             self._environment(function, names, depth)
@@ -210,7 +252,7 @@ class StateWalk:
             if isinstance(key, str) and key.isidentifier() and key not in known:
                 self.add(("os", "environ", f"[{key!r}]"), os.environ.get(key), depth + 1)
 
-    def _methods(self, kind: type, depth: int) -> None:
+    def visit_methods(self, kind: type, depth: int) -> None:
         """Queue the variables that the methods of a user's class name, and its containers."""
         for base in kind.__mro__[:-1]:
             if base in self._classes or from_library(base):
@@ -235,7 +277,7 @@ class StateWalk:
             self._instance(path, dict(attributes), depth, plain_too=True)
         for name, item in slots(value):
             self.add((*path, name), item, depth + 1)
-        self._methods(type(value), depth)
+        self.visit_methods(type(value), depth)
 
     def _instance(
         self, path: Path, attributes: dict[str, Any], depth: int, *, plain_too: bool
@@ -245,44 +287,3 @@ class StateWalk:
                 continue
             if plain_too or type(item) not in PLAIN:
                 self.add((*path, name), item, depth + 1)
-
-
-def read_state(
-    function: Any, arguments: tuple[Any, ...], named: dict[str, Any], ids: ObjectIds
-) -> dict[Path, Reading]:
-    """Return readings of the state that a function can access, by path.
-
-    Args:
-        function: a function, a bound method, a module or a callable object.
-        arguments: its positional arguments; tensors may be replaced by None.
-        named: its keyword arguments.
-        ids: numbers the objects that are found.
-    """
-    walk = StateWalk(ids)
-    names: tuple[str, ...] = ()
-    while isinstance(function, functools.partial):
-        arguments, named = (*function.args, *arguments), {**function.keywords, **named}
-        function = function.func
-    target = function
-    if isinstance(function, torch.nn.Module):
-        walk.add(("self",), function)
-        target = type(function).forward
-    elif isinstance(function, types.MethodType):
-        walk.add(("self",), function.__self__)
-        target = function.__func__
-    elif not isinstance(function, types.FunctionType):  # a callable object
-        walk.add(("self",), function)
-        target = vars(type(function)).get("__call__")
-    if isinstance(target, types.FunctionType):
-        code = target.__code__
-        names = code.co_varnames[: code.co_argcount]
-        names = names[1:] if target is not function else names
-        if target is function:
-            walk.add((function.__name__,), function)
-        else:
-            walk.add(("self", "forward"), target)
-    for index, value in enumerate(arguments):
-        walk.add((names[index],) if index < len(names) else ("args", f"[{index}]"), value)
-    for name, value in named.items():
-        walk.add((name,), value)
-    return walk.walk()

@@ -19,7 +19,7 @@ import random
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 
@@ -40,10 +40,14 @@ MAX_HASHED: Final = 1024
 MAX_FORMS: Final = 4096
 """Texts of tensors that are remembered."""
 
+TensorFacts: TypeAlias = tuple[tuple[int, ...], torch.dtype, torch.device, int | None, int, bool]
+"""Shape, dtype, device, address, version and whether it requires a gradient."""
+
 _FORMS: Final[dict[tuple[tuple[int, ...], torch.dtype, torch.device], str]] = {}
 
 PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 SEQUENCES: Final = (list, tuple, collections.deque)
+BUILT_IN_CONTAINERS: Final = frozenset({list, tuple, set, frozenset, dict})
 CONTAINERS: Final = (*SEQUENCES, set, frozenset, dict)
 _COUNTERS: Final = (itertools.count, itertools.repeat)
 _EMPTY: Final[tuple[Any, ...]] = (
@@ -85,10 +89,12 @@ class ObjectIds:
             number = self._known[address] = self._count
         return number
 
-    def prune(self) -> None:
-        """Remove the oldest addresses of a long recording."""
-        for address in list(self._known)[:-MAX_OBJECTS]:
+    def prune(self) -> bool:
+        """Remove the oldest addresses of a long recording; return whether there were any."""
+        oldest = list(self._known)[:-MAX_OBJECTS]
+        for address in oldest:
             del self._known[address]
+        return bool(oldest)
 
 
 def read_value(value: Any, ids: ObjectIds) -> Reading | None:
@@ -97,8 +103,11 @@ def read_value(value: Any, ids: ObjectIds) -> Reading | None:
     found: Reading | None = None
     if kind in PLAIN:
         found = repr(value)[:MAX_TEXT]
+    elif kind is types.FunctionType:
+        place = f"(line {value.__code__.co_firstlineno})"
+        found = f"function {value.__code__.co_name} {place}"[:MAX_TEXT]
     elif isinstance(value, torch.Tensor):
-        found = _tensor(value, ids)
+        found = tensor_reading(tensor_facts(value), ids) if kind in PLAIN_TENSORS else None
     elif isinstance(value, torch.nn.Module):
         found = StateValue("object", kind.__name__, object_id=ids.of(id(value)))
     elif isinstance(value, CONTAINERS):
@@ -118,7 +127,7 @@ def read_value(value: Any, ids: ObjectIds) -> Reading | None:
 
 
 def _one_value_text(value: Any, kind: type) -> str | None:
-    """Return the text of a function, a class, or an immutable value of the standard library."""
+    """Return the text of a class, a built-in function, or a value that cannot change."""
     text: str | None = None
     if kind in _BY_REPR:
         text = repr(value)
@@ -126,8 +135,6 @@ def _one_value_text(value: Any, kind: type) -> str | None:
         text = f"{kind.__name__}.{object.__getattribute__(value, '_name_')}"
     elif isinstance(value, type):
         text = f"class {value.__name__}"
-    elif kind is types.FunctionType:
-        text = f"function {value.__code__.co_name} (line {value.__code__.co_firstlineno})"
     elif kind is types.BuiltinFunctionType:
         text = f"function {value.__name__}"
     return None if text is None else text[:MAX_TEXT]
@@ -220,25 +227,36 @@ def _wrapped_parts(value: Any, kind: type) -> list[tuple[str, Any]]:
 
 def _length(value: Any) -> int:
     """Return a container's length without calling a user's ``__len__``."""
+    if type(value) in BUILT_IN_CONTAINERS:
+        return len(value)
     bases: tuple[Any, ...] = CONTAINERS
     return int(next(base.__len__(value) for base in bases if isinstance(value, base)))
 
 
-def _tensor(value: torch.Tensor, ids: ObjectIds) -> StateValue | None:
-    if type(value) not in PLAIN_TENSORS:
-        return None
-    key = (value.shape, value.dtype, value.device)
+def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
+    """Return the facts in a reading of a tensor, which is of one of PyTorch's own classes."""
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # no memory of its own
+        address = None
+    return (
+        tensor.shape, tensor.dtype, tensor.device, address, version_of(tensor),
+        tensor.requires_grad,
+    )  # fmt: skip
+
+
+def tensor_reading(facts: TensorFacts, ids: ObjectIds) -> StateValue:
+    """Return the reading of a tensor."""
+    shape, dtype, device, address, version, requires_grad = facts
+    key = (shape, dtype, device)
     try:
         form = _FORMS.get(key)
         if form is None:
             form = _FORMS[key] = _tensor_form(*key)
     except TypeError:  # symbolic sizes have no hash
         form = _tensor_form(*key)
-    try:
-        memory = ids.of(value.data_ptr())
-    except RuntimeError:  # no memory of its own
-        memory = None
-    return StateValue("tensor", form, None, memory, version_of(value), value.requires_grad)
+    memory = None if address is None else ids.of(address)
+    return StateValue("tensor", form, None, memory, version, requires_grad)
 
 
 def _tensor_form(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> str:

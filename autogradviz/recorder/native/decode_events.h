@@ -119,9 +119,9 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
       return each.number() && each.push(strings().get(each.next())) && each.optional() && each.tuple() &&
           each.tuple() && each.optional();
     case Kind::tensor_saved:
-      return each.number() && each.number() && each.optional() && each.push(strings().get(each.next())) &&
-          each.number() && each.optional() && each.push(PyUnicode_InternFromString("pytorch")) &&
-          each.push(none()) && each.push(none()) && each.push(none());
+      return each.number() && each.optional() && each.optional() && each.push(strings().get(each.next())) &&
+          each.number() && each.optional() && each.push(strings().get(each.next())) && each.optional() &&
+          each.optional() && each.optional();
     case Kind::tensor_unpacked:
       return each.number() && each.number() && each.optional() && each.optional() &&
           each.push(Py_NewRef(Py_False)) && each.optional() && each.optional();

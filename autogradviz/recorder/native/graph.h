@@ -75,6 +75,7 @@ class StringTable {
   }
 
   PyObject* get(int64_t number) const {
+    if (number == NO_ID) return Py_NewRef(Py_None);
     return Py_XNewRef(objects_[number]);
   }
 
@@ -85,6 +86,12 @@ class StringTable {
 
 StringTable& strings() {
   static StringTable found;
+  return found;
+}
+
+// The word for saves without hooks.
+int64_t packed_by_pytorch() {
+  static const int64_t found = strings().add("pytorch");
   return found;
 }
 
@@ -573,7 +580,9 @@ class Walk {
     int64_t version = sequence_nr == NO_ID ? seen : static_cast<int64_t>(saved.*member_of(SavedVersion{}));
     int64_t saved_id = recording_.saved_count++;
     size_t start = recording_.begin_event(Kind::tensor_saved, recording_.seq(), time_ns, thread_, stack);
-    for (int64_t value : {saved_id, record.node_id, sequence_nr, label, tensor, version}) recording_.put(value);
+    for (int64_t value : {saved_id, record.node_id, sequence_nr, label, tensor, version, packed_by_pytorch(), NO_ID,
+                          NO_ID, NO_ID})
+      recording_.put(value);
     recording_.end_event(start);
     int64_t hash = recording_.with_fingerprints ? recording_.hash_saved(sequence_nr, tensor) : NO_ID;
     found.push_back({saved_id, version, hash, place, index});

@@ -10,10 +10,11 @@ from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
+    from autogradviz.events import PackedBy
     from autogradviz.recorder.engine.custom_function_saves import CustomFunctionTable
     from autogradviz.recorder.engine.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine.open_engine_call import EngineCall
@@ -67,6 +68,8 @@ class NativeSaves(SaveTable):
     def __init__(self, session: Session, *tables: Any) -> None:
         self._native = session.native.recording
         super().__init__(session, *tables)
+        self.next_id: Callable[[], int] = self._native.next_saved_id
+        self._intern = self._native.intern
 
     @property
     def count(self) -> int:
@@ -77,9 +80,16 @@ class NativeSaves(SaveTable):
     def count(self, count: int) -> None:
         """Ignore a value: C++ counts."""
 
-    def next_id(self) -> int:
-        """Return the id of a new save."""
-        return self._native.next_saved_id()  # type: ignore[no-any-return]
+    def _emit_packing(
+        self,
+        tensor: torch.Tensor,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+        position: int | None,
+    ) -> tuple[int, int | None, int]:
+        """Record a save; return its id, the tensor's version and the node's sequence number."""
+        _ = self._local.state  # lets C++ know this thread
+        return self._native.record_packing(tensor, packed_by, *region, position)  # type: ignore[no-any-return]
 
     def _forget_released(self) -> None:
         """Forget the packed objects whose nodes have released them."""

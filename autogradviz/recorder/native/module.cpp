@@ -3,6 +3,7 @@
 
 #include "decode_events.h"
 #include "gradient_norms.h"
+#include "hooked_saves.h"
 #include "node_runs.h"
 
 #include <pthread.h>
@@ -531,6 +532,24 @@ PyObject* code(PyObject*, PyObject* address) {
   return Py_NewRef(static_cast<PyObject*>(pointer));
 }
 
+// record_packing(tensor, kind of hooks, region, recompute, position)
+//   -> save, version and sequence number; numbers may be None
+PyObject* record_packing(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  if (count != 5) return PyErr_Format(PyExc_TypeError, "record_packing takes 5 arguments");
+  auto number = [](PyObject* value) { return value == Py_None ? NO_ID : PyLong_AsLongLong(value); };
+  at::Tensor tensor = tensor_of(arguments[0]);
+  const char* kind = PyUnicode_AsUTF8(arguments[1]);
+  if (kind == nullptr) return nullptr;
+  PackedIn where{kind, number(arguments[2]), number(arguments[3]), number(arguments[4])};
+  if (PyErr_Occurred()) return nullptr;
+  HookedSave save = record_packing(*recording, tensor, where, outer_frame());
+  PyObject* version = save.version == NO_ID ? Py_NewRef(Py_None) : PyLong_FromLongLong(save.version);
+  return Py_BuildValue("LNL", static_cast<long long>(save.saved_id), version,
+                       static_cast<long long>(save.sequence_nr));
+}
+
 // custom_stack(sequence_nr) -> stack of the first op of a custom Function, or None
 PyObject* custom_stack(PyObject* self, PyObject* number) {
   Recording* recording = recording_of(self);
@@ -970,6 +989,8 @@ PyMethodDef methods[] = {
     {"restored", restored, METH_VARARGS, nullptr},
     {"capture", capture, METH_NOARGS, nullptr},
     {"intern_stack", intern_stack, METH_O, nullptr},
+    {"record_packing", reinterpret_cast<PyCFunction>(static_cast<_PyCFunctionFast>(record_packing)), METH_FASTCALL,
+     nullptr},
     {"custom_stack", custom_stack, METH_O, nullptr},
     {"set_custom_stack", set_custom_stack, METH_VARARGS, nullptr},
     {"recent", recent, METH_NOARGS, nullptr},

@@ -33,20 +33,15 @@ if TYPE_CHECKING:
 class NativeSequence(EventSequence):
     """Numbers from C++, which also notices that many events were added."""
 
-    __slots__ = ("_due", "_recording")
+    __slots__ = ("_recording",)
 
     def __init__(self, recording: Any) -> None:
         self._recording = recording
         super().__init__(number=recording.next_seq)
 
-    @property
-    def due(self) -> int:
-        """The number from which on ``on_due`` is called."""
-        return self._due
-
-    @due.setter
-    def due(self, seq: int) -> None:
-        self._due = seq
+    def set_due(self, seq: int) -> None:
+        """Call ``on_due`` for each event from a number on, also for those that C++ emits."""
+        super().set_due(seq)
         if seq < _NEVER:
             self._recording.set_due(seq, self._act)
         else:  # without a reference to this object
@@ -54,7 +49,7 @@ class NativeSequence(EventSequence):
 
     def _act(self, seq: int) -> None:
         """Call ``on_due``; C++ has recorded many events."""
-        if seq >= self._due:
+        if seq >= self.due:
             self.on_due(seq)
 
 

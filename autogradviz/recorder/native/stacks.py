@@ -29,14 +29,11 @@ class NativeStacks(StackTable):
     ) -> None:
         super().__init__(threads, emitter)
         self._native = recording
+        self.capture_outside: Callable[[], int] = recording.capture
         self._code_at = code_at
 
     def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
         """Return the id of the stack, without the recorder's innermost frames."""
-        return self._native.capture()  # type: ignore[no-any-return]
-
-    def capture_outside(self) -> int:
-        """Return the id of the stack at the innermost frame outside the recorder."""
         return self._native.capture()  # type: ignore[no-any-return]
 
     def of_traceback(self, traceback: TracebackType | None) -> int | None:

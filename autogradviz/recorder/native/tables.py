@@ -14,6 +14,7 @@ from autogradviz.recorder.ops.recent_outputs import RecentOutputs
 from autogradviz.recorder.torch_internals.read_grad_fn import safe_grad_fn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     import torch
@@ -127,13 +128,11 @@ class _CustomStacks:
 
     def __init__(self, native: Any) -> None:
         self._native = native
+        self.get: Callable[[int], int | None] = native.custom_stack
+        """Return a stack, None if it is unknown."""
 
     def __bool__(self) -> bool:
         return True
-
-    def get(self, sequence_nr: int) -> int | None:
-        """Return a stack, None if it is unknown."""
-        return self._native.custom_stack(sequence_nr)  # type: ignore[no-any-return]
 
     def __setitem__(self, sequence_nr: int, stack_id: int | None) -> None:
         self._native.set_custom_stack(sequence_nr, NO_ID if stack_id is None else stack_id)

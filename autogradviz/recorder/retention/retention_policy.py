@@ -48,7 +48,7 @@ class RetentionPolicy:
         self._busy = threading.Lock()
         observer.steps.listeners.append(self.step_ended)
         session.sequence.on_due = self.on_due
-        session.sequence.due = batch
+        session.sequence.set_due(batch)
 
     def step_ended(self, end_seq: int) -> None:
         """Act after a step; ``end_seq`` is the number of the first event after it."""
@@ -62,7 +62,7 @@ class RetentionPolicy:
 
     def on_due(self, seq: int) -> None:
         """Act in the middle of a step; ``seq`` is the number of the newest event."""
-        self._session.sequence.due = seq + self._batch
+        self._session.sequence.set_due(seq + self._batch)
         if self._busy.acquire(blocking=False):
             try:
                 with uninterrupted():
@@ -85,7 +85,7 @@ class RetentionPolicy:
 
     def abandon(self) -> None:
         """Detach from the file without writing: this is a forked child, or the recording failed."""
-        self._session.sequence.due = sys.maxsize
+        self._session.sequence.set_due(sys.maxsize)
 
     def missing(self, log: Log) -> str | None:  # noqa: ARG002 - subclasses drop some
         """Return a one-line description of the events that a log lacks, None if it is complete."""

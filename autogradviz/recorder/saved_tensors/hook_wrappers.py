@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from autogradviz.recorder.saved_tensors.tensors_in_packed_objects import HookedSave
     from autogradviz.recorder.session import Session, SessionRef
 
+Unpack: TypeAlias = "tuple[HookedSave, int | None]"
+"""A save that is being unpacked, and the node that runs."""
+
 
 class TracingPackHook:
     """A pack hook that calls the original and records the save."""
 
-    __slots__ = ("_count", "_hook", "_packed_by", "_region", "_tracer")
+    __slots__ = ("_count", "_counts", "_hook", "_packed_by", "_region", "_tracer")
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class TracingPackHook:
         self._hook = hook
         self._packed_by = packed_by
         self._region = region
+        self._counts = packed_by in {"checkpoint", "recompute"}
         self._count = 0
 
     @skip_frame
@@ -68,7 +72,7 @@ class TracingPackHook:
 
     def _pack(self, tracer: HookTracer, tensor: torch.Tensor) -> HookedSave:
         position = None
-        if self._packed_by in {"checkpoint", "recompute"}:
+        if self._counts:
             position = self._count
             self._count += 1
         with DisableTorchFunction():
@@ -96,13 +100,15 @@ class TracingUnpackHook:
         if tracer is None:
             return self._hook(packed)
         guarded = tracer.session.guarded
-        guarded("saved tensors", tracer.find_writes, packed)
+        found = guarded("saved tensors", tracer.begin_unpack, packed)
+        if found is None:
+            return self._hook(packed)
         try:
             result = self._hook(packed)
         except BaseException:
-            guarded("saved tensors", tracer.emit_unpacked, packed, None, self._offload)
+            guarded("saved tensors", tracer.emit_unpacked, found, packed, None, self._offload)
             raise
-        guarded("saved tensors", tracer.emit_unpacked, packed, result, self._offload)
+        guarded("saved tensors", tracer.emit_unpacked, found, packed, result, self._offload)
         return result
 
 
@@ -119,6 +125,9 @@ class HookTracer:
         self.session = session
         self.saves = saves
         self._intern = tensors.intern
+        self._local = session.threads.local
+        self._emit_unpacked = session.emitter(TensorUnpacked)
+        self._with_fingerprints = session.with_fingerprints
         self._hash_of = fingerprints.hash_of
         self._packed_tensors = PackedTensors(session, tensors, fingerprints)
         self.ref = session.ref(self)
@@ -133,29 +142,37 @@ class HookTracer:
         with DisableTorchFunction():
             save.packed = self._packed_tensors.read(result, tensor)
 
-    def find_writes(self, packed: Any) -> None:
-        """Record writes to packed tensors, before they are unpacked."""
-        save = self.saves.find(packed, self._running_node())
-        if save is not None and save.packed:
-            with DisableTorchFunction():
-                self._packed_tensors.emit_written(save)
-
-    def emit_unpacked(self, packed: Any, result: Any, offload: bool) -> None:  # noqa: FBT001
-        """Record an unpack; ``result`` is no tensor if it failed."""
-        failed = not isinstance(result, torch.Tensor)
-        with DisableTorchFunction():
-            seen_hash = None if failed else self._hash_of(result)
+    def begin_unpack(self, packed: Any) -> Unpack | None:
+        """Find the save of a packed object, and record writes to its packed tensors."""
         node_id = self._running_node()
         save = self.saves.find(packed, node_id)
         if save is None:
-            return
+            return None
+        if save.packed:
+            with DisableTorchFunction():
+                self._packed_tensors.emit_written(save)
+        return save, node_id
+
+    def emit_unpacked(
+        self,
+        found: Unpack,
+        packed: Any,
+        result: Any,
+        offload: bool,  # noqa: FBT001
+    ) -> None:
+        """Record an unpack; ``result`` is no tensor if it failed."""
+        save, node_id = found
+        failed = not isinstance(result, torch.Tensor)
+        seen_hash = None
+        if self._with_fingerprints and not failed:
+            with DisableTorchFunction():
+                seen_hash = self._hash_of(result)
         save.unpacked += 1
         original = save.original() if save.original is not None else None
         seen = NO_ID if original is None else version_of(original)
-        self.session.emit(
-            TensorUnpacked, save.saved_id, node_id, save.version,
-            None if seen == NO_ID else seen, failed, save.saved_hash, seen_hash,
-            stack_id=self.session.stack_id(),
+        self._emit_unpacked(
+            self._local.state.number, self.session.stack_id(), save.saved_id, node_id,
+            save.version, None if seen == NO_ID else seen, failed, save.saved_hash, seen_hash,
         )  # fmt: skip
         if offload and not failed:
             self.emit_moved(save.saved_id, _copy_in(packed), result)
@@ -175,8 +192,10 @@ class HookTracer:
 
     def _running_node(self) -> int | None:
         """Return the id of the node that runs in this thread."""
-        state = self.session.threads.local.state
-        return state.running[-1][1] if state.running else None
+        try:
+            return self._local.state.running[-1][1]
+        except IndexError:
+            return None
 
 
 def _copy_in(packed: Any) -> torch.Tensor | None:

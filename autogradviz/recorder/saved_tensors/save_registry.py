@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
     from autogradviz.recorder.ops.fingerprints import Fingerprints
     from autogradviz.recorder.ops.node_creators import CreatorTable
     from autogradviz.recorder.session import Session
+
+
+_KEEP_TENSOR: Final = frozenset({"user", "allow_mutation", "offload"})
+"""The kinds of pairs whose packed objects hold the tensor or a copy."""
 
 
 class SaveTable:
@@ -38,6 +41,7 @@ class SaveTable:
         self._hash_of = fingerprints.hash_of
         self.emit_saved = session.emitter(TensorSaved)
         self.emit_released = session.emitter(TensorReleased)
+        self._emit_slot = session.emitter(SlotSeen)
         self.count = 0
         """The number of saves so far, which is the id of the next one."""
         self._packed: dict[int, list[HookedSave]] = {}  # by address of the packed object
@@ -80,42 +84,56 @@ class SaveTable:
         position: int | None,
     ) -> HookedSave:
         """Record a save that is about to be packed."""
+        saved_id, version, sequence_nr = self._emit_packing(tensor, packed_by, region, position)
+        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
+        # PyTorch does not check their versions, so the version is read again at unpack.
+        original = weakref.ref(tensor) if packed_by in _KEEP_TENSOR else None
+        return HookedSave(
+            saved_id, version, original, self._hash_of(tensor), sequence_nr,
+            is_recomputed=packed_by == "recompute",
+        )  # fmt: skip
+
+    def _emit_packing(
+        self,
+        tensor: torch.Tensor,
+        packed_by: PackedBy,
+        region: tuple[int | None, int | None],
+        position: int | None,
+    ) -> tuple[int, int | None, int]:
+        """Record a save; return its id, the tensor's version and the node's sequence number."""
         sequence_nr = get_sequence_nr() - 1
         stack_id = self._creators.custom.get(sequence_nr)
         if stack_id is None:
             stack_id = self._session.stack_id()
         found = version_of(tensor)
         version = None if found == NO_ID else found
-        saved_id = self.new(
-            tensor,
-            packed_by=packed_by,
-            sequence_nr=sequence_nr,
-            version=version,
-            region=region,
-            position=position,
-            stack_id=stack_id,
-        )
-        # A checkpoint's holder has no reference to the tensor; other pairs keep it or a copy, and
-        # PyTorch does not check their versions, so the version is read again at unpack.
-        keeps_tensor = packed_by in {"user", "allow_mutation", "offload"}
-        original = weakref.ref(tensor) if keeps_tensor else None
-        return HookedSave(
-            saved_id, version, original, self._hash_of(tensor), sequence_nr,
-            is_recomputed=packed_by == "recompute",
+        saved_id = self.next_id()
+        self.emit_saved(
+            self._local.state.number, stack_id, saved_id, None, sequence_nr, None,
+            self._intern(tensor), version, packed_by, *region, position,
         )  # fmt: skip
+        return saved_id, version, sequence_nr
 
     def packed(self, save: HookedSave, result: Any) -> None:
         """Remember the object that the pack hook returned for a save."""
-        for other in self._packed.get(id(result), ()):
-            if other.holder is not None and other.holder() is not result:
-                # Its graph died unnoticed, and the address was reused.
-                if not other.is_recomputed:
-                    self.emit_released(self._local.state.number, None, other.saved_id)
-                self.discard(other.saved_id)
-        with suppress(TypeError):  # numbers, tuples
+        address = id(result)
+        saves = self._packed.get(address)
+        if saves is not None:
+            self._discard_dead(saves, result)
+        try:
             save.holder = weakref.ref(result)
-        self._packed.setdefault(id(result), []).append(save)
-        self._address_of[save.saved_id] = id(result)
+        except TypeError:  # numbers, tuples
+            save.holder = None
+        self._packed.setdefault(address, []).append(save)
+        self._address_of[save.saved_id] = address
+
+    def _discard_dead(self, saves: list[HookedSave], result: Any) -> None:
+        """Forget saves whose graph died unnoticed, so that the address was used again."""
+        for save in tuple(saves):
+            if save.holder is not None and save.holder() is not result:
+                if not save.is_recomputed:
+                    self.emit_released(self._local.state.number, None, save.saved_id)
+                self.discard(save.saved_id)
 
     def find(self, result: Any, node_id: int | None) -> HookedSave | None:
         """Return the save that a hook packed as ``result``: of this node, the least unpacked."""
@@ -140,7 +158,7 @@ class SaveTable:
             return None
         save = next((save for save in free if save.sequence_nr == sequence_nr), free[0])
         save.node_id = node_id
-        self._session.emit(SlotSeen, save.saved_id, node_id, slot)
+        self._emit_slot(self._local.state.number, None, save.saved_id, node_id, slot)
         return save
 
     def release(self, tensor: torch.Tensor) -> None:
@@ -157,10 +175,9 @@ class SaveTable:
         """Forget a save that went through hooks."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
-            left = [save for save in self._packed[address] if save.saved_id != saved_id]
-            if left:
-                self._packed[address] = left
-            else:
+            saves = self._packed[address]
+            saves[:] = [save for save in saves if save.saved_id != saved_id]
+            if not saves:
                 del self._packed[address]
 
     def prune(self, first_saved_id: int) -> None:
