@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import programs
 import pytest
@@ -33,6 +34,8 @@ from autogradviz.events import (
     VersionBumped,
 )
 from autogradviz.recorder.native import build
+from autogradviz.recorder.native.graph_tables import NativeNodes
+from autogradviz.recorder.session import Session
 
 pytestmark = pytest.mark.skipif(
     build.unsupported() is not None or shutil.which("g++") is None,
@@ -381,6 +384,58 @@ def test_both_engines_compare_saved_contents(native):
     assert (rows, slugs) == unpacked("python")
     assert any(saved != seen for saved, seen in rows)
     assert "silent-write" in slugs
+
+
+def test_slot_that_is_not_found_is_reported(native):
+    session = Session(ops=True, stacks=True, fingerprints=False, native=None)
+    answer = SimpleNamespace(walk=lambda *_: ([], [], ["SinBackward0.self"]))
+    session.native = SimpleNamespace(recording=answer)
+    NativeNodes(session, SimpleNamespace(add=None), None, None).walk([])
+    (limited,) = session.log.of(RecorderLimited)
+    assert limited.hook_point == "slots"
+    assert "SinBackward0.self" in limited.message
+
+
+OTHER_INTERPRETER = """
+import contextlib, sys
+import torch
+import autogradviz
+from autogradviz.events import OpCalled
+
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+def work():
+    x = torch.ones(2, requires_grad=True)
+    y = x.sin()
+    other = interpreters.create()
+    interpreters.run_string(other, "total = sum(range(10)); assert total == 45")
+    z = y.exp()
+    interpreters.destroy(other)
+    try:
+        z.sum().backward()
+        print(x.grad)
+    except RuntimeError as error:  # PyTorch may refuse to run backward then
+        print(error)
+
+if sys.argv[1] == "plain":
+    work()
+else:
+    with autogradviz.record(engine="native") as trace:
+        work()
+    ops = [op.op for op in trace.log.of(OpCalled)]
+    assert ops[:3] == ["aten.ones.default", "aten.sin.default", "aten.exp.default"], ops
+"""
+
+
+def test_another_interpreter_in_the_process_changes_nothing(native):
+    def output(how):
+        command = [sys.executable, "-c", OTHER_INTERPRETER, how]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert output("recorded") == output("plain") != ""
 
 
 def test_engine_is_checked():

@@ -202,21 +202,23 @@ PyObject* slot_object(Node& node, const NodeKind& kind, PyTypeObject* type, cons
   return found;
 }
 
-// Learn where the saved tensors of a slot are. The GIL is held.
-void locate(Node& node, const NodeKind& kind, PyTypeObject* type, SlotPlace& place) {
+// Learn where the saved tensors of a slot are; return whether the node has any. The GIL is held.
+bool locate(Node& node, const NodeKind& kind, PyTypeObject* type, SlotPlace& place) {
   PyObject* object = slot_object(node, kind, type, place);
-  if (object == nullptr) return;
+  if (object == nullptr) return false;
+  SavedVariable* saved = nullptr;
   Memory memory = memory_of(node, kind);
   place.is_list = PyTuple_Check(object);
   if (!place.is_list) {
-    SavedVariable* saved = saved_variable_of(object);
+    saved = saved_variable_of(object);
     if (saved != nullptr && memory.contains(saved, sizeof(SavedVariable)))
       place.offset = reinterpret_cast<char*>(saved) - memory.base;
   } else if (PyTuple_GET_SIZE(object) > 0) {
-    SavedVariable* first = saved_variable_of(PyTuple_GET_ITEM(object, 0));
-    if (first != nullptr) place.offset = memory.find({first, first + PyTuple_GET_SIZE(object)});
+    saved = saved_variable_of(PyTuple_GET_ITEM(object, 0));
+    if (saved != nullptr) place.offset = memory.find({saved, saved + PyTuple_GET_SIZE(object)});
   }
   Py_DECREF(object);
+  return saved != nullptr;
 }
 
 using SavedList = std::vector<SavedVariable>;
@@ -477,6 +479,7 @@ class Walk {
   }
 
   std::vector<std::pair<int64_t, Node*>> leaves;  // new, or with hooks: the id of the tensor
+  std::vector<std::string> unlocated;  // slots whose saved tensors were not found, when first met
   std::vector<std::pair<int64_t, Node*>> functions;  // new custom Functions: the id of the node
 
  private:
@@ -549,7 +552,11 @@ class Walk {
     SavedSlots found;
     for (size_t i = 0; i < known.kind.slots.size(); ++i) {
       SlotPlace& place = known.kind.slots[i];
-      if (place.offset < 0) locate(node, known.kind, known.type, place);
+      if (place.offset < 0) {
+        bool has_any = locate(node, known.kind, known.type, place);
+        if (has_any && place.offset < 0 && recording_.unlocated.insert(&place).second)
+          unlocated.push_back(node.name() + "." + place.label);
+      }
       if (place.offset < 0) continue;
       Memory memory = memory_of(node, known.kind);
       int32_t index = place.is_list ? 0 : -1;

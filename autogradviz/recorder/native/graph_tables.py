@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autogradviz.events import RecorderLimited
 from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
 from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
@@ -122,6 +123,7 @@ class NativeNodes:
         slots: SlotTable,
         functions: CustomFunctionTable,
     ) -> None:
+        self._session = session
         self._native = session.native.recording
         self._add_leaf = leaves.add
         self._slots = slots
@@ -147,7 +149,12 @@ class NativeNodes:
         Returns:
             The leaves that were not known, or have hooks: tensor id and tensor.
         """
-        leaves, functions = self._native.walk(list(roots), self.oldest, self._read_hooked)
+        leaves, functions, unlocated = self._native.walk(
+            list(roots), self.oldest, self._read_hooked
+        )
+        for slot in unlocated:
+            message = f"the saved tensors of {slot} were not found in its memory: not recorded"
+            self._session.emit(RecorderLimited, "slots", message)
         for tensor_id, leaf in leaves:
             self._add_leaf(tensor_id, leaf)
         for node_id, node in functions:

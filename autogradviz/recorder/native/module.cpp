@@ -418,11 +418,11 @@ PyObject* live_tensors(PyObject* self, PyObject*) {
   return set_of(ids);
 }
 
-// prune(used_tensors, max_windows, first_seq)
+// prune(used_tensors, max_windows)
 PyObject* prune(PyObject* self, PyObject* arguments) {
   PyObject* used;
-  long long max_windows, first_seq;
-  if (!PyArg_ParseTuple(arguments, "O!LL", &PySet_Type, &used, &max_windows, &first_seq)) return nullptr;
+  long long max_windows;
+  if (!PyArg_ParseTuple(arguments, "O!L", &PySet_Type, &used, &max_windows)) return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   ska::flat_hash_map<int64_t, bool> kept;
@@ -433,7 +433,7 @@ PyObject* prune(PyObject* self, PyObject* arguments) {
   if (PyErr_Occurred()) return nullptr;
   std::lock_guard<std::mutex> lock(recording->mutex);
   recording->prune([&](int64_t id) { return kept.find(id) != kept.end(); },
-                   static_cast<size_t>(max_windows), first_seq);
+                   static_cast<size_t>(max_windows));
   Py_RETURN_NONE;
 }
 
@@ -743,9 +743,10 @@ bool append_pair(PyObject* list, int64_t number, PyObject* object) {
   return done;
 }
 
-// walk(roots, oldest, on_hooked) -> (leaves, functions)
+// walk(roots, oldest, on_hooked) -> (leaves, functions, unlocated)
 //
-// Leaves are new or have hooks: (tensor id, tensor). Functions are new: (node id, node).
+// Leaves are new or have hooks: (tensor id, tensor). Functions are new: (node id, node). The last
+// list names the slots whose saved tensors were not found.
 PyObject* walk(PyObject* self, PyObject* arguments) {
   PyObject *listed, *on_hooked;
   long long oldest;
@@ -762,9 +763,17 @@ PyObject* walk(PyObject* self, PyObject* arguments) {
     done = done && append_pair(leaves, id, THPVariable_Wrap(*leaf_of(*node, kinds().find(*node).kind)));
   for (auto [id, node] : walk.functions)
     done = done && append_pair(functions, id, torch::autograd::functionToPyObject(node->getptr()));
-  if (done) return Py_BuildValue("NN", leaves, functions);
+  PyObject* unlocated = PyList_New(0);
+  done = done && unlocated != nullptr;
+  for (const std::string& name : walk.unlocated) {
+    PyObject* text = PyUnicode_FromString(name.c_str());
+    done = done && text != nullptr && PyList_Append(unlocated, text) == 0;
+    Py_XDECREF(text);
+  }
+  if (done) return Py_BuildValue("NNN", leaves, functions, unlocated);
   Py_XDECREF(leaves);
   Py_XDECREF(functions);
+  Py_XDECREF(unlocated);
   return nullptr;
 }
 

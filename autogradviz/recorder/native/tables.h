@@ -217,6 +217,7 @@ class Recording {
   uint64_t walks = 0;
   int64_t call_count = 0;
   int64_t saved_count = 0;
+  std::unordered_set<const void*> unlocated;  // slots of nodes that cannot be read
   std::unordered_set<int64_t> known_leaves;  // that Python has weak references to
   std::vector<EngineCall> engine_calls;  // that are open
   std::vector<std::shared_ptr<ThreadContext>> threads;
@@ -404,11 +405,11 @@ class Recording {
     return found;
   }
 
-  // Forget dead storages, the versions from before an event, and what the tables know of both.
+  // Forget dead storages, and what the tables know of them.
   //
   // ``keeps`` returns whether the id of a tensor is in use although its storage may be dead.
   template <class Keeps>
-  void prune(const Keeps& keeps, size_t max_windows, int64_t first_seq) {
+  void prune(const Keeps& keeps, size_t max_windows) {
     sweep();
     if (live_tensors().size() > max_windows) drop_unused_windows(keeps);
     std::unordered_map<int64_t, int64_t> tensors, versions;
@@ -421,7 +422,6 @@ class Recording {
       if (each.second != NO_ID) versions[each.second] = known.get(each.second);
     storage_of.replace(std::move(tensors), tensor_count_);
     known.replace(std::move(versions), storage_count_);
-    prune_history(first_seq);
   }
 
   // Forget the tensors that are not in use: another one of the same window gets a new id.
@@ -437,6 +437,7 @@ class Recording {
       each = keeps(each->second) ? std::next(each) : bare_.erase(each);
   }
 
+  // Forget the versions and contents from before an event.
   void prune_history(int64_t first_seq) {
     for (auto each = reached.begin(); each != reached.end();) {
       if (!known.has(each->first)) {

@@ -39,8 +39,6 @@ class NativeTensors(TensorTable):
         super().__init__(session)
         self._native = session.native.recording
         self.storage_of = _StorageOf(self._native)  # type: ignore[assignment]
-        self.first_seq = 0
-        """The oldest event whose versions are remembered."""
 
     def intern(
         self,
@@ -62,7 +60,7 @@ class NativeTensors(TensorTable):
 
     def prune(self, used: AbstractSet[int]) -> None:
         """Remove dead storages, and the tensors on them that are not in use."""
-        self._native.prune(set(used), tensor_ids.MAX_WINDOWS, self.first_seq)
+        self._native.prune(set(used), tensor_ids.MAX_WINDOWS)
 
     @property
     def live_ids(self) -> AbstractSet[int]:
