@@ -133,25 +133,54 @@ void count_not_finite(const Bits* values, int64_t count, int64_t step, NotFinite
   }
 }
 
-// Add entries that lie one after the other. The loops have no branch, so that they are vectorized.
+// Add entries that lie one after the other. The loop has no branch, so that it is vectorized.
 template <class Signed, class Bits>
-__attribute__((optimize("O3"))) void add_row(const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
+inline __attribute__((always_inline)) void add_entries(const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
   constexpr int64_t PART = 8192 / sizeof(Bits);  // what the nearest cache holds
+  auto exponent = static_cast<Bits>(kind.exponent);
   for (int64_t at = 0; at < count; at += PART) {
     const Bits* part = values + at;
     int64_t size = std::min(PART, count - at);
     uint64_t total = 0;
     Bits parity = 0, found = 0;
-    for (int64_t i = 0; i < size; ++i) total += static_cast<uint64_t>(static_cast<int64_t>(static_cast<Signed>(part[i])));
-    for (int64_t i = 0; i < size; ++i) parity ^= part[i];
+    for (int64_t i = 0; i < size; ++i) {
+      Bits value = part[i];
+      total += static_cast<uint64_t>(static_cast<int64_t>(static_cast<Signed>(value)));
+      parity ^= value;
+      found |= static_cast<Bits>((value & exponent) == exponent);
+    }
     sums.total += total;
     sums.parity ^= static_cast<uint64_t>(static_cast<int64_t>(static_cast<Signed>(parity)));
-    if (kind.exponent == 0) continue;
-    auto exponent = static_cast<Bits>(kind.exponent);
-    for (int64_t i = 0; i < size; ++i) found |= static_cast<Bits>((part[i] & exponent) == exponent);
-    if (found) count_not_finite(part, size, 1, kind, sums);
+    if (kind.exponent != 0 && found) count_not_finite(part, size, 1, kind, sums);
   }
 }
+
+template <class Signed, class Bits>
+__attribute__((optimize("O3"))) void add_row_anywhere(const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
+  add_entries<Signed>(values, count, kind, sums);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+template <class Signed, class Bits>
+__attribute__((target("avx2"), optimize("O3"))) void add_row_avx2(
+    const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
+  add_entries<Signed>(values, count, kind, sums);
+}
+
+template <class Signed, class Bits>
+void add_row(const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2)
+    add_row_avx2<Signed>(values, count, kind, sums);
+  else
+    add_row_anywhere<Signed>(values, count, kind, sums);
+}
+#else
+template <class Signed, class Bits>
+void add_row(const Bits* values, int64_t count, NotFinite kind, Sums& sums) {
+  add_row_anywhere<Signed>(values, count, kind, sums);
+}
+#endif
 
 template <class Signed, class Bits>
 void add_strided(const Bits* values, int64_t count, int64_t step, NotFinite kind, Sums& sums) {
