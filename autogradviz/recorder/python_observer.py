@@ -53,6 +53,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
 )
 from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
+from autogradviz.recorder.torch_internals.tracing_state import compiling_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -148,6 +149,7 @@ class PythonObserver:
             CheckpointHook: self.checkpoint_pairs,
             RecomputationHook: self.checkpoint_pairs,
         }
+        yield compiling_listener(session.compiling_changed)
         yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
         yield observe_checkpoint_frames()
         yield observe_custom_functions(session, self.functions)
@@ -172,7 +174,7 @@ class PythonObserver:
         """Drop all weak references to a tensor."""
         for table in (self.leaves, self.recent_outputs, self.saves):
             if weakref.getweakrefs(tensor):
-                self._session.guarded("swaps", table.release, tensor)
+                self._session.always_guarded("swaps", table.release, tensor)
 
     def can_remove(self) -> bool:
         """Return whether the hooks can be removed now: no dispatch mode was entered later."""

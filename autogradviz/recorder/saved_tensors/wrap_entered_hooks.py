@@ -15,9 +15,10 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from autogradviz.events import HooksEntered, HooksLeft, PackedBy
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import (
+    AUTOGRAD_C,
     SwapWithCloned,
     top_saved_tensors_hooks,
 )
@@ -86,6 +87,9 @@ _LIBRARY_PAIRS: Final[dict[Any, str]] = {
 }
 
 
+_WRAPPERS: Final = (TracingPackHook, TracingUnpackHook)
+
+
 def _innermost_pack_hook() -> Any:
     pair = top_saved_tensors_hooks(True)
     return None if pair is None else pair[0]
@@ -142,5 +146,19 @@ def observe_hook_pairs(
             handler = handler_of(hooks)
             session.guarded("checkpoint", handler.on_exit, hooks, (*error, None)[0])
 
-    with patched(saved_tensors_hooks, __enter__=wrapped_enter, __exit__=wrapped_leave):
+    with (
+        patched(saved_tensors_hooks, __enter__=wrapped_enter, __exit__=wrapped_leave),
+        patched(AUTOGRAD_C, _top_saved_tensors_default_hooks=_original_pair),
+    ):
         yield
+
+
+@skip_dynamo_recursive
+def _original_pair(*args: Any) -> Any:
+    """Return the innermost pair as it was entered.
+
+    AOTAutograd asks for it: it inlines a pair of two ``GraphModule``s, and Dynamo guards it by
+    identity. PyTorch itself calls the wrappers.
+    """
+    pair: Any = top_saved_tensors_hooks(*args)
+    return pair and tuple([each.hook if type(each) in _WRAPPERS else each for each in pair])
