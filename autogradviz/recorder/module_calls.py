@@ -15,11 +15,11 @@ from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
-    replace_remembered_call,
+    RememberedCall,
     skip_dynamo_recursive,
     skip_frame,
 )
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patch_functions import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     get_sequence_nr,
@@ -233,13 +233,14 @@ def observe_modules(modules: ModuleTable) -> Iterator[None]:
                 on_exit(opened, output)
         return output
 
-    with patched(torch.nn.Module, __call__=call):
-        replace_remembered_call(original, call)
-        try:
+    try:
+        with (
+            patched(torch.nn.Module, __call__=call),
+            hidden_from_compilers(RememberedCall(original, call)),
+        ):
             yield
-        finally:
-            replace_remembered_call(call, original)
-            on_enter = _ignore  # other code may hold the wrapper
+    finally:
+        on_enter = _ignore  # other code may hold the wrapper
 
 
 def _ignore(_module: torch.nn.Module) -> None:

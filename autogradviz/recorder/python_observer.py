@@ -46,6 +46,7 @@ from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_dis
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,
@@ -138,6 +139,7 @@ class PythonObserver:
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
+        skip_recorder_frames()
         with ExitStack() as pending:
             for context in self._contexts():
                 pending.enter_context(context)

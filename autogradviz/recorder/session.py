@@ -16,6 +16,7 @@ from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
 
@@ -197,6 +198,7 @@ class Session:
         if suspended == state.suspended:
             return
         state.suspended = suspended
+        hide_from_compiler(suspended)
         # No op may pass for the one that created the last node of a traced graph.
         state.sequence_nr = get_sequence_nr()
         if self.native is not None:

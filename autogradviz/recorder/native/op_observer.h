@@ -334,7 +334,7 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     thread.depth = 1;
     return context;
   }
-    std::unique_lock<std::mutex> lock(recording->mutex);
+  std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();

@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patch_functions import (
+    forget_compilers,
+    patched_for_compilers_too,
+)
 from autogradviz.recorder.torch_internals.private_api import (
     GUARDS,
     DispatchKey,
@@ -82,5 +85,8 @@ def compiling_listener(changed: Callable[[], None]) -> Iterator[None]:
     PyTorch has no interface for this: its callbacks are called once for all threads, and only for
     the outermost of nested compilations.
     """
-    with patched(GUARDS, _TLS=_ObservedContexts(changed)):
-        yield
+    with patched_for_compilers_too(GUARDS, _TLS=_ObservedContexts(changed)):
+        try:
+            yield
+        finally:
+            forget_compilers()
