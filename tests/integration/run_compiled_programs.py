@@ -1,6 +1,6 @@
 """Run the compiled programs in a process of its own, and print all that a recording could change.
 
-Usage: python run_compiled_programs.py ENGINE BACKENDS MODES [NAMES], with ENGINE "none" for no
+Usage: python run_compiled_programs.py ENGINE BACKENDS MODES NAMES, with ENGINE "none" for no
 recording. In the mode "during" the program compiles while it is recorded, in the mode "before" it
 has compiled before. Both are followed by a step after the recording.
 """
@@ -183,40 +183,39 @@ def capture_graphs() -> None:
 
 def remains() -> list[str]:
     """Return the names under which PyTorch still holds something of the recorder."""
+    folder = Path(autogradviz.__file__).parent.as_posix()
 
     def is_ours(value: Any) -> bool:
-        if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+        if type(value) in {staticmethod, classmethod, types.MethodType}:
             value = value.__func__
-        if not isinstance(value, types.FunctionType):
-            return False
-        return Path(autogradviz.__file__).parent.as_posix() in value.__code__.co_filename
+        return type(value) is types.FunctionType and folder in value.__code__.co_filename
 
-    found = [
-        repr(each) for each in torch._dynamo.trace_rules.get_torch_obj_rule_map() if is_ours(each)
-    ]
+    def inside(value: Any) -> list[Any]:
+        if isinstance(value, type) or type(value) is dict:
+            entries = dict(vars(value) if isinstance(value, type) else value)
+            return [*entries, *entries.values()]
+        return list(value) if type(value) in {list, tuple, set, frozenset} else []
+
+    rules = torch._dynamo.trace_rules.get_torch_obj_rule_map()
+    found = [repr(each) for each in rules if is_ours(each)]
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "torch" or not isinstance(module, types.ModuleType):
-            continue
-        for label, value in list(vars(module).items()):
-            if is_ours(value):
-                found.append(f"{name}.{label}")
-            elif isinstance(value, type):
-                attributes = vars(value).items()
-                found += [f"{name}.{label}.{each}" for each, inner in attributes if is_ours(inner)]
+        if name.partition(".")[0] == "torch" and type(module) is types.ModuleType:
+            for label, value in list(vars(module).items()):
+                if any(is_ours(each) for each in [value, *inside(value)]):
+                    found.append(f"{name}.{label}")
     return found
 
 
 def main() -> None:
     """Run the programs that the command line names; print the results as JSON."""
-    engine, backends, modes, *rest = sys.argv[1:]
-    names = rest[0].split(",") if rest else list(compiled_programs.PROGRAMS)
+    engine, backends, modes, names = sys.argv[1:]
     torch.set_num_threads(1)
     capture_graphs()
     outcome = {
         f"{name} {backend} {mode}": run(name, backend, mode, engine)
         for backend in backends.split(",")
         for mode in modes.split(",")
-        for name in names
+        for name in names.split(",")
     }
     sys.stdout.write(json.dumps({"programs": outcome, "remains": remains()}))
 

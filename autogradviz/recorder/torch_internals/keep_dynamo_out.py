@@ -32,6 +32,7 @@ _DEFAULT: Final = eval_frame._FrameAction.DEFAULT
 _SKIP_RECURSIVE: Final = eval_frame._FrameExecStrategy(_SKIP, _SKIP)
 _SKIP_FRAME: Final = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)
 _MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+_RULES: Final = "torch._dynamo.trace_rules"
 _REMEMBERED: Final = "unpatched_nn_module_call"
 _RECORDER: Final = "autogradviz.recorder."
 _COMPILED_AUTOGRAD: Final = "torch._dynamo.compiled_autograd"
@@ -115,6 +116,19 @@ class RememberedCall:
     def remove(self) -> None:
         """Make Dynamo remember the original."""
         _replace_remembered(self._ours, self._original)
+
+
+def replace_in_rules(ours: Any, original: Any) -> None:
+    """Give the original the rule that Dynamo, if it was imported meanwhile, has for our function.
+
+    Dynamo looks up what it has rules for by name, once, when it is imported.
+    """
+    table = getattr(sys.modules.get(_RULES), "get_torch_obj_rule_map", None)
+    if table is None or not table.cache_info().currsize or not isinstance(ours, FunctionType):
+        return
+    rules = table()
+    if ours in rules:
+        rules[original] = rules.pop(ours)
 
 
 def _replace_remembered(old: Any, new: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from autogradviz.recorder.torch_internals.keep_dynamo_out import replace_in_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,7 @@ class _Patch:
                 delattr(self._owner, name)
             else:
                 setattr(self._owner, name, original)
+                replace_in_rules(self._ours[name], original)
 
 
 class Removable(Protocol):
@@ -120,10 +123,34 @@ def patched_in_all_modules(name: str, original: Any, ours: Any) -> Iterator[None
 
     PyTorch imports some of its functions into several modules, and so do libraries.
     """
-    with ExitStack() as stack:
-        for module in _modules_holding(name, original):
-            stack.enter_context(patched(module, **{name: ours}))
+    with hidden_from_compilers(_PatchOfModules(name, original, ours)):
         yield
+
+
+class _PatchOfModules:
+    """Replaces a function in every module that holds it; modules are imported meanwhile."""
+
+    def __init__(self, name: str, original: Any, ours: Any) -> None:
+        self._name = name
+        self._original = original
+        self._ours = ours
+        self._modules: list[Any] = []
+        self._loaded = 0
+
+    def install(self) -> None:
+        """Replace the original."""
+        self._modules = _modules_holding(self._name, self._original)
+        self._loaded = len(sys.modules)
+        for module in self._modules:
+            setattr(module, self._name, self._ours)
+
+    def remove(self) -> None:
+        """Restore the original."""
+        new = self._loaded != len(sys.modules)
+        for module in list(sys.modules.values()) if new else self._modules:
+            if _holds(module, self._name, self._ours):
+                setattr(module, self._name, self._original)
+        replace_in_rules(self._ours, self._original)
 
 
 _found: dict[str, tuple[tuple[int, int] | None, tuple[str, ...]]] = {}
