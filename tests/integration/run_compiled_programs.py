@@ -217,7 +217,9 @@ def main() -> None:
         for mode in modes.split(",")
         for name in names.split(",")
     }
-    sys.stdout.write(json.dumps({"programs": outcome, "remains": remains()}))
+    sys.stdout.write(
+        json.dumps({"programs": outcome, "remains": remains() if engine != "none" else []})
+    )
 
 
 if __name__ == "__main__":
