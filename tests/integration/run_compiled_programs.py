@@ -83,7 +83,7 @@ def counted() -> dict[str, Any]:
 
 
 def compiles() -> list[Any]:
-    """Return what Dynamo says about each compilation."""
+    """Return the names, guards and reasons of all compilations."""
     return [
         [
             each.compile_id,
@@ -119,7 +119,7 @@ def run_step(step: Any) -> dict[str, Any]:
 
 
 def state() -> dict[str, Any]:
-    """Return what the compilers did so far."""
+    """Return the graphs, guards and counters of the compilers."""
     found = {
         "graphs": list(graphs),
         "guards": guards(),

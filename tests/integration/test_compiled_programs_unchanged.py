@@ -157,7 +157,7 @@ DEFINITIONS = {
 
 
 def events_of(step, engine, monkeypatch, built):
-    """Return how often each kind of event and each operator was recorded, and the node names."""
+    """Return the numbers of events of each kind, of calls of each operator, of nodes of each type."""
     monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
     with autogradviz.record(engine=engine) as trace:
         step()

@@ -1,4 +1,4 @@
-"""Whether a thread traces for a compiler, so that what it runs is no part of the program's run.
+"""The state of a thread that traces for a compiler: what it runs is no part of the program's run.
 
 Dynamo, AOTAutograd and Inductor set one of two contexts of ``torch._guards`` for as long as they
 compile, on the thread that does it, also when a backward is compiled at its first run. Tracing
