@@ -15,16 +15,17 @@ from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleEntered, ModuleExited, ModuleSeen, ParameterSeen
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
-    replace_remembered_call,
+    RememberedCall,
     skip_dynamo_recursive,
     skip_frame,
 )
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.patch_functions import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     get_sequence_nr,
     get_tracing_state,
 )
+from autogradviz.recorder.torch_internals.tracing_state import is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -173,8 +174,10 @@ class ModuleTable:
             The number of open calls and of marked frames before it, for ``on_exit``.
         """
         try:
-            number = get_sequence_nr()
             state = self._local.state
+            if state.suspended or is_under_tracing_mode():
+                return None
+            number = get_sequence_nr()
             module_id = self.intern(module, state)
             if module_id is None:
                 return None
@@ -230,13 +233,14 @@ def observe_modules(modules: ModuleTable) -> Iterator[None]:
                 on_exit(opened, output)
         return output
 
-    with patched(torch.nn.Module, __call__=call):
-        replace_remembered_call(original, call)
-        try:
+    try:
+        with (
+            patched(torch.nn.Module, __call__=call),
+            hidden_from_compilers(RememberedCall(original, call)),
+        ):
             yield
-        finally:
-            replace_remembered_call(call, original)
-            on_enter = _ignore  # other code may hold the wrapper
+    finally:
+        on_enter = _ignore  # other code may hold the wrapper
 
 
 def _ignore(_module: torch.nn.Module) -> None:

@@ -46,6 +46,7 @@ from autogradviz.recorder.saved_tensors.record_hooks_disabled import observe_dis
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.saved_tensors.wrap_entered_hooks import HookPairTable, observe_hook_pairs
 from autogradviz.recorder.torch_internals.allow_swap_tensors import released_before_swap
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
     DisableTorchFunction,
@@ -53,6 +54,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
 )
 from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
+from autogradviz.recorder.torch_internals.tracing_state import compiling_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -137,6 +139,7 @@ class PythonObserver:
 
     def install(self) -> ExitStack:
         """Install every hook, or none if one fails; return the context that removes them."""
+        skip_recorder_frames()
         with ExitStack() as pending:
             for context in self._contexts():
                 pending.enter_context(context)
@@ -148,6 +151,7 @@ class PythonObserver:
             CheckpointHook: self.checkpoint_pairs,
             RecomputationHook: self.checkpoint_pairs,
         }
+        yield compiling_listener(session.compiling_changed)
         yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
         yield observe_checkpoint_frames()
         yield observe_custom_functions(session, self.functions)
@@ -172,7 +176,7 @@ class PythonObserver:
         """Drop all weak references to a tensor."""
         for table in (self.leaves, self.recent_outputs, self.saves):
             if weakref.getweakrefs(tensor):
-                self._session.guarded("swaps", table.release, tensor)
+                self._session.always_guarded("swaps", table.release, tensor)
 
     def can_remove(self) -> bool:
         """Return whether the hooks can be removed now: no dispatch mode was entered later."""

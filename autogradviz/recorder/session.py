@@ -16,7 +16,9 @@ from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
+from autogradviz.recorder.torch_internals.tracing_state import is_compiling, is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,18 +190,50 @@ class Session:
         """Return the id of the user's current stack, None if stacks are not recorded."""
         return self.stacks.capture_outside() if self.with_stacks else None
 
+    def compiling_changed(self) -> None:
+        """Suspend the recording of this thread while a compiler runs on it."""
+        if not self.is_open:
+            return
+        state, suspended = self.threads.local.state, is_compiling()
+        if suspended == state.suspended:
+            return
+        state.suspended = suspended
+        hide_from_compiler(suspended)
+        # No op may pass for the one that created the last node of a traced graph.
+        state.sequence_nr = get_sequence_nr()
+        if self.native is not None:
+            self.native.recording.suspend(suspended)
+
+    @skip_dynamo_recursive
+    def observes(self) -> bool:
+        """Return whether this thread is recorded: it is not while it traces for a compiler."""
+        return not (self.threads.local.state.suspended or is_under_tracing_mode())
+
     @skip_dynamo_recursive
     def guarded(
         self, hook_point: str, work: Callable[..., T], *args: Any, **kwargs: Any
     ) -> T | None:
-        """Call a function; record its failure, which must not reach the user's step."""
-        if not self.is_open:  # hooks may outlive the recording, in a forked child too
+        """Call a function that records what this thread runs, unless it only traces.
+
+        A failure is recorded; it must not reach the user's step.
+        """
+        # Hooks may outlive the recording, in a forked child too.
+        if not self.is_open or not self.observes():
             return None
         try:
             return work(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
             self.fail(hook_point, error)
             return None
+
+    @skip_dynamo_recursive
+    def always_guarded(self, hook_point: str, work: Callable[..., object], *args: Any) -> None:
+        """Call a function like ``guarded``, also while this thread traces."""
+        if self.is_open:
+            try:
+                work(*args)
+            except Exception as error:  # noqa: BLE001
+                self.fail(hook_point, error)
 
     def fail(self, hook_point: str, error: Exception) -> None:
         """Record that a hook point failed; re-raise an exception of a signal handler."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
+from autogradviz.recorder.torch_internals.tracing_state import is_compiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ class ThreadState:
         "regions",
         "running",
         "sequence_nr",
+        "suspended",
     )
 
     def __init__(self, number: int, sequence_nr: int) -> None:
@@ -41,6 +43,7 @@ class ThreadState:
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[Running] = []
         self.reentrant_grad_enabled = False  # where the innermost reentrant region was called
+        self.suspended = is_compiling()  # nothing of this thread is recorded
 
     @property
     def region(self) -> tuple[int | None, int | None]:

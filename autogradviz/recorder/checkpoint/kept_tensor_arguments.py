@@ -51,7 +51,7 @@ class ArgumentTable:
 
     def on_frame_freed(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
         """Record that a frame died with its arguments."""
-        self._session.guarded("release", self._release, frame, saved_ids)
+        self._session.always_guarded("release", self._release, frame, saved_ids)
 
     def _release(self, frame: weakref.ref[Any], saved_ids: list[int]) -> None:
         self._frames.discard(frame)

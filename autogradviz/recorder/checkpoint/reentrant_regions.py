@@ -182,6 +182,8 @@ def observe_reentrant(session: Session, table: ReentrantRegions) -> Iterator[Non
 
     @skip_frame
     def wrapped_backward(ctx: Any, *gradients: Any) -> Any:
+        if not session.observes():
+            return backward(ctx, *gradients)
         function = ctx.run_function
 
         @skip_frame

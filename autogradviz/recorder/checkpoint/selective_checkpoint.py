@@ -116,6 +116,9 @@ def observe_policies(session: Session) -> Iterator[None]:
 
     @skip_frame
     def wrapped_init(mode: Any, policy_fn: Any, storage: Any, *rest: Any, **named: Any) -> None:
+        if not session.observes():
+            init(mode, policy_fn, storage, *rest, **named)
+            return
         cached = by_storage[id(storage)] = {}
         if len(by_storage) > MAX_STORAGES:
             del by_storage[next(iter(by_storage))]

@@ -9,7 +9,7 @@ through ``nn.Module.__setattr__``, a Python function.
 from __future__ import annotations
 
 import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
@@ -21,6 +21,7 @@ from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:
@@ -197,14 +198,15 @@ def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
         if not name.startswith("__"):
             session.guarded("state", state.on_write, name, value)
 
-    def begin() -> None:
-        nonlocal original
-        original, owner.__setattr__ = owner.__setattr__, write
+    with ExitStack() as installed:
 
-    state.watch_writes = begin
-    try:
-        yield
-    finally:
-        state.watch_writes = None
-        if owner.__setattr__ is write:
-            owner.__setattr__ = original
+        def begin() -> None:
+            nonlocal original
+            original = owner.__setattr__
+            installed.enter_context(patched(owner, __setattr__=write))
+
+        state.watch_writes = begin
+        try:
+            yield
+        finally:
+            state.watch_writes = None

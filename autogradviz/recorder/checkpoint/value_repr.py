@@ -216,8 +216,8 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 
 def _wrapped_parts(value: Any, kind: type) -> list[tuple[str, Any]]:
     """Return a tensor's attributes, or the object that a class of the standard library wraps."""
-    if kind in PLAIN_TENSORS:  # weight.scale = ...
-        return list(value.__dict__.items())
+    if kind in PLAIN_TENSORS:  # weight.scale = ..., but not what Dynamo notes there
+        return [item for item in value.__dict__.items() if not item[0].startswith("_dynamo_")]
     if kind in _WRAPPED:
         return [("", vars(value)[_WRAPPED[kind]])]
     if kind is collections.ChainMap:  # the first that has a key counts

@@ -325,6 +325,16 @@ PyObject* attach(PyObject* self, PyObject* arguments) {
   return PyLong_FromLongLong(thread.number);
 }
 
+// suspend(flag): record no operators of this thread from now on, or record them again.
+PyObject* suspend(PyObject* self, PyObject* flag) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  thread.suspended = flag == Py_True;
+  thread.sequence_nr = at::sequence_number::peek();
+  Py_RETURN_NONE;
+}
+
 PyObject* intern(PyObject* self, PyObject* object) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
@@ -986,6 +996,7 @@ PyMethodDef methods[] = {
     {"next_seq", next_seq, METH_NOARGS, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
+    {"suspend", suspend, METH_O, nullptr},
     {"intern", intern, METH_O, nullptr},
     {"fingerprint", fingerprint, METH_O, nullptr},
     {"storage_id", storage_id, METH_O, nullptr},

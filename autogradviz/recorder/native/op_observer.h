@@ -102,6 +102,7 @@ struct OpContext : at::ObserverContext {
   // A pack hook raised: while an input was saved, so that the kernel never ran, or a result.
   bool skipped = false;
   bool hidden = false;  // PyTorch makes an object of a subclass with it
+  bool traced = false;  // it only traces, with all that it calls
   int64_t result = NO_ID;
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
@@ -286,6 +287,15 @@ inline bool runs_in_transform() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
+// Return whether operators are traced by a dispatch mode of Python. A mode for fake tensors alone
+// does not trace.
+inline bool is_traced() {
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  using Key = c10::impl::TorchDispatchModeKey;
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::PreDispatch)) return true;
+  return Modes::any_modes_set() && (Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL));
+}
+
 // Return whether a call only leads to others; see NOTE [ Operators that are recorded ].
 inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
   if (runs_in_transform() || runs_in_python()) return true;
@@ -315,8 +325,15 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     ++thread.depth;
     return nullptr;
   }
+  if (thread.suspended) return nullptr;
   // Hidden from dispatch modes: the recorder's own reading of contents.
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
+  if (is_traced()) {
+    auto context = std::make_unique<OpContext>();
+    context->traced = true;
+    thread.depth = 1;
+    return context;
+  }
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
@@ -486,6 +503,10 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   }
   thread.depth = 0;
   thread.call = nullptr;
+  if (static_cast<OpContext*>(base)->traced) {
+    thread.sequence_nr = at::sequence_number::peek();
+    return;
+  }
   int64_t ended_ns = now_ns();
   static thread_local std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;

@@ -104,7 +104,9 @@ class NativeServices:
         if not self.recording.is_open():
             return 0
         state.running = NativeRunning(self.recording)  # type: ignore[assignment]
-        return self.recording.attach(state.calls, state.modules, state.regions)  # type: ignore[no-any-return]
+        number: int = self.recording.attach(state.calls, state.modules, state.regions)
+        self.recording.suspend(state.suspended)
+        return number
 
 
 @cache

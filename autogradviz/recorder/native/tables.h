@@ -170,6 +170,7 @@ struct ThreadContext {
   uint64_t generation = 0;
   int64_t number = 0;
   int depth = 0;  // of calls inside a recorded operator
+  bool suspended = false;  // a compiler traces on this thread
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   OpContext* call = nullptr;  // the operator that is running
   // The lists of a ``ThreadState``, which only this thread changes, or null.

@@ -37,10 +37,12 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_graph_task_id,
     get_current_dispatch_mode,
     get_sequence_nr,
+    len_torch_dispatch_stack,
     len_torch_function_stack,
     pop_mode,
     push_mode,
 )
+from autogradviz.recorder.torch_internals.tracing_state import is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 _sequence_nr = get_sequence_nr
 _graph_task = current_graph_task_id
 _function_modes = len_torch_function_stack
+_modes = len_torch_dispatch_stack
 _grad_enabled = torch.is_grad_enabled
 _inference_mode = torch.is_inference_mode_enabled
 _Tensor: Final = torch.Tensor
@@ -134,7 +137,9 @@ class OpMode(TorchDispatchMode):
     @skip_dynamo_recursive
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        call = self._begin(func, args, kwargs)
+        state = self._local.state
+        traced = (state.suspended or _modes()) and self._is_traced(state)
+        call = None if traced else self._begin(func, args, kwargs, state)
         if call is None:
             return func(*args, **kwargs)
         signature = call[0]
@@ -165,14 +170,20 @@ class OpMode(TorchDispatchMode):
             )
         return result
 
-    def _begin(self, func: Any, args: Any, kwargs: Any) -> Call | None:
+    def _is_traced(self, state: ThreadState) -> bool:
+        """Return whether an op only traces; forget the nodes that were created by then."""
+        traced = state.suspended or is_under_tracing_mode()
+        if traced:
+            state.sequence_nr = _sequence_nr()
+        return traced
+
+    def _begin(self, func: Any, args: Any, kwargs: Any, state: ThreadState) -> Call | None:
         try:
             try:
                 signature = SIGNATURES[func._op]  # noqa: SLF001
             except (KeyError, AttributeError):  # seen for the first time, or of higher order
                 signature = signature_of(func)
             now = _sequence_nr()
-            state = self._local.state
             # The node exists before its op is dispatched (counter - 1). Inside a custom
             # Function's forward gradients are off, and the newest node is the Function's own.
             fresh = now > state.sequence_nr

@@ -28,7 +28,7 @@ Unpack: TypeAlias = "tuple[HookedSave, int | None]"
 class TracingPackHook:
     """A pack hook that calls the original and records the save."""
 
-    __slots__ = ("_count", "_counts", "_hook", "_packed_by", "_region", "_tracer")
+    __slots__ = ("_count", "_counts", "_packed_by", "_region", "_tracer", "hook")
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TracingPackHook:
         region: tuple[int | None, int | None],
     ) -> None:
         self._tracer = tracer
-        self._hook = hook
+        self.hook = hook
         self._packed_by = packed_by
         self._region = region
         self._counts = packed_by in {"checkpoint", "recompute"}
@@ -49,12 +49,12 @@ class TracingPackHook:
         """Pack a tensor."""
         tracer = self._tracer.target
         if tracer is None:
-            return self._hook(tensor)
+            return self.hook(tensor)
         session = tracer.session
         save = session.guarded("saved tensors", self._pack, tracer, tensor)
         state = session.enter_hook()
         try:
-            result = self._hook(tensor)
+            result = self.hook(tensor)
         except BaseException:
             raised = session.guarded("saved tensors", tracer.id_of, tensor)
             session.leave_hook(state, NO_ID if raised is None else raised)
@@ -86,11 +86,11 @@ class TracingUnpackHook:
     cleared at the end of the recording.
     """
 
-    __slots__ = ("_hook", "_offload", "_tracer")
+    __slots__ = ("_offload", "_tracer", "hook")
 
     def __init__(self, tracer: SessionRef[HookTracer], hook: Any, packed_by: PackedBy) -> None:
         self._tracer = tracer
-        self._hook = hook
+        self.hook = hook
         self._offload = packed_by == "offload"
 
     @skip_frame
@@ -98,13 +98,13 @@ class TracingUnpackHook:
         """Unpack a tensor."""
         tracer = self._tracer.target
         if tracer is None:
-            return self._hook(packed)
+            return self.hook(packed)
         guarded = tracer.session.guarded
         found = guarded("saved tensors", tracer.begin_unpack, packed)
         if found is None:
-            return self._hook(packed)
+            return self.hook(packed)
         try:
-            result = self._hook(packed)
+            result = self.hook(packed)
         except BaseException:
             guarded("saved tensors", tracer.emit_unpacked, found, packed, None, self._offload)
             raise

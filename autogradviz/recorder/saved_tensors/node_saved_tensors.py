@@ -182,7 +182,7 @@ class SlotTable:
 
     def on_node_freed(self, saved: NodeSlots) -> None:
         """Record that a node died with its saved tensors."""
-        self._session.guarded("release", self.release, saved)
+        self._session.always_guarded("release", self.release, saved)
 
     def release(self, saved: NodeSlots) -> None:
         """Record that a node released its saved tensors."""

@@ -7,7 +7,7 @@ it is pushed: it does the same as before, and its packs and unpacks are recorded
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
@@ -15,9 +15,10 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from autogradviz.events import HooksEntered, HooksLeft, PackedBy
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
-from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
-from autogradviz.recorder.torch_internals.patch_functions import patched
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.patch_functions import patched, patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import (
+    AUTOGRAD_C,
     SwapWithCloned,
     top_saved_tensors_hooks,
 )
@@ -86,6 +87,9 @@ _LIBRARY_PAIRS: Final[dict[Any, str]] = {
 }
 
 
+_WRAPPERS: Final = (TracingPackHook, TracingUnpackHook)
+
+
 def _innermost_pack_hook() -> Any:
     pair = top_saved_tensors_hooks(True)
     return None if pair is None else pair[0]
@@ -105,6 +109,7 @@ def observe_hook_pairs(
     """
     enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
 
+    @skip_dynamo_recursive
     def handler_of(hooks: Any) -> PairHandler:
         of_kind = (each for kind, each in handlers.items() if issubclass(type(hooks), kind))
         return next(of_kind, pairs)
@@ -118,13 +123,8 @@ def observe_hook_pairs(
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
         tracing = TracingPackHook(tracer.ref, pack, plan[0], plan[1:])
 
-        def leave_if_entered(kind: Any, *error: Any) -> None:
-            if kind is not None and _innermost_pack_hook() is tracing:
-                leave(hooks, kind, *error)
-
-        # Ctrl-C may come after the push: the with block is neither entered nor left then.
-        with ExitStack() as interrupted:
-            interrupted.push(leave_if_entered)
+        # No ExitStack: Dynamo would compile its methods.
+        try:
             hooks.pack_hook = tracing
             hooks.unpack_hook = TracingUnpackHook(tracer.ref, unpack, plan[0])
             try:
@@ -132,15 +132,34 @@ def observe_hook_pairs(
             finally:
                 hooks.pack_hook, hooks.unpack_hook = pack, unpack
             session.guarded("checkpoint", handler.on_enter, hooks, plan)
-            interrupted.pop_all()
+        except BaseException as error:
+            # Ctrl-C may come after the push: the with block is neither entered nor left then.
+            if _innermost_pack_hook() is tracing:
+                leave(hooks, type(error), error, error.__traceback__)
+            raise
         return result
 
     @skip_frame
     def wrapped_leave(hooks: Any, *error: Any) -> Any:
-        with ExitStack() as leaving:
-            leaving.callback(leave, hooks, *error)
+        try:
             handler = handler_of(hooks)
             session.guarded("checkpoint", handler.on_exit, hooks, (*error, None)[0])
+        finally:
+            leave(hooks, *error)
 
-    with patched(saved_tensors_hooks, __enter__=wrapped_enter, __exit__=wrapped_leave):
+    with (
+        patched(saved_tensors_hooks, __enter__=wrapped_enter, __exit__=wrapped_leave),
+        patched_for_compilers_too(AUTOGRAD_C, _top_saved_tensors_default_hooks=_original_pair),
+    ):
         yield
+
+
+@skip_dynamo_recursive
+def _original_pair(*args: Any) -> Any:
+    """Return the innermost pair as it was entered.
+
+    AOTAutograd asks for it: it inlines a pair of two ``GraphModule``s, and Dynamo guards it by
+    identity. PyTorch itself calls the wrappers.
+    """
+    pair: Any = top_saved_tensors_hooks(*args)
+    return pair and tuple([each.hook if type(each) in _WRAPPERS else each for each in pair])

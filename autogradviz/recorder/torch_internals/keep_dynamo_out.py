@@ -13,7 +13,9 @@ recognize an unpatched module. While our wrapper is installed, Dynamo must remem
 
 from __future__ import annotations
 
+import inspect
 import sys
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torch._C._dynamo import eval_frame
@@ -30,21 +32,69 @@ _DEFAULT: Final = eval_frame._FrameAction.DEFAULT
 _SKIP_RECURSIVE: Final = eval_frame._FrameExecStrategy(_SKIP, _SKIP)
 _SKIP_FRAME: Final = eval_frame._FrameExecStrategy(_SKIP, _DEFAULT)
 _MODULES: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+_RULES: Final = "torch._dynamo.trace_rules"
 _REMEMBERED: Final = "unpatched_nn_module_call"
+_RECORDER: Final = "autogradviz.recorder."
 _COMPILED_AUTOGRAD: Final = "torch._dynamo.compiled_autograd"
+_searched = 0
+"""The number of loaded modules when functions of the recorder were last searched."""
+
+
+_marked: Final[dict[int, CodeType]] = {}
+"""The code objects that Dynamo skips, by address."""
+
+
+def _mark(code: CodeType, strategy: Any) -> None:
+    _marked[id(code)] = code
+    eval_frame.set_code_exec_strategy(code, strategy)
 
 
 def skip_dynamo_recursive(function: F) -> F:
     """Make Dynamo skip a function and everything that it calls."""
-    eval_frame.set_code_exec_strategy(function.__code__, _SKIP_RECURSIVE)
+    _mark(function.__code__, _SKIP_RECURSIVE)
     return function
 
 
 def skip_frame(function: F) -> F:
     """Make Dynamo and warnings skip a wrapper's frame, but not the user's code that it calls."""
     skip_in_stacklevel(function)
-    eval_frame.set_code_exec_strategy(function.__code__, _SKIP_FRAME)
+    _mark(function.__code__, _SKIP_FRAME)
     return function
+
+
+def skip_recorder_frames() -> None:
+    """Make Dynamo skip all loaded functions of the recorder, and what they call.
+
+    Wrappers, which call the user's code, are marked already.
+    """
+    global _searched  # noqa: PLW0603
+    if _searched == len(sys.modules):
+        return
+    _searched = len(sys.modules)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_RECORDER):
+            for value in vars(module).values():
+                if getattr(value, "__module__", None) == name:
+                    _mark_all(value)
+
+
+def _mark_all(value: Any) -> None:
+    """Mark a function, the methods of a class, and the functions inside them."""
+    if isinstance(value, type):
+        for each in vars(value).values():
+            _mark_all(getattr(each, "__func__", None) or getattr(each, "fget", None) or each)
+    elif isinstance(value, FunctionType):
+        # Decorators of the standard library return functions that share one code object.
+        function: Any = inspect.unwrap(value)
+        _mark_nested(function.__code__)
+
+
+def _mark_nested(code: CodeType) -> None:
+    if id(code) not in _marked:
+        _mark(code, _SKIP_RECURSIVE)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            _mark_nested(inner)
 
 
 def is_compiled_autograd_enabled() -> bool:
@@ -52,8 +102,36 @@ def is_compiled_autograd_enabled() -> bool:
     return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
 
 
-def replace_remembered_call(old: Any, new: Any) -> None:
-    """Make Dynamo, if it is loaded, remember ``new`` as the unpatched module call."""
+class RememberedCall:
+    """Makes Dynamo, if it is loaded, remember our module call as the unpatched one."""
+
+    def __init__(self, original: Any, ours: Any) -> None:
+        self._original = original
+        self._ours = ours
+
+    def install(self) -> None:
+        """Make Dynamo remember ours."""
+        _replace_remembered(self._original, self._ours)
+
+    def remove(self) -> None:
+        """Make Dynamo remember the original."""
+        _replace_remembered(self._ours, self._original)
+
+
+def replace_in_rules(ours: Any, original: Any) -> None:
+    """Give the original the rule that Dynamo, if it was imported meanwhile, has for our function.
+
+    Dynamo looks up what it has rules for by name, once, when it is imported.
+    """
+    table = getattr(sys.modules.get(_RULES), "get_torch_obj_rule_map", None)
+    if table is None or not table.cache_info().currsize or not isinstance(ours, FunctionType):
+        return
+    rules = table()
+    if ours in rules:
+        rules[original] = rules.pop(ours)
+
+
+def _replace_remembered(old: Any, new: Any) -> None:
     for name in _MODULES:
         module = sys.modules.get(name)
         if module is not None and getattr(module, _REMEMBERED, None) is old:

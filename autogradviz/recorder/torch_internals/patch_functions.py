@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from autogradviz.recorder.torch_internals.keep_dynamo_out import replace_in_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,26 +15,106 @@ if TYPE_CHECKING:
 _INHERITED: Final = object()
 
 
+class _Patch:
+    """Replaces attributes of a class or module by ours."""
+
+    def __init__(self, owner: Any, ours: dict[str, Any]) -> None:
+        self._owner = owner
+        self._ours = ours
+        self._originals = {name: vars(owner).get(name, _INHERITED) for name in ours}
+
+    def install(self) -> None:
+        """Replace each attribute that holds the original."""
+        for name, original in self._originals.items():
+            if vars(self._owner).get(name, _INHERITED) is original:
+                setattr(self._owner, name, self._ours[name])
+
+    def remove(self) -> None:
+        """Restore each attribute that holds ours."""
+        for name, original in self._originals.items():
+            if vars(self._owner).get(name) is not self._ours[name]:
+                continue
+            if original is _INHERITED:
+                delattr(self._owner, name)
+            else:
+                setattr(self._owner, name, original)
+                replace_in_rules(self._ours[name], original)
+
+
+class Removable(Protocol):
+    """A change of PyTorch that is undone while a compiler runs."""
+
+    def install(self) -> None:
+        """Make the change."""
+
+    def remove(self) -> None:
+        """Undo the change."""
+
+
+_hidden: list[Removable] = []
+"""The open changes that compilers must not see, in the order of installation."""
+_compiling: set[int] = set()
+"""The threads on which a compiler runs; the changes are undone while there is any."""
+_lock: Final = threading.RLock()
+
+
+def hide_from_compiler(compiling: bool) -> None:  # noqa: FBT001
+    """Undo all changes while a compiler runs on this thread.
+
+    Dynamo recognizes functions of PyTorch by identity. It would trace ours, guard them, and keep
+    what it read in tables that outlive the recording.
+    """
+    with _lock:
+        before = bool(_compiling)
+        (_compiling.add if compiling else _compiling.discard)(threading.get_ident())
+        if before and not _compiling:
+            for each in _hidden:
+                each.install()
+        elif _compiling and not before:
+            for each in reversed(_hidden):
+                each.remove()
+
+
+def forget_compilers() -> None:
+    """Forget the threads on which a compiler runs; nothing follows them any more."""
+    _compiling.clear()
+
+
+@contextmanager
+def hidden_from_compilers(change: Removable) -> Iterator[None]:
+    """Make a change while the context is open and no compiler runs."""
+    with _lock:
+        _hidden.append(change)
+        if not _compiling:
+            change.install()
+    try:
+        yield
+    finally:
+        with _lock:
+            _hidden.remove(change)
+            change.remove()
+
+
 @contextmanager
 def patched(owner: Any, **ours: Any) -> Iterator[None]:
-    """Replace attributes of a class or module while the context is open.
+    """Replace attributes of a class or module while the context is open and no compiler runs.
 
     An attribute that other code has replaced in the meantime stays as it is: a library that is
     imported during a recording may have wrapped our function, which then only calls the original.
     """
-    originals = {name: vars(owner).get(name, _INHERITED) for name in ours}
+    with hidden_from_compilers(_Patch(owner, ours)):
+        yield
+
+
+@contextmanager
+def patched_for_compilers_too(owner: Any, **ours: Any) -> Iterator[None]:
+    """Replace attributes of a class or module while the context is open."""
+    patch = _Patch(owner, ours)
+    patch.install()
     try:
-        for name, function in ours.items():
-            setattr(owner, name, function)
         yield
     finally:
-        for name, original in originals.items():
-            if vars(owner).get(name) is not ours[name]:
-                continue
-            if original is _INHERITED:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+        patch.remove()
 
 
 @contextmanager
@@ -40,15 +123,34 @@ def patched_in_all_modules(name: str, original: Any, ours: Any) -> Iterator[None
 
     PyTorch imports some of its functions into several modules, and so do libraries.
     """
-    modules = _modules_holding(name, original)
-    for module in modules:
-        setattr(module, name, ours)
-    try:
+    with hidden_from_compilers(_PatchOfModules(name, original, ours)):
         yield
-    finally:
-        for module in modules:
-            if vars(module).get(name) is ours:
-                setattr(module, name, original)
+
+
+class _PatchOfModules:
+    """Replaces a function in every module that holds it; modules are imported meanwhile."""
+
+    def __init__(self, name: str, original: Any, ours: Any) -> None:
+        self._name = name
+        self._original = original
+        self._ours = ours
+        self._modules: list[Any] = []
+        self._loaded = 0
+
+    def install(self) -> None:
+        """Replace the original."""
+        self._modules = _modules_holding(self._name, self._original)
+        self._loaded = len(sys.modules)
+        for module in self._modules:
+            setattr(module, self._name, self._ours)
+
+    def remove(self) -> None:
+        """Restore the original."""
+        new = self._loaded != len(sys.modules)
+        for module in list(sys.modules.values()) if new else self._modules:
+            if _holds(module, self._name, self._ours):
+                setattr(module, self._name, self._original)
+        replace_in_rules(self._ours, self._original)
 
 
 _found: dict[str, tuple[tuple[int, int] | None, tuple[str, ...]]] = {}

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import torch
+import torch._guards
 import torch.autograd.graph
 import torch.nn.modules.module
 import torch.nn.utils.parametrize
@@ -44,6 +45,7 @@ class PrivateName(NamedTuple):
 _WORKAROUNDS: Final = "running an operator as it runs without a dispatch mode"
 _READ_SAVED: Final = "reading saved tensors without unpacking them"
 _WALK: Final = "walking the graph"
+_TRACING: Final = "recording nothing while a compiler traces"
 _NON_REENTRANT: Final = "non-reentrant checkpoint regions"
 
 NEEDED: Final = (
@@ -139,6 +141,13 @@ NEEDED: Final = (
     PrivateName("_C._get_cudnn_enabled", "state around regions"),
     PrivateName("nn.utils.parametrize._cache_enabled", "state around regions"),
     # torch.compile
+    PrivateName("_guards._TLS", _TRACING),
+    PrivateName("_guards.CompileContext.try_get", _TRACING),
+    PrivateName("_C._TorchDispatchModeKey.PROXY", _TRACING),
+    PrivateName("_C._TorchDispatchModeKey.FUNCTIONAL", _TRACING),
+    PrivateName("_C._get_dispatch_mode", _TRACING),
+    PrivateName("_C._dispatch_tls_is_dispatch_key_included", _TRACING),
+    PrivateName("_C.DispatchKey.PreDispatch", _TRACING),
     PrivateName("_C._dynamo.eval_frame.set_code_exec_strategy", "keeping Dynamo out of hooks"),
     PrivateName("_C._dynamo.eval_frame._FrameAction", "keeping Dynamo out of hooks"),
     PrivateName("_C._dynamo.eval_frame._FrameExecStrategy", "keeping Dynamo out of hooks"),
@@ -198,6 +207,11 @@ get_current_function_mode_stack: Final = torch.overrides._get_current_function_m
 has_kernel_for_dispatch_key: Final = torch._C._dispatch_has_kernel_for_dispatch_key
 get_mkldnn_enabled: Final = torch._C._get_mkldnn_enabled
 get_cudnn_enabled: Final = torch._C._get_cudnn_enabled
+len_torch_dispatch_stack: Final = torch._C._len_torch_dispatch_stack
+get_dispatch_mode: Final = torch._C._get_dispatch_mode
+is_key_included: Final = torch._C._dispatch_tls_is_dispatch_key_included
+DispatchModeKey = torch._C._TorchDispatchModeKey
+GUARDS: Final[Any] = torch._guards
 len_torch_function_stack: Final = torch._C._len_torch_function_stack
 get_tracing_state: Final = torch._C._get_tracing_state
 

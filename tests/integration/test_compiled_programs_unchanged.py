@@ -1,0 +1,267 @@
+"""Recording changes nothing of programs that compile, and records nothing that only traces.
+
+The programs run in processes of their own, which print all that a recording could change: results,
+gradients, errors, warnings, graphs, guards, recompiles, counters of caches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import cache, partial
+from pathlib import Path
+
+import compiled_programs
+import pytest
+import torch
+from torch.autograd import graph
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.events import (
+    BackwardStarted,
+    HooksEntered,
+    ModuleEntered,
+    NodeSeen,
+    OpCalled,
+    RecorderFailed,
+    RegionEntered,
+    TensorSaved,
+)
+
+RUNNER = Path(__file__).with_name("run_compiled_programs.py")
+ALL = ",".join(compiled_programs.PROGRAMS)
+FAST = (
+    "checkpointed_inside,selective_checkpoint,graph_breaks,counts_its_calls,inlined_hooks,"
+    "hooks_inside,hooks_disabled_inside,custom_function,mutated_input,backward_inside,"
+    "compiled_optimizer,compiled_autograd"
+)
+OTHERS = ",".join(name for name in compiled_programs.PROGRAMS if name not in FAST.split(","))
+BACKENDS = (
+    "network,checkpointed_inside,selective_checkpoint,graph_breaks,inlined_hooks,python_hooks,"
+    "custom_function,written_through_a_view,dropout,retained_graph"
+)
+INDUCTOR = (
+    "network,selective_checkpoint,graph_breaks,inlined_hooks,python_hooks,dropout,compiled_autograd"
+)
+ENGINES = ("python", "native")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, built):
+    """Return a function that runs programs in a process, once for each set of arguments."""
+    folder = tmp_path_factory.mktemp("compiled")
+
+    @cache
+    def run(engine, backends, modes, names, caches=""):
+        environment = {
+            **os.environ,
+            "AUTOGRADVIZ_CACHE": str(built),
+            "PYTHONHASHSEED": "0",  # Dynamo's guards are in the order of sets
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / f"{engine}-{caches.partition(' ')[0]}"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        finished = subprocess.run(
+            [sys.executable, RUNNER, engine, backends, modes, names],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert finished.returncode == 0, finished.stderr[-3_000:]
+        return json.loads(finished.stdout.splitlines()[-1])
+
+    return run
+
+
+def check(runs, engine, *arguments):
+    """Check that programs do the same in a recorded process and in another one."""
+    expected, found = runs("none", *arguments), runs(engine, *arguments)
+    assert found["remains"] == []
+    for name, (*steps, failures) in found["programs"].items():
+        assert failures == [], name
+        if name.split()[0] not in compiled_programs.FAILING:
+            assert [step["error"] for step in steps] == [None] * len(steps), name
+        for number, (step, plain) in enumerate(
+            zip(steps, expected["programs"][name], strict=False)
+        ):
+            for aspect, value in plain.items():
+                assert step[aspect] == value, f"{name}: {aspect} of step {number}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recording_changes_no_compiled_program(runs, engine):
+    check(runs, engine, "aot_eager", "during", FAST)
+
+
+@pytest.mark.slow(reason="all programs, in three processes")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recording_changes_no_other_compiled_program(runs, engine):
+    check(runs, engine, "aot_eager", "during", OTHERS)
+
+
+@pytest.mark.slow(reason="compiles many programs")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recording_changes_no_program_that_was_compiled_before(runs, engine):
+    check(runs, engine, "aot_eager", "before", FAST)
+
+
+@pytest.mark.slow(reason="compiles many programs")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recording_changes_no_program_of_other_backends(runs, engine):
+    check(runs, engine, "eager,aot_eager_decomp_partition", "during", BACKENDS)
+
+
+@pytest.mark.slow(reason="compiles C++")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recording_changes_no_inductor_program(runs, engine):
+    for state in ("inductor cold", "inductor warm"):
+        check(runs, engine, "inductor", "during", INDUCTOR, state)
+        # The caches are filled, whatever the first run found.
+    warm = runs(engine, "inductor", "during", INDUCTOR, "inductor warm")
+    counters = warm["programs"]["network inductor during"][0]["counters"]
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+
+
+@pytest.mark.slow(reason="imports Dynamo again")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_remains_if_dynamo_is_imported_while_recording(engine, built):
+    script = f"""
+import sys
+import torch, autogradviz
+assert "torch._dynamo" not in sys.modules
+with autogradviz.record(engine="{engine}"):
+    torch.compile(torch.nn.Linear(2, 2), backend="aot_eager")(torch.ones(2, 2)).sum().backward()
+sys.path.insert(0, {str(RUNNER.parent)!r})
+from run_compiled_programs import remains
+assert remains() == [], remains()
+assert torch._dynamo.utils.unpatched_nn_module_call is torch.nn.Module.__call__
+"""
+    environment = {**os.environ, "AUTOGRADVIZ_CACHE": str(built)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+
+
+# --- what is recorded ---------------------------------------------------------------------------
+
+DEFINITIONS = {
+    "FrameSeen",
+    "ParameterSeen",
+    "RecordingEnded",
+    "RecordingStarted",
+    "SourceLineRead",
+    "StackSeen",
+}
+"""Events that depend on the length of a recording only; durations are no part of the others."""
+
+
+def events_of(step, engine, monkeypatch, built):
+    """Return the numbers of events of each kind, of calls of each operator, of nodes of each type."""
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
+    with autogradviz.record(engine=engine) as trace:
+        step()
+    assert trace.log.of(RecorderFailed) == ()
+    kinds = Counter(type(event).__name__ for event in trace.log)
+    for name in DEFINITIONS:
+        kinds.pop(name, None)
+    nodes = Counter(event.node_name for event in trace.log.of(NodeSeen))
+    return kinds, Counter(event.op for event in trace.log.of(OpCalled)), nodes
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("eager", marks=pytest.mark.slow(reason="the other backend shows most")),
+        "aot_eager",
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "network",
+        "checkpointed_inside",
+        "checkpoint_around_compiled",
+        "selective_checkpoint",
+        "graph_breaks",
+        pytest.param("custom_function", marks=pytest.mark.slow(reason="others show most")),
+        "inlined_hooks",
+        "python_hooks",
+        pytest.param("dropout", marks=pytest.mark.slow(reason="others show most")),
+        pytest.param("views", marks=pytest.mark.slow(reason="others show most")),
+        pytest.param("autocast", marks=pytest.mark.slow(reason="others show most")),
+        "function_transforms",
+        "retained_graph",
+        "compiled_autograd",
+    ],
+)
+def test_compiling_records_what_running_records(name, backend, engine, monkeypatch, built):
+    found = []
+    for compiled_before in (False, True):
+        torch._dynamo.reset()
+        step = compiled_programs.PROGRAMS[name](partial(torch.compile, backend=backend))
+        # PyTorch runs other operators at the first call, to check custom operators.
+        with torch._functorch.config.patch(check_custom_op_aliasing=False):
+            if compiled_before:
+                step()
+            torch.manual_seed(0)
+            found.append(events_of(step, engine, monkeypatch, built))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+def test_nothing_is_recorded_while_make_fx_traces(engine, pre_dispatch, monkeypatch, built):
+    net = compiled_programs.mlp()
+
+    def penalty(x):
+        loss = checkpoint(net, x, use_reentrant=False).sum()
+        return torch.autograd.grad(loss, net[0].weight)
+
+    def trace_it():
+        make_fx(penalty, pre_dispatch=pre_dispatch)(torch.ones(2, 4))
+
+    kinds, _, _ = events_of(trace_it, engine, monkeypatch, built)
+    ran = {BackwardStarted, ModuleEntered, NodeSeen, RegionEntered, TensorSaved}
+    assert not kinds.keys() & {kind.__name__ for kind in ran}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_is_recorded_while_a_model_is_exported(engine, strict, monkeypatch, built):
+    net, x = compiled_programs.mlp(), torch.ones(2, 4)
+
+    def export():
+        torch.export.export(net, (x,), strict=strict)
+
+    kinds, ops, nodes = events_of(export, engine, monkeypatch, built)
+    assert (ops, nodes) == ({}, {})
+    assert kinds.keys() <= {"ModeChanged"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tracing_without_dynamo_records_one_backward(engine, monkeypatch, built):
+    step = compiled_programs.PROGRAMS["aot_alone"](None)
+    kinds, _, nodes = events_of(step, engine, monkeypatch, built)
+    assert kinds["BackwardStarted"] == 1
+    assert nodes["CompiledFunctionBackward"] == 1
+    assert nodes.keys() <= {"CompiledFunctionBackward", "SumBackward0", "AccumulateGrad"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_hooks_that_are_graph_modules_are_recorded_in_eager_code(engine, monkeypatch, built):
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
+    pair = compiled_programs.graph_modules(torch.bfloat16)
+    call = torch.compile(torch.sin, backend="aot_eager")
+    x = torch.ones(2, requires_grad=True)
+    with autogradviz.record(engine=engine) as trace, graph.saved_tensors_hooks(*pair):
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) == pair
+        (call(x) * torch.cos(x)).sum().backward()
+    assert [event.packed_by for event in trace.log.of(HooksEntered)] == ["user"]
+    packed = Counter(event.packed_by for event in trace.log.of(TensorSaved))
+    assert packed["user"] == 3  # both factors and the argument of cos
+    (inlined,) = [event for event in trace.log.of(TensorSaved) if event.packed_by != "user"]
+    assert inlined.slot == "saved_tensors[0]"
