@@ -159,7 +159,7 @@ DEFINITIONS = {
 
 
 def events_of(step, engine, monkeypatch, built):
-    """Return the numbers of events of each kind, of calls of each operator, of nodes of each type."""
+    """Return the numbers of events by kind, of calls by operator, of nodes by type."""
     monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
     with autogradviz.record(engine=engine) as trace:
         step()

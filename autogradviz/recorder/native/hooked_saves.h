@@ -1,7 +1,7 @@
 // Saved tensors that go through saved-tensor hooks.
 #pragma once
 
-#include "graph.h"
+#include "node_runs.h"
 
 namespace agv {
 namespace {

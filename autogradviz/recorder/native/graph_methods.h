@@ -1,0 +1,305 @@
+// Methods for module calls, the graph, its saved tensors, and the nodes that run.
+#pragma once
+
+#include "hooked_saves.h"
+#include "recording_object.h"
+
+namespace agv {
+namespace {
+
+// enter_module(module) -> the number of open calls before this one
+PyObject* enter_module(PyObject* self, PyObject* module) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t module_id = PyLong_AsLongLong(module);
+  ThreadContext& thread = thread_context(*recording);
+  if (PyErr_Occurred() || thread.calls == nullptr) return nullptr;
+  Py_ssize_t depth = PyList_GET_SIZE(thread.calls);
+  int64_t parent = last_number(thread.calls), call_id = recording->call_count++;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    size_t start = recording->begin_event(Kind::module_entered, recording->seq(), now_ns(), thread.number, NO_ID);
+    int64_t sequence_nr = static_cast<int64_t>(at::sequence_number::peek());
+    for (int64_t value : {call_id, parent, module_id, sequence_nr}) recording->put(value);
+    recording->end_event(start);
+  }
+  PyObject* number = PyLong_FromLongLong(call_id);
+  bool done = number != nullptr && PyList_Append(thread.modules, module) == 0 && PyList_Append(thread.calls, number) == 0;
+  Py_XDECREF(number);
+  return done ? PyLong_FromSsize_t(depth) : nullptr;
+}
+
+// exit_module(depth, failed) -> whether no call is open any more; all after the first ones end.
+PyObject* exit_module(PyObject* self, PyObject* arguments) {
+  Py_ssize_t depth;
+  int failed;
+  if (!PyArg_ParseTuple(arguments, "np", &depth, &failed)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  if (thread.calls == nullptr) Py_RETURN_FALSE;
+  Py_ssize_t size = PyList_GET_SIZE(thread.calls);
+  if (size > depth) {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    int64_t time_ns = now_ns();
+    for (Py_ssize_t i = size - 1; i >= depth; --i) {
+      size_t start = recording->begin_event(Kind::module_exited, recording->seq(), time_ns, thread.number, NO_ID);
+      recording->put(PyLong_AsLongLong(PyList_GET_ITEM(thread.calls, i)));
+      recording->put(static_cast<int64_t>(at::sequence_number::peek()));
+      recording->put(failed);
+      recording->end_event(start);
+    }
+  }
+  if (PyList_SetSlice(thread.calls, depth, size, nullptr) < 0 ||
+      PyList_SetSlice(thread.modules, depth, PyList_GET_SIZE(thread.modules), nullptr) < 0)
+    return nullptr;
+  return PyBool_FromLong(PyList_GET_SIZE(thread.calls) == 0);
+}
+
+bool nodes_of(PyObject* listed, std::vector<Node*>& nodes) {
+  PyObject* items = PySequence_Fast(listed, "a sequence of nodes");
+  if (items == nullptr) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i) {
+    Node* node = node_of(PySequence_Fast_GET_ITEM(items, i));
+    if (node == nullptr) {
+      Py_DECREF(items);
+      return false;
+    }
+    nodes.push_back(node);
+  }
+  Py_DECREF(items);
+  return true;
+}
+
+// walk(roots, oldest, on_hooked) -> (leaves, functions, unlocated)
+//
+// Leaves are new or have hooks: (tensor id, tensor). Functions are new: (node id, node). The last
+// list names the slots whose saved tensors were not found.
+PyObject* walk(PyObject* self, PyObject* arguments) {
+  PyObject *listed, *on_hooked;
+  long long oldest;
+  if (!PyArg_ParseTuple(arguments, "OLO", &listed, &oldest, &on_hooked)) return nullptr;
+  Recording* recording = recording_of(self);
+  std::vector<Node*> roots;
+  if (recording == nullptr || !nodes_of(listed, roots)) return nullptr;
+  Walk walk(*recording, thread_context(*recording).number, oldest, on_hooked);
+  if (!walk.run(roots)) return nullptr;
+  PyObject* leaves = PyList_New(0);
+  PyObject* functions = PyList_New(0);
+  bool done = leaves != nullptr && functions != nullptr;
+  for (auto [id, node] : walk.leaves)
+    done = done && append_pair(leaves, id, THPVariable_Wrap(*leaf_of(*node, kinds().find(*node).kind)));
+  for (auto [id, node] : walk.functions)
+    done = done && append_pair(functions, id, torch::autograd::functionToPyObject(node->getptr()));
+  PyObject* unlocated = PyList_New(0);
+  done = done && unlocated != nullptr;
+  for (const std::string& name : walk.unlocated) {
+    PyObject* text = PyUnicode_FromString(name.c_str());
+    done = done && text != nullptr && PyList_Append(unlocated, text) == 0;
+    Py_XDECREF(text);
+  }
+  if (done) return Py_BuildValue("NNN", leaves, functions, unlocated);
+  Py_XDECREF(leaves);
+  Py_XDECREF(functions);
+  Py_XDECREF(unlocated);
+  return nullptr;
+}
+
+// node_id(node) -> id
+PyObject* node_id(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  Node* node = node_of(object);
+  return node == nullptr ? nullptr : PyLong_FromLongLong(record_of(*recording, *node)->node_id);
+}
+
+// is_new(node) -> whether no walk has reached a node yet
+PyObject* is_new(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  Node* node = node_of(object);
+  if (node == nullptr) return nullptr;
+  RecordPtr record = find_record(*recording, *node);
+  return PyBool_FromLong(record == nullptr || record->seen < 0);
+}
+
+// forget(roots): forget the nodes that some nodes reach; also after the end of the recording.
+PyObject* forget(PyObject* self, PyObject* listed) {
+  std::vector<Node*> roots;
+  if (!nodes_of(listed, roots)) return nullptr;
+  forget_nodes(reinterpret_cast<RecordingObject*>(self)->generation, std::move(roots));
+  Py_RETURN_NONE;
+}
+
+// forget_leaf(tensor): return a leaf to Python again when a walk reaches it.
+PyObject* forget_leaf(PyObject* self, PyObject* tensor) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t id = PyLong_AsLongLong(tensor);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->known_leaves.erase(id);
+  Py_RETURN_NONE;
+}
+
+// record_packing(tensor, kind of hooks, region, recompute, position)
+//   -> save, version and sequence number; numbers may be None
+PyObject* record_packing(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  if (count != 5) return PyErr_Format(PyExc_TypeError, "record_packing takes 5 arguments");
+  auto number = [](PyObject* value) { return value == Py_None ? NO_ID : PyLong_AsLongLong(value); };
+  at::Tensor tensor = tensor_of(arguments[0]);
+  const char* kind = PyUnicode_AsUTF8(arguments[1]);
+  if (kind == nullptr) return nullptr;
+  PackedIn where{kind, number(arguments[2]), number(arguments[3]), number(arguments[4])};
+  if (PyErr_Occurred()) return nullptr;
+  HookedSave save = record_packing(*recording, tensor, where, outer_frame());
+  PyObject* version = save.version == NO_ID ? Py_NewRef(Py_None) : PyLong_FromLongLong(save.version);
+  return Py_BuildValue("LNL", static_cast<long long>(save.saved_id), version,
+                       static_cast<long long>(save.sequence_nr));
+}
+
+// next_saved_id() -> the id of a new save
+PyObject* next_saved_id(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->saved_count++);
+}
+
+PyObject* saved_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->saved_count);
+}
+
+// take_released() -> ids of saves through hooks that were released since the last call
+PyObject* take_released(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    ids.swap(recording->released_hooked);
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    ids.insert(ids.end(), recording->freed_hooked.begin(), recording->freed_hooked.end());
+    recording->freed_hooked.clear();
+  }
+  if (ids.empty()) return PyTuple_New(0);
+  return set_of(ids);
+}
+
+// begin_backward(backward, keep_graph): this thread is about to enter the engine.
+PyObject* begin_backward(PyObject* self, PyObject* arguments) {
+  long long backward_id;
+  int keep_graph;
+  if (!PyArg_ParseTuple(arguments, "Lp", &backward_id, &keep_graph)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t thread = thread_context(*recording).number;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->engine_calls.push_back({backward_id, thread, keep_graph != 0, NO_ID});
+  Py_RETURN_NONE;
+}
+
+// end_backward(backward, failed) -> [(leaf, backward), ...] that gradients have reached
+PyObject* end_backward(PyObject* self, PyObject* arguments) {
+  long long backward_id;
+  int failed;
+  if (!PyArg_ParseTuple(arguments, "Lp", &backward_id, &failed)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<std::pair<int64_t, int64_t>> reached;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    auto& calls = recording->engine_calls;
+    auto call = std::find_if(calls.begin(), calls.end(),
+                             [&](const EngineCall& each) { return each.backward_id == backward_id; });
+    if (call != calls.end()) {
+      for (const auto& thread : recording->threads) {
+        if (!failed) finish_last(*recording, *thread, *call);
+        auto& running = thread->running;
+        running.erase(std::remove_if(running.begin(), running.end(),
+                                     [&](const Run& run) { return run.backward_id == backward_id; }),
+                      running.end());
+      }
+      calls.erase(call);
+    }
+    reached.swap(recording->reached_leaves);
+  }
+  PyObject* found = PyList_New(0);
+  bool done = found != nullptr;
+  for (auto [leaf, backward] : reached) done = done && append_pair(found, leaf, PyLong_FromLongLong(backward));
+  if (done) return found;
+  Py_XDECREF(found);
+  return nullptr;
+}
+
+// hook_runs(): the last node has finished, if this is the first hook of another one.
+PyObject* hook_runs(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  int task = torch::autograd::get_current_graph_task_id();
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (thread.running.empty()) Py_RETURN_NONE;
+  RecordPtr record = node ? find_record(*recording, *node) : nullptr;
+  if (record != nullptr && thread.running.back().node_id == record->node_id) Py_RETURN_NONE;
+  EngineCall* call = recording->call_of(task, thread.number);
+  if (call != nullptr) finish_last(*recording, thread, *call);
+  Py_RETURN_NONE;
+}
+
+// current_node() -> the backward and the node that run on this thread, or None for each
+PyObject* current_node(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto node = torch::autograd::get_current_node();
+  int task = torch::autograd::get_current_graph_task_id();
+  int64_t thread = thread_context(*recording).number, backward_id = NO_ID, found = NO_ID;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    RecordPtr record = node ? find_record(*recording, *node) : nullptr;
+    if (record != nullptr) found = record->node_id;
+    EngineCall* call = recording->call_of(task, thread);
+    if (call != nullptr) backward_id = call->backward_id;
+  }
+  return Py_BuildValue("NN", number_or_none(backward_id), number_or_none(found));
+}
+
+// last_run() -> (backward, node) of the innermost run on this thread, or None
+PyObject* last_run(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (thread.running.empty()) Py_RETURN_NONE;
+  const Run& run = thread.running.back();
+  return Py_BuildValue("LL", static_cast<long long>(run.backward_id), static_cast<long long>(run.node_id));
+}
+
+PyObject* run_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromSize_t(thread.running.size());
+}
+
+// drop_runs(count): forget the runs on this thread after the first ones.
+PyObject* drop_runs(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  size_t count = PyLong_AsSize_t(number);
+  if (PyErr_Occurred()) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  if (count < thread.running.size()) thread.running.resize(count);
+  Py_RETURN_NONE;
+}
+
+}  // namespace
+}  // namespace agv

@@ -1,0 +1,268 @@
+// Methods that open, start, stop and close a recording, and take its events.
+#pragma once
+
+#include "decode_events.h"
+#include "recording_object.h"
+
+namespace agv {
+namespace {
+
+// take() -> a batch of the events so far; the buffers are empty afterwards.
+PyObject* take(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  auto* batch = reinterpret_cast<BatchObject*>(batch_type->tp_alloc(batch_type, 0));
+  if (batch == nullptr) return nullptr;
+  batch->content = new Batch();
+  std::vector<PyCodeObject*> retired;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    batch->content->parts[0].swap(recording->events);
+    retired.swap(recording->retired);
+    batch->content->names = recording->names;
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    batch->content->parts[1].swap(recording->freed);
+  }
+  batch->content->prepare();
+  for (PyCodeObject* code : retired) Py_DECREF(code);
+  return reinterpret_cast<PyObject*>(batch);
+}
+
+// buffered() -> bytes of the events that were not taken
+PyObject* buffered(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromSize_t(recording->events.size());
+}
+
+// Recording(): one that is not open yet
+PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
+  auto* self = reinterpret_cast<RecordingObject*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->recording = new Recording();
+  objects().push_back(self);
+  return reinterpret_cast<PyObject*>(self);
+}
+
+// open(began_ns, with_ops, with_stacks, with_fingerprints, outermost, clone_code, subclass_codes)
+PyObject* open(PyObject* self, PyObject* arguments) {
+  long long began_ns;
+  int with_ops, with_stacks, with_fingerprints;
+  PyObject *outermost, *clone_code, *subclass_codes;
+  if (!PyArg_ParseTuple(arguments, "LpppOOO!", &began_ns, &with_ops, &with_stacks, &with_fingerprints, &outermost,
+                        &clone_code, &PyTuple_Type, &subclass_codes))
+    return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  recording->began_ns = began_ns;
+  recording->with_ops = with_ops != 0;
+  recording->with_stacks = with_stacks != 0;
+  recording->with_fingerprints = with_fingerprints != 0;
+  recording->outermost = PyLong_Check(outermost) ? PyLong_AsVoidPtr(outermost) : nullptr;
+  recording->clone_code = PyCode_Check(clone_code) ? reinterpret_cast<PyCodeObject*>(clone_code) : nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(subclass_codes); ++i) {
+    PyObject* code = PyTuple_GET_ITEM(subclass_codes, i);
+    if (PyCode_Check(code)) recording->subclass_codes.push_back(reinterpret_cast<PyCodeObject*>(code));
+  }
+  if (PyErr_Occurred()) return nullptr;
+  recording->generation = ++generations;
+  reinterpret_cast<RecordingObject*>(self)->generation = recording->generation;
+  std::lock_guard<std::mutex> lock(freed_mutex());
+  open_recordings().push_back(recording);
+  Py_RETURN_NONE;
+}
+
+PyObject* is_open(PyObject* self, PyObject*) {
+  Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
+  return PyBool_FromLong(recording != nullptr && recording->generation != 0);
+}
+
+// enter_hook() -> state: a pack hook is about to run inside an operator; its calls are recorded.
+PyObject* enter_hook(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  PyObject* state = Py_BuildValue("iLN", thread.depth, static_cast<long long>(thread.sequence_nr),
+                                  PyLong_FromVoidPtr(thread.call));
+  thread.depth = 0;
+  thread.call = nullptr;
+  // The node of the operator exists already: the first call in the hook is not one in its forward.
+  thread.sequence_nr = at::sequence_number::peek();
+  return state;
+}
+
+// leave_hook(state, raised): a pack hook has ended. ``raised`` is the tensor that it was to pack if
+// it raised an exception, else -1.
+PyObject* leave_hook(PyObject* self, PyObject* arguments) {
+  int depth;
+  long long sequence_nr, raised;
+  PyObject* address;
+  if (!PyArg_ParseTuple(arguments, "(iLO)L", &depth, &sequence_nr, &address, &raised)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  thread.depth = depth;
+  thread.sequence_nr = static_cast<uint64_t>(sequence_nr);
+  thread.call = static_cast<OpContext*>(PyLong_AsVoidPtr(address));
+  if (raised != NO_ID && thread.call != nullptr) {
+    const auto& inputs = thread.call->inputs;
+    bool input = std::find(inputs.begin(), inputs.end(), raised) != inputs.end();
+    thread.call->skipped = input;
+    if (!input) thread.call->result = raised;
+  }
+  Py_RETURN_NONE;
+}
+
+// suspend(flag): record no operators of this thread from now on, or record them again.
+PyObject* suspend(PyObject* self, PyObject* flag) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  thread.suspended = flag == Py_True;
+  thread.sequence_nr = at::sequence_number::peek();
+  Py_RETURN_NONE;
+}
+
+void remove_callback(at::CallbackHandle& handle) {
+  if (handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(handle);
+  handle = at::INVALID_CALLBACK_HANDLE;
+}
+
+void stop_observing() {
+  active().store(nullptr, std::memory_order_release);
+  observed().store(nullptr, std::memory_order_release);
+  remove_callback(observer);
+  remove_callback(node_observer);
+}
+
+// start(): observe nodes that run, and operators.
+PyObject* start(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  if (observed().load() != nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "another recording is observed already");
+    return nullptr;
+  }
+  observed().store(recording, std::memory_order_release);
+  node_observer = at::addGlobalCallback(at::RecordFunctionCallback(on_node_start, on_node_end)
+                                            .needsInputs(true)
+                                            .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  if (recording->with_ops) {
+    active().store(recording, std::memory_order_release);
+    observer = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                         .needsInputs(true)
+                                         .needsOutputs(true)
+                                         .scopes({at::RecordScope::FUNCTION}));
+  }
+  Py_RETURN_NONE;
+}
+
+// stop(): observe nothing more; the events stay.
+PyObject* stop(PyObject* self, PyObject*) {
+  Recording* recording = reinterpret_cast<RecordingObject*>(self)->recording;
+  if (recording == nullptr || observed().load() == recording) stop_observing();
+  Py_RETURN_NONE;
+}
+
+// close(): forget everything.
+PyObject* close(PyObject* self, PyObject*) {
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  if (object->recording == nullptr) Py_RETURN_NONE;
+  if (observed().load() == object->recording) stop_observing();
+  Recording* closed = object->recording;
+  object->recording = nullptr;
+  objects().erase(std::remove(objects().begin(), objects().end(), object), objects().end());
+  {
+    std::lock_guard<std::mutex> lock(freed_mutex());
+    auto& all = open_recordings();
+    all.erase(std::remove(all.begin(), all.end(), closed), all.end());
+  }
+  std::vector<std::shared_ptr<ThreadContext>> threads;
+  {
+    // A callback on another thread may have read the pointer just before it was removed; it is
+    // inside the lock then, or will find the recording empty.
+    std::lock_guard<std::mutex> lock(closed->mutex);
+    closed->clear();
+    closed->drop_stacks();
+    for (const auto& thread : closed->threads) thread->running.clear();
+    threads.swap(closed->threads);
+    // Its memory is a few hundred bytes now; freeing it could race with such a callback.
+    closed->events.clear();
+    closed->storage_of = {};
+    closed->known = {};
+    closed->known_leaves = {};
+    closed->reached = {};
+    closed->custom = {};
+    closed->created = {};
+    closed->contents = {};
+    closed->reached_leaves = {};
+    closed->released_hooked = {};
+    closed->names = {};
+    std::lock_guard<std::mutex> freed_lock(freed_mutex());
+    closed->freed.clear();
+    closed->freed_hooked = {};
+  }
+  for (PyCodeObject* code : closed->retired) Py_DECREF(code);
+  for (PyObject* list : closed->lists) Py_DECREF(list);
+  closed->lists.clear();
+  Py_CLEAR(object->on_due);
+  Py_RETURN_NONE;
+}
+
+void free_recording(PyObject* self) {
+  Py_XDECREF(close(self, nullptr));
+  Py_CLEAR(reinterpret_cast<RecordingObject*>(self)->on_due);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// set_due(seq, on_due): call a function with the number of events once there are so many.
+PyObject* set_due(PyObject* self, PyObject* arguments) {
+  long long seq;
+  PyObject* on_due;
+  if (!PyArg_ParseTuple(arguments, "LO", &seq, &on_due)) return nullptr;
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  Py_XSETREF(object->on_due, Py_NewRef(on_due));
+  if (object->recording != nullptr) object->recording->due.store(seq);
+  Py_RETURN_NONE;
+}
+
+PyObject* next_seq(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->seq());
+}
+
+PyObject* event_count(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());
+}
+
+// attach(calls, modules, regions) -> number of this thread
+PyObject* attach(PyObject* self, PyObject* arguments) {
+  PyObject *calls, *modules, *regions;
+  if (!PyArg_ParseTuple(arguments, "O!O!O!", &PyList_Type, &calls, &PyList_Type, &modules, &PyList_Type, &regions))
+    return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  for (PyObject* list : {calls, modules, regions}) recording->lists.push_back(Py_NewRef(list));
+  thread.calls = calls;
+  thread.modules = modules;
+  thread.regions = regions;
+  return PyLong_FromLongLong(thread.number);
+}
+
+void in_child() {
+  // The recordings are the parent's. Another thread may have held a lock.
+  active().store(nullptr);
+  observed().store(nullptr);
+  new (&freed_mutex()) std::mutex;
+  open_recordings().clear();
+  for (RecordingObject* each : objects()) each->recording = nullptr;
+  objects().clear();
+}
+
+}  // namespace
+}  // namespace agv

@@ -1,0 +1,236 @@
+// Methods that read and change the tables of tensors, storages and versions.
+#pragma once
+
+#include "gradient_norms.h"
+#include "recording_object.h"
+
+namespace agv {
+namespace {
+
+PyObject* intern(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  if (!tensor.defined()) return PyLong_FromLongLong(NO_ID);
+  int64_t thread = thread_context(*recording).number;
+  int64_t id;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    id = recording->intern(tensor, thread, now_ns());
+  }
+  return PyLong_FromLongLong(id);
+}
+
+// fingerprint(tensor) -> hash of its content, or -1
+PyObject* fingerprint(PyObject* self, PyObject* object) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  if (!tensor.defined()) return PyLong_FromLongLong(NO_ID);
+  int64_t thread = thread_context(*recording).number;
+  Fingerprint content;
+  Py_BEGIN_ALLOW_THREADS
+  content = fingerprint_of(tensor);
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    recording->put_content(content, thread, now_ns());
+  }
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLongLong(content.hash);
+}
+
+PyObject* storage_id(PyObject* self, PyObject* tensor) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t id = PyLong_AsLongLong(tensor);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  return PyLong_FromLongLong(recording->storage_id(id));
+}
+
+// seen(tensor, version): record a counter that was raised by an unobserved write.
+PyObject* seen(PyObject* self, PyObject* arguments) {
+  long long tensor, version;
+  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t thread = thread_context(*recording).number;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->seen(tensor, version, thread, now_ns());
+  Py_RETURN_NONE;
+}
+
+// bumped(tensor, version): remember that a counter has reached a version.
+PyObject* bumped(PyObject* self, PyObject* arguments) {
+  long long tensor, version;
+  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->bumped(tensor, version);
+  Py_RETURN_NONE;
+}
+
+// version_at(tensor, seq) -> version, or None
+PyObject* version_at(PyObject* self, PyObject* arguments) {
+  long long tensor, seq;
+  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &seq)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t found;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    found = recording->version_at(tensor, seq);
+  }
+  if (found == NO_ID) Py_RETURN_NONE;
+  return PyLong_FromLongLong(found);
+}
+
+// live_tensors() -> ids of the tensors that may be seen again
+PyObject* live_tensors(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<int64_t> ids;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    ids = recording->live_tensors();
+  }
+  return set_of(ids);
+}
+
+// prune(used_tensors, max_windows)
+PyObject* prune(PyObject* self, PyObject* arguments) {
+  PyObject* used;
+  long long max_windows;
+  if (!PyArg_ParseTuple(arguments, "O!L", &PySet_Type, &used, &max_windows)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  ska::flat_hash_map<int64_t, bool> kept;
+  PyObject* items = PySequence_List(used);
+  if (items == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); ++i) kept[PyLong_AsLongLong(PyList_GET_ITEM(items, i))] = true;
+  Py_DECREF(items);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->prune([&](int64_t id) { return kept.find(id) != kept.end(); },
+                   static_cast<size_t>(max_windows));
+  Py_RETURN_NONE;
+}
+
+// prune_history(first_seq)
+PyObject* prune_history(PyObject* self, PyObject* number) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t first_seq = PyLong_AsLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  recording->prune_history(first_seq);
+  Py_RETURN_NONE;
+}
+
+// restored(tensor, version): record a counter that was set back.
+PyObject* restored(PyObject* self, PyObject* arguments) {
+  long long tensor, version;
+  if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  int64_t thread = thread_context(*recording).number;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  int64_t storage = recording->storage_id(tensor);
+  if (storage == NO_ID || version >= recording->known.get(storage)) Py_RETURN_NONE;
+  int64_t before = recording->known.get(storage);
+  recording->changed(storage, version);
+  size_t begin = recording->begin_event(Kind::version_restored, recording->seq(), now_ns(), thread, NO_ID);
+  for (int64_t value : {static_cast<int64_t>(tensor), storage, before, static_cast<int64_t>(version)})
+    recording->put(value);
+  recording->end_event(begin);
+  Py_RETURN_NONE;
+}
+
+// recent() -> the newest results that are alive, newest first
+PyObject* recent(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::vector<at::Tensor> alive;
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    size_t count = recording->recent.size();
+    for (size_t i = 0; i < count; ++i) {
+      size_t place = (recording->recent_next + count - 1 - i) % count;
+      auto strong = recording->recent[place].lock();
+      if (strong) alive.emplace_back(at::Tensor(c10::intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>::reclaim(strong.release())));
+    }
+  }
+  PyObject* found = PyList_New(0);
+  for (const at::Tensor& tensor : alive) {
+    PyObject* object = THPVariable_Wrap(tensor);
+    if (object == nullptr || PyList_Append(found, object) < 0) {
+      Py_XDECREF(object);
+      Py_DECREF(found);
+      return nullptr;
+    }
+    Py_DECREF(object);
+  }
+  return found;
+}
+
+// ordinary_nbytes(tensor) -> bytes of a real contiguous tensor on the host, 0 for any other one
+PyObject* ordinary_nbytes(PyObject*, PyObject* object) {
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLongLong(is_ordinary(tensor) ? static_cast<int64_t>(tensor.nbytes()) : 0);
+}
+
+// norm(tensor) -> the Euclidean norm of an ordinary tensor of float or double, or None
+PyObject* norm(PyObject*, PyObject* object) {
+  at::Tensor tensor = tensor_of(object);
+  if (PyErr_Occurred()) return nullptr;
+  if (!is_ordinary(tensor)) Py_RETURN_NONE;
+  if (tensor.scalar_type() == c10::kFloat)
+    return PyFloat_FromDouble(norm_of(static_cast<const float*>(tensor.const_data_ptr()), tensor.numel()));
+  if (tensor.scalar_type() == c10::kDouble)
+    return PyFloat_FromDouble(norm_of(static_cast<const double*>(tensor.const_data_ptr()), tensor.numel()));
+  Py_RETURN_NONE;
+}
+
+// record_detach(tensor, result): record a read of ``tensor.data``.
+PyObject* record_detach(PyObject* self, PyObject* arguments) {
+  PyObject *source, *result;
+  if (!PyArg_ParseTuple(arguments, "OO", &source, &result)) return nullptr;
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  at::Tensor input = tensor_of(source), output = tensor_of(result);
+  if (PyErr_Occurred() || !input.defined() || !output.defined()) return nullptr;
+  ThreadContext& thread = thread_context(*recording);
+  if (thread.depth > 0) Py_RETURN_NONE;
+  OpContext context;
+  context.op = &registry().detach();
+  context.started_ns = now_ns();
+  context.exceptions = std::uncaught_exceptions();
+  context.sequence_nr = at::sequence_number::peek();
+  std::vector<Place> places;
+  std::vector<PyCodeObject*> new_codes;
+  size_t count = recording->with_stacks ? read_stack(*recording, places, outer_frame()) : 0;
+  std::vector<Fingerprint> contents;
+  if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
+  {
+    std::lock_guard<std::mutex> lock(recording->mutex);
+    for (const Fingerprint& content : contents) context.hashes.push_back(content.hash);
+    int64_t id = recording->intern(input, thread.number, context.started_ns);
+    int64_t version = Recording::version_of(*input.unsafeGetTensorImpl());
+    context.inputs.push_back(id);
+    context.versions.push_back(version);
+    recording->seen(id, version, thread.number, context.started_ns);
+    int64_t stack = recording->with_stacks
+        ? recording->intern_stack(places.data(), count, thread.number, context.started_ns, new_codes)
+        : NO_ID;
+    put_call(*recording, thread, context, {c10::IValue(output)}, contents, now_ns(), stack, false);
+  }
+  keep_codes(new_codes);
+  Py_RETURN_NONE;
+}
+
+}  // namespace
+}  // namespace agv
