@@ -105,7 +105,7 @@ def status() -> Status:
     if not path.exists():
         return Status(usable=False, reason=f"the native one is not built; {HOW_TO_BUILD}")
     try:
-        load()
+        _load(path)
     except ImportError as error:
         return Status(usable=False, reason=f"the native one cannot be loaded: {error}")
     return Status(usable=True, reason=f"built at {path}")
@@ -117,7 +117,10 @@ def load() -> Any:
     Raises:
         ImportError: it is not built for this environment, or cannot be loaded.
     """
-    path = library_path()
+    return _load(library_path())
+
+
+def _load(path: Path) -> Any:
     if path not in _loaded:
         loader = ExtensionFileLoader(MODULE, str(path))
         spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)

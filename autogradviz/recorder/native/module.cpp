@@ -76,6 +76,7 @@ PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0, 
 
 PyMethodDef functions[] = {
     {"code", code, METH_O, nullptr},
+    {"line_of", line_of, METH_VARARGS, nullptr},
     {"norm", norm, METH_O, nullptr},
     {"ordinary_nbytes", ordinary_nbytes, METH_O, nullptr},
     {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},

@@ -62,7 +62,7 @@ class NativeServices:
         Args:
             module: the C++ extension.
         """
-        self.describe_code: Callable[[int], CodeType] = module.code
+        self._module = module
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = module.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = module.norm
         self.recording: Any = module.Recording()
@@ -84,7 +84,7 @@ class NativeServices:
         self, threads: ThreadTable, emitter: Callable[[type[Event]], Callable[..., int]]
     ) -> NativeStacks:
         """Return a table of stacks whose ids come from C++."""
-        return NativeStacks(threads, emitter, self.recording, self.describe_code)
+        return NativeStacks(threads, emitter, self.recording, self._module)
 
     def open(self, session: Session, outermost: int) -> None:
         """Open the recording in C++; this thread becomes number 0."""

@@ -80,6 +80,16 @@ PyObject* code(PyObject*, PyObject* address) {
   return Py_NewRef(static_cast<PyObject*>(pointer));
 }
 
+// line_of(code, offset) -> the line of an instruction, or None if it has none
+PyObject* line_of(PyObject*, PyObject* arguments) {
+  PyObject* code;
+  int offset;
+  if (!PyArg_ParseTuple(arguments, "O!i", &PyCode_Type, &code, &offset)) return nullptr;
+  int line = PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(code), offset);
+  if (line < 0) Py_RETURN_NONE;
+  return PyLong_FromLong(line);
+}
+
 // custom_stack(sequence_nr) -> stack of the first op of a custom Function, or None
 PyObject* custom_stack(PyObject* self, PyObject* number) {
   Recording* recording = recording_of(self);

@@ -25,12 +25,13 @@ class NativeStacks(StackTable):
         threads: ThreadTable,
         emitter: Callable[[type[Event]], Callable[..., int]],
         recording: Any,
-        code_at: Callable[[int], CodeType],
+        module: Any,
     ) -> None:
         super().__init__(threads, emitter)
         self._native = recording
         self.capture_outside: Callable[[], int] = recording.capture
-        self._code_at = code_at
+        self._code_at: Callable[[int], CodeType] = module.code
+        self._line_of: Callable[[CodeType, int], int | None] = module.line_of
 
     def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
         """Return the id of the stack, without the recorder's innermost frames."""
@@ -67,5 +68,6 @@ class NativeStacks(StackTable):
         each = iter(values)
         for seq, time_ns, thread, _, frame_id, address, offset in zip(*[each] * 7, strict=True):
             code = self._code_at(address)
-            described = self.describe_code(code, line_of(code, offset))
+            line = self._line_of(code, offset)
+            described = self.describe_code(code, line_of(code, offset) if line is None else line)
             yield seq, time_ns, thread, None, frame_id, *described
