@@ -1005,7 +1005,7 @@ class RegionRan(Event):
     sequence_nr: int | None
     tensor_ids: tuple[TensorId, ...]  # saved tensors, in the order of the slots without sizes
     saved_versions: tuple[int, ...]  # of their version counters, NO_ID where unknown
-    early: bool  # it ran before the recording; the versions are those when it was found
+    early: bool  # it ran before it could be observed; the versions are those when it was found
 
 
 @event(lasting=True)

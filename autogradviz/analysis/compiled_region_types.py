@@ -197,7 +197,7 @@ class RegionRun:
         versions: their version counters when they were saved, None where unknown.
         nbytes: size of these tensors in bytes.
         location: the line that called the compiled function.
-        early: whether it ran before the recording.
+        early: whether it ran before it could be observed; its versions may be newer then.
     """
 
     seq: int

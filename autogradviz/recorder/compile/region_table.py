@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import (
     HookInlined,
@@ -11,51 +11,24 @@ from autogradviz.events import (
     RegionCompiled,
     SlotPlanned,
 )
+from autogradviz.recorder.compile.find_compiled_before import find_region
 from autogradviz.recorder.compile.plan_region import (
+    INPUT,
     forward_names,
     recomputed_ops,
     saved_slots,
 )
+from autogradviz.recorder.torch_internals.private_api import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from autogradviz.events import CompiledGraph, RegionSource
+    import torch
+
+    from autogradviz.events import CompiledGraph
     from autogradviz.recorder.compile.read_graph_module import GraphOp
+    from autogradviz.recorder.compile.region_facts import RegionFacts
     from autogradviz.recorder.session import Session
-
-
-INPUT: Final = "primals_"
-"""The inputs of forward graphs have this prefix and a number from 1 on."""
-
-
-class InlinedHook(NamedTuple):
-    """A pair of saved-tensor hooks that AOTAutograd compiled into a region, for one slot."""
-
-    op_name: str
-    reason: str  # why it was not inlined
-    pack_targets: tuple[str, ...]
-    unpack_targets: tuple[str, ...]
-    nbytes: int
-    packed_nbytes: int
-
-
-class RegionFacts(NamedTuple):
-    """All facts about a compiled region."""
-
-    aot_number: int
-    compile_id: str
-    backend: str
-    source: RegionSource
-    missing: tuple[str, ...] = ()
-    joint: Sequence[GraphOp] = ()
-    forward: Sequence[GraphOp] = ()
-    backward: Sequence[GraphOp] = ()
-    inference: Sequence[GraphOp] = ()
-    blocked: Mapping[str, str] = {}
-    donated: Iterable[int] = ()
-    hooks: Sequence[InlinedHook] = ()
-    sources: Sequence[str] = ()  # the variable of each input
 
 
 class CompiledRegions:
@@ -64,6 +37,7 @@ class CompiledRegions:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ids: dict[int, int] = {}
+        self._unplanned: set[int] = set()
         self._emit_op = session.emitter(OpCompiled)
 
     def find(self, function: Any) -> int | None:
@@ -73,7 +47,22 @@ class CompiledRegions:
             function: the custom Function that AOTAutograd made for the region.
         """
         aot_number = getattr(function, "_aot_id", None)
-        return None if aot_number is None else self._ids.get(aot_number)
+        if aot_number is None:
+            return None
+        region_id = self._ids.get(aot_number)
+        return self.add(find_region(function)) if region_id is None else region_id
+
+    def plan_from_run(self, region_id: int, tensors: Iterable[torch.Tensor]) -> None:
+        """Record the slots of a region whose graphs are lost, as its first run shows them."""
+        if region_id not in self._unplanned:
+            return
+        self._unplanned.discard(region_id)
+        for position, tensor in enumerate(tensors):
+            self._session.emit(
+                SlotPlanned, region_id, position, f"saved_{position}", "value",
+                tuple(shape_of(tensor)), "", str(tensor.dtype).removeprefix("torch."),
+                tensor.nbytes, False, "", "",
+            )  # fmt: skip
 
     def add(self, facts: RegionFacts) -> int:
         """Record a region; return its id."""
@@ -103,6 +92,8 @@ class CompiledRegions:
         slots = saved_slots(
             facts.forward, facts.backward, facts.joint or facts.forward, facts.blocked
         )
+        if not slots and not facts.inference:
+            self._unplanned.add(region_id)
         donated = frozenset(facts.donated)
         for position, slot in enumerate(slots):
             op = slot.op

@@ -68,6 +68,20 @@ MIN_CUT: Final = (
 )
 
 
+def compiled_codes() -> list[Any]:
+    """Return the code objects that Dynamo has compiled and that are still alive."""
+    module = sys.modules.get("torch._dynamo.convert_frame")
+    seen = getattr(getattr(module, "input_codes", None), "seen", ())
+    return [code for code in (ref() for ref in list(seen)) if code is not None]
+
+
+def cache_entries_of_code(code: Any) -> list[Any]:
+    """Return what Dynamo compiled of a code object: entries with the new code."""
+    module: Any = sys.modules.get("torch._dynamo.eval_frame")
+    read = getattr(module, "_debug_get_cache_entry_list", None)
+    return [] if read is None else read(code)
+
+
 def is_loaded(name: CompilerName) -> bool:
     """Return whether the module of a name has been imported."""
     module = sys.modules.get(name.module)
