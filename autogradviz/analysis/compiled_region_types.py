@@ -170,7 +170,8 @@ class Recompile:
         guard: the guard, "self.scale == 0.5".
         guard_line: the source that the guard comes from, "" if unknown.
         function: the function that was compiled.
-        location: its first line; None if unknown.
+        location: the line that the guard comes from, or the first line of the function; None if
+            unknown.
         count: how often it had been compiled before.
         limit: it runs eagerly from this number on.
     """
