@@ -6,6 +6,7 @@ from autogradviz import events
 from autogradviz._version import __version__
 from autogradviz.analysis import (
     Analysis,
+    CompiledRegion,
     Recomputation,
     Region,
     SavedTensor,
@@ -46,6 +47,7 @@ __all__ = [
     "AutogradvizError",
     "AutogradvizWarning",
     "Comparison",
+    "CompiledRegion",
     "Difference",
     "Finding",
     "GraphTooLargeError",

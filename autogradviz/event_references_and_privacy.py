@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Target: TypeAlias = Literal[
-    "backward", "call", "event", "exec_group", "frame", "hook", "hook_pair", "module", "node",
-    "object", "op", "recompute", "region", "saved", "stack", "storage", "tensor",
+    "backward", "call", "compiled_region", "event", "exec_group", "frame", "hook", "hook_pair",
+    "module", "node", "object", "op", "recompute", "region", "saved", "stack", "storage", "tensor",
 ]  # fmt: skip
 """The kind of definition that an id refers to."""
 
@@ -62,6 +62,7 @@ def private_text(privacy: Privacy) -> Private:
 
 BackwardId: TypeAlias = Annotated[int, ref("backward")]
 CallId: TypeAlias = Annotated[int, ref("call")]
+CompiledRegionId: TypeAlias = Annotated[int, ref("compiled_region")]
 EventSeq: TypeAlias = Annotated[int, ref("event")]
 ExecGroupId: TypeAlias = Annotated[int, ref("exec_group")]
 FrameId: TypeAlias = Annotated[int, ref("frame")]

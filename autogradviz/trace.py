@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from autogradviz.analysis import Region, SavedTensor, TensorHistory
+    from autogradviz.analysis import CompiledRegion, Region, SavedTensor, TensorHistory
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
     from autogradviz.render.widget import TraceWidget
@@ -160,6 +160,18 @@ class Trace:
             1
         """
         return list(self.analysis.regions)
+
+    def compiled_regions(self) -> list[CompiledRegion]:
+        """Return all regions that ``torch.compile`` made, in the order of their compilation.
+
+        Each has the ops of its forward and backward, what it saves and why, what it computes
+        again and why, inlined hooks, graph breaks and recompilations. Sizes are in bytes.
+
+        Example:
+            >>> trace.compiled_regions()
+            []
+        """
+        return list(self.analysis.compiled_regions)
 
     def storage_histories(self, *, written: bool = False) -> list[TensorHistory]:
         """Return the saves, writes, unpacks and releases of each storage that was ever saved.

@@ -1,6 +1,16 @@
 """Analysis of a recorded log: graph, saved tensors, regions, timeline and memory."""
 
 from autogradviz.analysis.analysis import Analysis
+from autogradviz.analysis.compiled_region_types import (
+    CompiledHook,
+    CompiledOp,
+    CompiledRegion,
+    CompiledSlot,
+    GraphBreak,
+    Recompile,
+    RegionRun,
+    SlotRun,
+)
 from autogradviz.analysis.types import (
     Edge,
     Graph,
@@ -32,8 +42,13 @@ from autogradviz.analysis.types import (
 
 __all__ = [
     "Analysis",
+    "CompiledHook",
+    "CompiledOp",
+    "CompiledRegion",
+    "CompiledSlot",
     "Edge",
     "Graph",
+    "GraphBreak",
     "HistoryEntry",
     "HistoryKind",
     "Hold",
@@ -47,10 +62,13 @@ __all__ = [
     "PairStatus",
     "Parameter",
     "RaisedError",
+    "Recompile",
     "Recomputation",
     "Region",
+    "RegionRun",
     "RunState",
     "SavedTensor",
+    "SlotRun",
     "SourceLocation",
     "Span",
     "SpanKind",

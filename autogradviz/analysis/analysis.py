@@ -6,6 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.checkpoint_regions import build_regions
+from autogradviz.analysis.compiled_regions import (
+    build_compiled_regions,
+    build_graph_breaks,
+    build_recompiles,
+)
 from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
 from autogradviz.analysis.memory_curve import build_memory
@@ -42,6 +47,11 @@ from autogradviz.events import (
 from autogradviz.pause_gc import collector_paused
 
 if TYPE_CHECKING:
+    from autogradviz.analysis.compiled_region_types import (
+        CompiledRegion,
+        GraphBreak,
+        Recompile,
+    )
     from autogradviz.analysis.types import (
         Graph,
         Hook,
@@ -182,6 +192,22 @@ class Analysis:
             ops,
             self.saved.values(),
         )
+
+    @cached_property
+    @collector_paused()
+    def compiled_regions(self) -> tuple[CompiledRegion, ...]:
+        """All regions that ``torch.compile`` made, in the order in which they were compiled."""
+        return build_compiled_regions(self.log, self.tensors, self._stacks)
+
+    @cached_property
+    def graph_breaks(self) -> tuple[GraphBreak, ...]:
+        """All places where Dynamo ended a graph and Python continued, oldest first."""
+        return build_graph_breaks(self.log)
+
+    @cached_property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """All guards whose failure made Dynamo compile again, oldest first."""
+        return build_recompiles(self.log)
 
     @cached_property
     def hooks(self) -> tuple[Hook, ...]:

@@ -16,6 +16,7 @@ from autogradviz.recorder.checkpoint.non_reentrant_regions import (
 from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, observe_reentrant
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
+from autogradviz.recorder.compile.observe_compilers import CompilerObserver
 from autogradviz.recorder.engine.backward_calls import BackwardTable, observe_backward
 from autogradviz.recorder.engine.custom_function_saves import (
     CustomFunctionTable,
@@ -54,7 +55,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
 )
 from autogradviz.recorder.torch_internals.subclass_construction import suspended_in_subclass_new
-from autogradviz.recorder.torch_internals.tracing_state import compiling_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,6 +98,8 @@ class PythonObserver:
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
             self.steps,
         )  # fmt: skip
+        self.compilers = CompilerObserver(session, self.tensors, self.nodes)
+        self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)
@@ -151,7 +153,7 @@ class PythonObserver:
             CheckpointHook: self.checkpoint_pairs,
             RecomputationHook: self.checkpoint_pairs,
         }
-        yield compiling_listener(session.compiling_changed)
+        yield self.compilers
         yield observe_hook_pairs(session, self.tracer, self.pairs, handlers)
         yield observe_checkpoint_frames()
         yield observe_custom_functions(session, self.functions)

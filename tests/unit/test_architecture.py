@@ -64,6 +64,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "ops",
     "module_calls",
     "saved_tensors",
+    "compile",
     "engine",
     "checkpoint",
     "observer_interface",

@@ -262,6 +262,12 @@ def current(path: str) -> Any:
     return attrgetter(path)(torch)
 
 
+def current_compile_id() -> str:
+    """Return PyTorch's name of the compilation on this thread, "2/1"; "" without one."""
+    found = GUARDS.CompileContext.current_compile_id()
+    return "" if found is None else str(found)
+
+
 def caches_parametrizations() -> bool:
     """Return whether ``torch.nn.utils.parametrize.cached`` is active."""
     return bool(torch.nn.utils.parametrize._cache_enabled)

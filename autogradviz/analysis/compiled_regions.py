@@ -1,0 +1,408 @@
+"""Compiled regions: their ops, saved slots, hooks and runs, out of the events."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from autogradviz.analysis.compiled_region_types import (
+    CompiledHook,
+    CompiledOp,
+    CompiledRegion,
+    CompiledSlot,
+    GraphBreak,
+    Recompile,
+    RegionRun,
+    SlotRun,
+)
+from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.analysis.types import SourceLocation
+from autogradviz.events import (
+    NO_ID,
+    CacheDecided,
+    CellSeen,
+    CompiledGraphCaptured,
+    CompileStarted,
+    HookInlined,
+    OpCompiled,
+    Recompiled,
+    RecomputePlanned,
+    RegionCompiled,
+    RegionRan,
+    SlotPlanned,
+)
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from autogradviz.analysis.stacks import Stacks
+    from autogradviz.analysis.tensor_and_module_tables import Tensors
+    from autogradviz.event_log import Log
+    from autogradviz.events import RecomputeCause, SlotKind
+
+_HOOKED: Final = re.compile(r"_hook_\d+$")
+"""The end of the name of what an inlined pack hook saves instead of a value."""
+
+_ITEM: Final = "_operator.getitem"
+"""One of the results of an op."""
+
+_make_op = maker(CompiledOp)
+
+
+class _Graphs(NamedTuple):
+    """The ops of one region, by graph and name."""
+
+    calls: dict[str, list[CompiledOp]]
+    inputs: dict[str, dict[str, OpCompiled]]
+    cause: dict[str, RecomputeCause]
+
+    def call(self, graph: str, name: str) -> CompiledOp | None:
+        return next((op for op in self.calls.get(graph, ()) if op.name == name), None)
+
+
+class Locations:
+    """Lines of source that events name by file and number."""
+
+    def __init__(self, log: Log) -> None:
+        self._cells = {event.filename: event.cell for event in log.of(CellSeen)}
+
+    def of(
+        self, filename: str, lineno: int, function: str, text: str = ""
+    ) -> SourceLocation | None:
+        """Return the location of a line, None if its file is unknown."""
+        if not filename:
+            return None
+        return SourceLocation(
+            filename=filename,
+            lineno=lineno,
+            function=function,
+            text=text,
+            cell=self._cells.get(filename),
+        )
+
+
+def build_compiled_regions(
+    log: Log, tensors: Tensors, stacks: Stacks
+) -> tuple[CompiledRegion, ...]:
+    """Return all compiled regions, in the order in which they were compiled or found."""
+    regions = log.of(RegionCompiled)
+    if not regions:
+        return ()
+    return tuple(_Builder(log, tensors, stacks).build(event) for event in regions)
+
+
+def build_graph_breaks(log: Log) -> tuple[GraphBreak, ...]:
+    """Return all graph breaks, also those before the first op of a graph, oldest first."""
+    locations = Locations(log)
+    return tuple(
+        GraphBreak(
+            seq=event.seq,
+            compile_id=event.compile_id,
+            reason=event.reason.partition("\n")[0],
+            details=event.reason,
+            location=locations.of(event.filename, event.lineno, event.function, event.text),
+        )
+        for event in log.of(CompiledGraphCaptured)
+        if event.graph_break
+    )
+
+
+def build_recompiles(log: Log) -> tuple[Recompile, ...]:
+    """Return all guards that failed, oldest first."""
+    locations = Locations(log)
+    return tuple(
+        Recompile(
+            seq=event.seq,
+            compile_id=event.compile_id,
+            failed_compile_id=event.failed_compile_id,
+            guard=event.guard,
+            function=event.code_name,
+            location=locations.of(event.filename, event.lineno, event.function, event.text)
+            or locations.of(event.code_file, event.code_line, event.code_name),
+            guard_line=event.text,
+            count=event.recompile_count,
+            limit=event.recompile_limit,
+        )
+        for event in log.of(Recompiled)
+    )
+
+
+class _Builder:
+    """Builds the regions of one log."""
+
+    def __init__(self, log: Log, tensors: Tensors, stacks: Stacks) -> None:
+        self._tensors = tensors
+        self._stacks = stacks
+        self._locations = Locations(log)
+        self._ops = _by_region(rows_of(log, OpCompiled))
+        self._slots = _by_region(log.of(SlotPlanned))
+        self._recomputed = _by_region(log.of(RecomputePlanned))
+        self._hooks = _by_region(log.of(HookInlined))
+        self._runs = _by_region(log.of(RegionRan))
+        self._captured = log.of(CompiledGraphCaptured)
+        self._started = log.of(CompileStarted)
+        self._cached = log.of(CacheDecided)
+        self._breaks = build_graph_breaks(log)
+        self._recompiles = build_recompiles(log)
+
+    def build(self, event: RegionCompiled) -> CompiledRegion:
+        """Return one region."""
+        region_id, compile_id = event.compiled_region_id, event.compile_id
+        graphs = self._read_graphs(region_id)
+        slots = self._slots.get(region_id, [])
+        runs = tuple(map(self._run, self._runs.get(region_id, [])))
+        captured = self._last(self._captured, event)
+        started = self._last(self._started, event)
+        cached = self._last(self._cached, event)
+        code_name = captured.code_name if captured else _first_function(graphs)
+        backward = graphs.calls.get("backward", [])
+        return CompiledRegion(
+            region_id=region_id,
+            name=f"{_function_name(code_name)} [{compile_id or event.aot_number}]",
+            backend=event.backend,
+            compile_id=compile_id,
+            aot_number=event.aot_number,
+            source=event.source,
+            missing=event.missing,
+            differentiable=event.differentiable,
+            location=None
+            if captured is None
+            else self._locations.of(
+                captured.filename, captured.lineno, captured.function, captured.text
+            ),
+            compiled_by=self._stacks.location(started.stack_id) if started else None,
+            graph_breaks=tuple(
+                each for each in self._breaks if captured and each.seq == captured.seq
+            ),
+            recompiles=tuple(
+                each for each in self._recompiles if compile_id and each.compile_id == compile_id
+            ),
+            cache=cached.cache if cached else None,
+            cache_reason=cached.reason if cached else "",
+            forward_ops=tuple(graphs.calls.get("forward", graphs.calls.get("inference", ()))),
+            backward_ops=tuple(backward),
+            saved=tuple(self._slot(each, graphs, slots, runs) for each in slots),
+            recomputed=tuple(op for op in backward if op.cause is not None),
+            hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
+            runs=runs,
+            joint_ops=tuple(graphs.calls.get("joint", ())),
+        )
+
+    @staticmethod
+    def _source_name(name: str, graphs: _Graphs) -> str:
+        row = graphs.inputs.get("forward", {}).get(name)
+        return "" if row is None else row.source_name
+
+    @staticmethod
+    def _last(events: Iterable[Any], region: RegionCompiled) -> Any:
+        """Return the last event of the region's compilation before it, None without one."""
+        found = None
+        for event in events:
+            if event.seq > region.seq:
+                break
+            if region.compile_id and event.compile_id == region.compile_id:
+                found = event
+        return found
+
+    def _read_graphs(self, region_id: int) -> _Graphs:
+        cause = {event.op_name: event.cause for event in self._recomputed.get(region_id, ())}
+        graphs = _Graphs({}, {}, cause)
+        forward: dict[str, CompiledOp] = {}
+        for row in self._ops.get(region_id, ()):
+            if row.op_kind != "call_function":
+                graphs.inputs.setdefault(row.graph, {})[row.op_name] = row
+                continue
+            op = self._op(row, forward, cause)
+            graphs.calls.setdefault(row.graph, []).append(op)
+            if row.graph == "forward":
+                forward[op.name] = op
+        return graphs
+
+    def _op(
+        self,
+        row: OpCompiled,
+        forward: Mapping[str, CompiledOp],
+        cause: Mapping[str, RecomputeCause],
+    ) -> CompiledOp:
+        backward = row.graph == "backward"
+        return _make_op(
+            name=row.op_name,
+            target=row.target,
+            position=row.position or 0,
+            shape=row.shape,
+            symbolic_shape=row.symbolic_shape,
+            dtype=row.dtype,
+            nbytes=row.nbytes,
+            location=self._locations.of(row.filename, row.lineno, row.function, row.text),
+            library=row.library,
+            module=row.module_name,
+            module_type=row.module_type,
+            arguments=row.argument_names,
+            forward_op=forward.get(row.forward_name) if backward else None,
+            policy=row.policy,
+            checkpoint=row.checkpoint_number,
+            cause=cause.get(row.op_name) if backward else None,
+            sums_gradients=row.sums_gradients,
+        )
+
+    def _run(self, event: RegionRan) -> RegionRun:
+        tensors = tuple(self._tensors[tensor_id] for tensor_id in event.tensor_ids)
+        return RegionRun(
+            seq=event.seq,
+            node_id=event.node_id,
+            tensors=tensors,
+            versions=tuple(None if each == NO_ID else each for each in event.saved_versions),
+            nbytes=sum(tensor.nbytes for tensor in tensors),
+            location=self._stacks.location(event.stack_id),
+            early=event.early,
+        )
+
+    def _slot(
+        self,
+        event: SlotPlanned,
+        graphs: _Graphs,
+        slots: list[SlotPlanned],
+        runs: tuple[RegionRun, ...],
+    ) -> CompiledSlot:
+        op = graphs.call("forward", _HOOKED.sub("", event.op_name))
+        needed_by = _users(event.op_name, graphs)
+        blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
+        first_use = next(
+            (each for each in graphs.calls.get("forward", ()) if event.op_name in each.arguments),
+            None,
+        )
+        source = op or first_use
+        return CompiledSlot(
+            name=event.op_name,
+            kind=event.slot_kind,
+            position=event.position or 0,
+            shape=event.shape,
+            symbolic_shape=event.symbolic_shape,
+            dtype=event.dtype,
+            nbytes=event.nbytes,
+            location=None if source is None else source.location,
+            source=self._source_name(event.op_name, graphs),
+            reason=_reason(event.slot_kind, op, needed_by, blocking, event.blocked_because),
+            op=op,
+            needed_by=needed_by,
+            blocking_op=blocking,
+            blocked_because=event.blocked_because,
+            donated=event.donated,
+            runs=_slot_runs(event, slots, runs),
+        )
+
+
+_RESUMED: Final = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
+
+
+def _first_function(graphs: _Graphs) -> str:
+    """Return the function of the first forward op whose line is known."""
+    ops = graphs.calls.get("forward", graphs.calls.get("inference", ()))
+    return next((op.location.function for op in ops if op.location), "region")
+
+
+def _function_name(code_name: str) -> str:
+    """Return the name of a function; Dynamo gives what follows a graph break one of its own."""
+    resumed = _RESUMED.match(code_name)
+    return f"{resumed[1]} from line {resumed[2]}" if resumed else code_name
+
+
+def _by_region(events: Iterable[Any]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for event in events:
+        found.setdefault(event.compiled_region_id, []).append(event)
+    return found
+
+
+def _hook(event: HookInlined) -> CompiledHook:
+    return CompiledHook(
+        slot=event.op_name,
+        inlined=event.inlined,
+        reason=event.reason,
+        pack=event.pack_targets,
+        unpack=event.unpack_targets,
+        nbytes_before=event.nbytes,
+        nbytes_after=event.packed_nbytes,
+    )
+
+
+def _slot_runs(
+    event: SlotPlanned, slots: list[SlotPlanned], runs: tuple[RegionRun, ...]
+) -> tuple[SlotRun, ...]:
+    """Return the content of a slot in each run, which lists the tensors only."""
+    tensors = [each.position for each in slots if each.slot_kind != "size"]
+    place = tensors.index(event.position) if event.slot_kind != "size" else None
+    found = []
+    for run in runs:
+        known = place is not None and place < len(run.tensors)
+        tensor = run.tensors[place] if known and place is not None else None
+        found.append(
+            SlotRun(
+                node_id=run.node_id,
+                seq=run.seq,
+                tensor=tensor,
+                version=run.versions[place] if known and place is not None else None,
+                nbytes=0 if tensor is None else tensor.nbytes,
+            )
+        )
+    return tuple(found)
+
+
+def _users(name: str, graphs: _Graphs) -> tuple[CompiledOp, ...]:
+    """Return the ops of the backward that need a slot; those of an inlined hook only unpack it."""
+    backward = graphs.calls.get("backward", [])
+    direct = [op for op in backward if name in op.arguments]
+    if not _HOOKED.search(name):
+        return tuple(direct)
+    unpacked = {op.name for op in direct}
+    return tuple([op for op in backward if unpacked.intersection(op.arguments)] or direct)
+
+
+def _reason(
+    kind: SlotKind,
+    op: CompiledOp | None,
+    needed_by: tuple[CompiledOp, ...],
+    blocking: CompiledOp | None,
+    because: str,
+) -> str:
+    """Return one sentence: what needs a saved value, and why it is not computed again."""
+    if kind == "size":
+        return "shapes in the backward depend on it"
+    need = _need(needed_by)
+    if kind == "input":
+        return f"{need}; an input, which cannot be computed again"
+    return need + _obstacle(op, blocking, because)
+
+
+def _need(needed_by: tuple[CompiledOp, ...]) -> str:
+    if not needed_by:
+        return "not used by the backward"
+    first, *others = needed_by
+    return f"needed by {_short(first)}{_at(first)}" + (f" and {len(others)} more" if others else "")
+
+
+def _obstacle(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+    """Return why a computed value is not computed again, after what needs it."""
+    if op is not None and op.policy.startswith("MUST_SAVE"):
+        if op.checkpoint is None:
+            return "; the result of a checkpointed region"
+        return f"; your policy says {op.policy}"
+    if op is None or blocking is None:
+        return ""
+    because = because or "it is too far from the backward"
+    if blocking is op or (op.target == _ITEM and blocking.name in op.arguments):
+        return f"; {_short(blocking)} may not run again: {because}"
+    return f"; recomputing it would run {_short(blocking)}{_at(blocking)} again: {because}"
+
+
+def _short(op: CompiledOp) -> str:
+    parts = op.target.split(".")
+    return parts[1] if len(parts) > 1 else op.target
+
+
+def _at(op: CompiledOp) -> str:
+    if op.location is not None:
+        place = re.split(r"[/\\]", str(op.location))[-1]
+        return f" ({place})"
+    return f" ({op.module})" if op.module else ""

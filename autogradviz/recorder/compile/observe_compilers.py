@@ -1,0 +1,95 @@
+"""Installs the hook points in the compilers, as soon as a program has loaded them.
+
+PyTorch calls these functions to log, so our frames are not on the stack while it traces, and no
+option, pass, backend or log handler is set. They stay replaced while a compiler runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.events import RecorderLimited
+from autogradviz.recorder.compile.observe_aot_autograd import (
+    AotTable,
+    before,
+    reading_cache_keys,
+    reading_min_cuts,
+)
+from autogradviz.recorder.compile.observe_dynamo import DynamoTable
+from autogradviz.recorder.compile.region_runs import NodeIds, RegionRuns
+from autogradviz.recorder.compile.region_table import CompiledRegions
+from autogradviz.recorder.torch_internals import compiler_names as names
+from autogradviz.recorder.torch_internals.patch_functions import patched_for_compilers_too
+from autogradviz.recorder.torch_internals.tracing_state import compiling_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+
+class CompilerObserver:
+    """Records what compilers do while its context is open."""
+
+    def __init__(self, session: Session, tensors: TensorTable, nodes: NodeIds) -> None:
+        self._session = session
+        regions = CompiledRegions(session)
+        self.runs = RegionRuns(session, tensors, nodes, regions)
+        self._dynamo = DynamoTable(session)
+        aot = AotTable(session, regions)
+
+        def reading(observe: Callable[..., Any]) -> Callable[[Any], Any]:
+            wrap: Callable[[Any], Any] = before(observe, session, "compile")
+            return wrap
+
+        self._waiting: list[tuple[names.CompilerName, Callable[[Any], Any]]] = [
+            (names.DYNAMO_GRAPH, reading(self._dynamo.on_graph)),
+            (names.COMPILED_BACKWARD, reading(self._dynamo.on_backward_graph)),
+            (names.BACKWARD_REASONS, reading(self._dynamo.on_backward_reasons)),
+            (names.JOINT_GRAPH, reading(aot.on_joint_graph)),
+            (names.PARTITION, reading(aot.on_partition)),
+            (names.OTHER_GRAPHS, reading(aot.on_other_graph)),
+            (names.INFERENCE_GRAPH, reading(aot.on_inference_graph)),
+            (names.CACHED_GRAPHS, reading(aot.on_cached)),
+            (names.CACHE_KEY, reading_cache_keys(aot, session)),
+            (names.SOLVE_MIN_CUT, reading_min_cuts(aot, session)),
+            (names.REGION_RUN, reading(self.runs.on_run)),
+        ]
+        self._installed = ExitStack()
+
+    def __enter__(self) -> None:
+        """Install the hook points in the compilers that are loaded."""
+        self._installed.enter_context(compiling_listener(self._on_change))
+        self._dynamo.begin()
+        self._install()
+
+    def __exit__(self, *_: object) -> None:
+        """Remove all hook points."""
+        self._session.always_guarded("compile", self._dynamo.poll)
+        self._installed.close()
+
+    def _on_change(self) -> None:
+        """Suspend the recording of a thread while a compiler runs on it."""
+        self._session.compiling_changed()
+        self._session.always_guarded("compile", self._install)
+        self._session.always_guarded("compile", self._dynamo.on_change)
+
+    def _install(self) -> None:
+        """Replace the functions whose modules have been loaded since the last call."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for name, wrap in waiting:
+            if not names.is_loaded(name):
+                self._waiting.append((name, wrap))
+                continue
+            found = names.owner_of(name)
+            if found is None:
+                message = f"this PyTorch lacks {name.module}.{name.path}: {name.used_for} "
+                self._session.emit(RecorderLimited, "compile", f"{message}are not recorded")
+                continue
+            owner, attribute = found
+            ours = wrap(getattr(owner, attribute))
+            self._installed.enter_context(patched_for_compilers_too(owner, **{attribute: ours}))

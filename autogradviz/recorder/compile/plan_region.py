@@ -1,0 +1,132 @@
+"""Saved slots and recomputed ops, out of the two graphs of a compiled region."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.recorder.compile.read_graph_module import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from autogradviz.events import RecomputeCause, SlotKind
+    from autogradviz.recorder.compile.read_graph_module import GraphOp
+
+INPUT: Final = "primals_"
+"""The inputs of forward graphs have this prefix and a number from 1 on."""
+
+TANGENT: Final = "tangents"
+"""The inputs of a backward graph with this prefix are gradients."""
+
+_HOOKED: Final = re.compile(r"_hook_\d+$")
+"""The end of the name of what an inlined pack hook makes of a value."""
+
+NUMBERS: Final = frozenset({"SymInt", "SymFloat", "SymBool"})
+
+
+_PLAIN: Final = ("", "PREFER_RECOMPUTE")
+"""Decisions in a checkpointed region without a policy."""
+
+
+class Slot(NamedTuple):
+    """A value that the forward saves."""
+
+    op: GraphOp
+    slot_kind: SlotKind
+    blocking_name: str
+    blocked_because: str
+
+
+def saved_slots(
+    forward: Sequence[GraphOp],
+    backward: Sequence[GraphOp],
+    joint: Sequence[GraphOp],
+    blocked: Mapping[str, str],
+) -> list[Slot]:
+    """Return the values that a forward saves for its backward, in the order of the slots.
+
+    Args:
+        forward: the forward graph.
+        backward: the backward graph.
+        joint: the joint graph, or the forward graph where it is unknown.
+        blocked: why ops may not be computed again, by their names.
+    """
+    made = {op.name: op for op in forward}
+    inputs = [op for op in backward if op.op_kind == "placeholder"]
+    kept = [op for op in inputs if not op.name.startswith(TANGENT)]
+    names = {op.name for op in kept}
+    by_name = {op.name: op for op in joint}
+    slots = []
+    for op in kept:
+        source = made.get(op.name)
+        value = _HOOKED.sub("", op.name) if op.name not in by_name else op.name
+        blocking = _find_blocking(value, names, by_name, blocked)
+        slots.append(Slot(op, _slot_kind(op, source), blocking, blocked.get(blocking, "")))
+    return slots
+
+
+def _slot_kind(op: GraphOp, source: GraphOp | None) -> SlotKind:
+    if op.is_size or op.dtype in NUMBERS:
+        return "size"
+    if source is None:  # the forward graph is lost
+        return "input" if op.name.startswith(INPUT) else "value"
+    return "input" if source.op_kind == "placeholder" else "value"
+
+
+def _find_blocking(
+    name: str, kept: set[str], joint: Mapping[str, GraphOp], blocked: Mapping[str, str]
+) -> str:
+    """Return the nearest op that may not run again to recompute a value, "" without one."""
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        here = waiting.pop(0)
+        op = joint.get(here)
+        if here in seen or op is None or (here in kept and here != name):
+            continue
+        seen.add(here)
+        if op.op_kind == "placeholder":
+            continue
+        if here in blocked:
+            return here
+        waiting += op.arguments
+    return ""
+
+
+def recomputed_ops(
+    forward: Sequence[GraphOp], backward: Sequence[GraphOp]
+) -> Iterator[tuple[GraphOp, RecomputeCause]]:
+    """Yield the ops of a backward graph that belong to the forward, and why they are there."""
+    names = {op.name for op in calls(forward)}
+    regions = {op.checkpoint_number for op in calls(forward) if op.policy.startswith("MUST_SAVE")}
+    for op in calls(backward):
+        if op.name in names or op.tag == "is_forward":
+            yield op, _cause(op, regions)
+
+
+def _cause(op: GraphOp, selective: set[int | None]) -> RecomputeCause:
+    if op.checkpoint_number is None and not op.policy:
+        return "partitioner"
+    selected = op.checkpoint_number in selective or op.policy not in _PLAIN
+    return "policy" if selected else "checkpoint"
+
+
+def forward_names(forward: Sequence[GraphOp], backward: Sequence[GraphOp]) -> dict[str, str]:
+    """Return, by the name of each backward op, the name of the forward op that it differentiates.
+
+    Both come from one autograd node and carry its sequence number. Of several forward ops of one
+    node, the last that computes is taken: decompositions begin with preparations.
+    """
+    by_number: dict[int, str] = {}
+    for op in calls(forward):
+        if op.sequence_nr is not None and op.target != "_operator.getitem":
+            by_number[op.sequence_nr] = op.name
+    known = {op.name for op in calls(forward)}
+    names = {}
+    for op in calls(backward):
+        if op.name in known:
+            names[op.name] = op.name
+        elif op.sequence_nr in by_number and not op.sums_gradients:
+            names[op.name] = by_number[op.sequence_nr]
+    return names

@@ -1,0 +1,89 @@
+"""The runs of compiled regions: the node of each, and the tensors that it saves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+
+from autogradviz.events import NO_ID, RegionRan
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autogradviz.recorder.compile.region_table import CompiledRegions
+    from autogradviz.recorder.ids.tensor_ids import TensorTable
+    from autogradviz.recorder.session import Session
+
+_CHECKED: Final = "tensors_saved_for_backwards_with_vc_check_slice"
+_UNCHECKED: Final = "tensors_saved_for_backwards_no_vc_check_slice"
+
+
+_SLOTS: Final = "_raw_saved_tensors"
+_OTHER_SLOTS: Final = "_tensors_no_vc_check"
+
+
+class NodeIds(Protocol):
+    """A table of nodes."""
+
+    def id_of(self, node: Any) -> int:
+        """Return a node's id."""
+
+
+class RegionRuns:
+    """Records the runs of compiled regions."""
+
+    def __init__(
+        self, session: Session, tensors: TensorTable, nodes: NodeIds, regions: CompiledRegions
+    ) -> None:
+        self._session = session
+        self._tensors = tensors
+        self._nodes = nodes
+        self._regions = regions
+        self._seen: set[int] = set()
+
+    def on_run(self, state: Any, ctx: Any, outputs: Sequence[Any]) -> None:
+        """Record that a forward of a region is about to save some of its outputs."""
+        if not self._session.observes():
+            return
+        metadata = state.metadata
+        saved = [
+            *outputs[getattr(metadata, _CHECKED)],
+            *outputs[getattr(metadata, _UNCHECKED)],
+        ]
+        self._emit(ctx, [each for each in saved if isinstance(each, torch.Tensor)], early=False)
+
+    def on_node(self, node: Any, node_id: int) -> None:
+        """Record the run of a walked node, if it ran before it could be observed."""
+        if node_id in self._seen:
+            self._seen.discard(node_id)  # nodes are walked once
+            return
+        slots = getattr(node, _SLOTS, None) or ()
+        contents = [slot.data for slot in slots if slot.unpack_hook is None]
+        saved = [*contents, *(getattr(node, _OTHER_SLOTS, None) or ())]
+        self._emit(node, [each for each in saved if isinstance(each, torch.Tensor)], early=True)
+
+    def _emit(self, node: Any, saved: Sequence[torch.Tensor], *, early: bool) -> None:
+        region = type(node)._forward_cls  # noqa: SLF001 - has no public name
+        region_id = self._regions.find(region)
+        if region_id is None:
+            return
+        with DisableTorchFunction():
+            self._regions.plan_from_run(region_id, saved)
+            tensor_ids = tuple([self._tensors.intern(tensor) for tensor in saved])
+            versions = tuple(map(_version, saved))
+        node_id = self._nodes.id_of(node)
+        if not early:
+            self._seen.add(node_id)
+        self._session.emit(
+            RegionRan, region_id, node_id, node._sequence_nr(), tensor_ids, versions, early,  # noqa: SLF001
+            stack_id=None if early else self._session.stack_id(),
+        )  # fmt: skip
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return tensor._version  # noqa: SLF001 - has no public name
+    except RuntimeError:  # inference mode
+        return NO_ID
