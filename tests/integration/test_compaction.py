@@ -171,7 +171,7 @@ def test_tables_of_the_recorder_do_not_grow_from_step_to_step(early):
     def sizes(recorder):
         return {
             "ops": len(recorder.observer.creators.ops),
-            "packed": len(recorder.observer.saves._packed),
+            "packed": len(recorder.observer.saves.packed_objects),
             "regions": len(recorder.observer.state._before),
             "writes": sum(map(len, recorder.observer.versions._reached.values())),
             "rows": recorder.session.log.recent_count,
