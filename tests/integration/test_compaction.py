@@ -118,12 +118,12 @@ def test_rows_are_kept_if_compression_fails(early, monkeypatch):
         raise MemoryError("no room")
 
     monkeypatch.setattr(Log, "compress", fail)
-    plain = train(12)
+    plain = train(20)
     with pytest.warns(AutogradvizWarning, match="could not record everything .compression: "):
-        trace, seen, _ = record(train, 12)
+        trace, seen, _ = record(train, 20)
     assert all(map(torch.equal, plain, seen))
     assert [failure.hook_point for failure in trace.log.of(RecorderFailed)] == ["compression"]
-    assert [event.step for event in trace.log.of(StepEnded)] == list(range(12))
+    assert [event.step for event in trace.log.of(StepEnded)] == list(range(20))
 
 
 def test_step_without_an_end_is_compressed_while_it_runs(early):
