@@ -491,12 +491,15 @@ def test_failure_to_record_a_save_of_checkpoint_is_reported(native, monkeypatch)
         result.sum().backward()
         return x.grad
 
+    def recorded():
+        with autogradviz.record(engine="native", fingerprints=True) as trace:
+            found = gradient()
+        return trace, found
+
     expected = gradient()
     monkeypatch.setattr(NativeFingerprints, "of", fail)
     with pytest.warns(AutogradvizWarning, match="could not record everything"):
-        recording = autogradviz.record(engine="native", fingerprints=True)
-        with recording as trace:
-            found = gradient()
+        trace, found = recorded()
     assert torch.equal(found, expected)
     assert "saved tensors" in {failure.hook_point for failure in trace.log.of(RecorderFailed)}
 
