@@ -87,7 +87,7 @@ class PythonObserver:
         self.slots = SlotTable(
             session, self.tensors, self.versions, self.creators, self.saves, self.fingerprints
         )
-        self.tracer = HookTracer(session, self.tensors, self.saves, self.fingerprints)
+        self.tracer = self._make_tracer(session)
         self.pairs = HookPairTable(session)
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.gradients)
@@ -122,6 +122,9 @@ class PythonObserver:
 
     def _make_saves(self, session: Session) -> SaveTable:
         return SaveTable(session, self.tensors, self.creators, self.fingerprints)
+
+    def _make_tracer(self, session: Session) -> HookTracer:
+        return HookTracer(session, self.tensors, self.saves, self.fingerprints)
 
     def _make_graph_tables(self, session: Session) -> tuple[NodeRuns, NodeTable]:
         runs = NodeRuns(session, self.tensors, self.slots, self.gradients, self.mode)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
 import stat
@@ -19,13 +21,14 @@ from test_results_unchanged import check_unchanged
 
 import autogradviz
 from autogradviz.cli.show import overview
-from autogradviz.errors import NativeBuildError
+from autogradviz.errors import AutogradvizWarning, NativeBuildError
 from autogradviz.events import (
     NodeFinished,
     NodeSeen,
     NodeStarted,
     NotFiniteSeen,
     OpCalled,
+    RecorderFailed,
     RecorderLimited,
     RecordingStarted,
     TensorReleased,
@@ -35,7 +38,8 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
-from autogradviz.recorder.session import Session
+from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.session import Session, SessionRef
 
 pytestmark = pytest.mark.skipif(
     build.unsupported() is not None or shutil.which("g++") is None,
@@ -428,6 +432,76 @@ else:
     ops = [op.op for op in trace.log.of(OpCalled)]
     assert ops[:3] == ["aten.ones.default", "aten.sin.default", "aten.exp.default"], ops
 """
+
+
+def checkpointed():
+    x = torch.linspace(0, 1, 3, requires_grad=True)
+    return x, torch.utils.checkpoint.checkpoint(lambda a: a.exp().sin(), x, use_reentrant=False)
+
+
+def test_hooks_of_checkpoint_hold_nothing_of_a_recording_that_has_ended(native):
+    with autogradviz.record(engine="native"):
+        x, result = checkpointed()
+    wrapper = result.grad_fn._raw_saved_self.unpack_hook
+    held = [each for each in gc.get_referents(wrapper) if not isinstance(each, type)]
+    (reference,) = (each for each in held if isinstance(each, SessionRef))
+    assert [each for each in held if each is not reference] == [wrapper.hook]
+    assert reference.target is None
+    result.sum().backward()
+    expected, plain = checkpointed()
+    plain.sum().backward()
+    assert torch.equal(x.grad, expected.grad)
+
+
+def test_hooks_of_checkpoint_add_no_frame_to_a_traceback(native):
+    class Interrupted(BaseException):
+        pass
+
+    def functions_of(engine):
+        calls = []
+
+        def work(a):
+            calls.append(a)
+            if len(calls) > 1:
+                raise Interrupted
+            return a.exp().sin()
+
+        x = torch.ones(3, requires_grad=True)
+        with autogradviz.record(engine=engine) if engine else contextlib.nullcontext():
+            result = torch.utils.checkpoint.checkpoint(
+                work, x, use_reentrant=False, early_stop=False
+            )
+            with pytest.raises(Interrupted) as raised:
+                result.sum().backward()
+        ours = f"autogradviz{os.sep}recorder"
+        return [each.name for each in raised.traceback if ours not in str(each.path)], [
+            each.name for each in raised.traceback if "hook_wrappers" in str(each.path)
+        ]
+
+    assert functions_of("native") == (functions_of(None)[0], [])
+
+
+def test_failure_to_record_a_save_of_checkpoint_is_reported(native, monkeypatch):
+    def fail(self, tensor):
+        message = "no room"
+        raise MemoryError(message)
+
+    def gradient():
+        x, result = checkpointed()
+        result.sum().backward()
+        return x.grad
+
+    def recorded():
+        with autogradviz.record(engine="native", fingerprints=True) as trace:
+            found = gradient()
+        return trace, found
+
+    expected = gradient()
+    monkeypatch.setattr(NativeFingerprints, "of", fail)
+    with pytest.warns(AutogradvizWarning, match="could not record everything"):
+        trace, found = recorded()
+    assert torch.equal(found, expected)
+    assert "saved tensors" in {failure.hook_point for failure in trace.log.of(RecorderFailed)}
 
 
 def test_another_interpreter_in_the_process_changes_nothing(native):

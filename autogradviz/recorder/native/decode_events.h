@@ -123,10 +123,12 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
           each.number() && each.optional() && each.push(strings().get(each.next())) && each.optional() &&
           each.optional() && each.optional();
     case Kind::tensor_unpacked:
-      return each.number() && each.number() && each.optional() && each.optional() &&
-          each.push(Py_NewRef(Py_False)) && each.optional() && each.optional();
+      return each.number() && each.optional() && each.optional() && each.optional() && each.boolean() &&
+          each.optional() && each.optional();
     case Kind::tensor_released:
       return each.number();
+    case Kind::slot_seen:
+      return each.number() && each.number() && each.push(strings().get(each.next()));
     case Kind::node_started:
       return each.number() && each.number() && each.tuple();
     case Kind::node_finished:

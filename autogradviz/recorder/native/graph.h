@@ -8,7 +8,7 @@
 // only until the place of the saved tensor inside the node is known.
 #pragma once
 
-#include "tables.h"
+#include "packed_objects.h"
 
 #include <pybind11/detail/common.h>
 #include <torch/csrc/Export.h>
@@ -456,8 +456,13 @@ Node* node_of(PyObject* object) {
 
 class Walk {
  public:
-  Walk(Recording& recording, int64_t thread, int64_t oldest, PyObject* on_hooked)
-      : recording_(recording), thread_(thread), oldest_(oldest), on_hooked_(on_hooked), walk_(++recording.walks) {}
+  Walk(Recording& recording, PackedObjects& packed, int64_t thread, int64_t oldest, PyObject* on_hooked)
+      : recording_(recording),
+        packed_(packed),
+        thread_(thread),
+        oldest_(oldest),
+        on_hooked_(on_hooked),
+        walk_(++recording.walks) {}
 
   // Record every node that gradients of some nodes reach, once; false with an exception on failure.
   //
@@ -562,7 +567,9 @@ class Walk {
       int32_t index = place.is_list ? 0 : -1;
       while (const SavedVariable* saved = find_saved(memory, place, index)) {
         if (saved->has_hooks()) {
-          if (!read_hooked(node, record, known, place, index, sequence_nr, found)) return false;
+          if (!read_checkpointed(*saved, record, place, index, sequence_nr, found) &&
+              !read_hooked(node, record, known, place, index, sequence_nr, found))
+            return false;
         } else {
           read_slot(*saved, record, place.label_of(index), static_cast<int32_t>(i), index, sequence_nr, stack, found);
         }
@@ -595,6 +602,19 @@ class Walk {
     found.push_back({saved_id, version, hash, place, index});
   }
 
+  // Record a slot that holds what a checkpoint's hook packed; return whether it does.
+  bool read_checkpointed(const SavedVariable& saved, const NodeRecord& record, SlotPlace& place, int32_t index,
+                         int64_t sequence_nr, SavedSlots& found) {
+    auto hook = saved.retrieve_unpack_hook_data();
+    if (!hook.has_value()) return false;
+    PyObject* content = hook->second.ptr(&hook->second.pyinterpreter());
+    int64_t saved_id =
+        packed_.slot_found(recording_, content, record.node_id, place.label_of(index), sequence_nr, thread_);
+    if (saved_id == NO_ID) return false;
+    found.push_back({saved_id, NO_ID, NO_ID, -1, index});
+    return true;
+  }
+
   // Let Python find the save behind a packed object.
   bool read_hooked(Node& node, const NodeRecord& record, KindTable::Known& known, SlotPlace& place, int32_t index,
                    int64_t sequence_nr, SavedSlots& found) {
@@ -615,6 +635,7 @@ class Walk {
   }
 
   Recording& recording_;
+  PackedObjects& packed_;
   int64_t thread_;
   int64_t oldest_;
   PyObject* on_hooked_;

@@ -82,7 +82,7 @@ PyObject* walk(PyObject* self, PyObject* arguments) {
   Recording* recording = recording_of(self);
   std::vector<Node*> roots;
   if (recording == nullptr || !nodes_of(listed, roots)) return nullptr;
-  Walk walk(*recording, thread_context(*recording).number, oldest, on_hooked);
+  Walk walk(*recording, packed_of(self), thread_context(*recording).number, oldest, on_hooked);
   if (!walk.run(roots)) return nullptr;
   PyObject* leaves = PyList_New(0);
   PyObject* functions = PyList_New(0);
@@ -152,7 +152,7 @@ PyObject* record_packing(PyObject* self, PyObject* const* arguments, Py_ssize_t 
   at::Tensor tensor = tensor_of(arguments[0]);
   const char* kind = PyUnicode_AsUTF8(arguments[1]);
   if (kind == nullptr) return nullptr;
-  PackedIn where{kind, number(arguments[2]), number(arguments[3]), number(arguments[4])};
+  PackedIn where{strings().add(kind), number(arguments[2]), number(arguments[3]), number(arguments[4])};
   if (PyErr_Occurred()) return nullptr;
   HookedSave save = record_packing(*recording, tensor, where, outer_frame());
   PyObject* version = save.version == NO_ID ? Py_NewRef(Py_None) : PyLong_FromLongLong(save.version);
@@ -175,18 +175,14 @@ PyObject* saved_count(PyObject* self, PyObject*) {
   return PyLong_FromLongLong(recording->saved_count);
 }
 
-// take_released() -> ids of saves through hooks that were released since the last call
+// take_released() -> ids of saves through hooks that were released since the last call, but those of
+// checkpoint's hooks
 PyObject* take_released(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  std::vector<int64_t> ids;
-  {
-    std::lock_guard<std::mutex> lock(recording->mutex);
-    ids.swap(recording->released_hooked);
-    std::lock_guard<std::mutex> freed_lock(freed_mutex());
-    ids.insert(ids.end(), recording->freed_hooked.begin(), recording->freed_hooked.end());
-    recording->freed_hooked.clear();
-  }
+  PackedObjects& packed = packed_of(self);
+  packed.forget_released(*recording);
+  std::vector<int64_t> ids = packed.take_others();
   if (ids.empty()) return PyTuple_New(0);
   return set_of(ids);
 }

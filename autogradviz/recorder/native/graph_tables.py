@@ -67,7 +67,10 @@ class NativeModules(ModuleTable):
 
 
 class NativeSaves(SaveTable):
-    """Saves with ids from C++, which also records their release."""
+    """Saves with ids from C++, which also records their release.
+
+    Those of checkpoint's hooks are kept in C++.
+    """
 
     def __init__(self, session: Session, *tables: Any) -> None:
         self._native = session.native.recording
@@ -103,6 +106,7 @@ class NativeSaves(SaveTable):
     def packed(self, save: HookedSave, result: Any) -> None:
         """Remember the object that the pack hook returned for a save."""
         self._forget_released()
+        self._native.discard_dead_packed(result)
         super().packed(save, result)
 
     def find(self, result: Any, node_id: int | None) -> HookedSave | None:
@@ -113,7 +117,13 @@ class NativeSaves(SaveTable):
     def prune(self, first_saved_id: int) -> None:
         """Forget the saves through hooks with smaller ids."""
         self._forget_released()
+        self._native.prune_packed(first_saved_id)
         super().prune(first_saved_id)
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Drop the weak references to a tensor."""
+        self._native.release_packed(tensor)
+        super().release(tensor)
 
 
 class NativeNodes:

@@ -14,7 +14,7 @@ struct HookedSave {
 
 // What the pair of hooks says about a save.
 struct PackedIn {
-  std::string kind;
+  int64_t packed_by;  // the kind of the pair, by its number in the table of strings
   int64_t region;
   int64_t recompute;
   int64_t position;
@@ -29,7 +29,6 @@ HookedSave record_packing(Recording& recording, const at::Tensor& tensor, const 
   std::vector<PyCodeObject*> new_codes;
   size_t count = recording.with_stacks ? read_stack(recording, places, frame) : 0;
   int64_t thread = thread_context(recording).number;
-  int64_t packed_by = strings().add(where.kind);
   int64_t time_ns = now_ns();
   HookedSave save;
   save.sequence_nr = static_cast<int64_t>(at::sequence_number::peek()) - 1;
@@ -43,13 +42,43 @@ HookedSave record_packing(Recording& recording, const at::Tensor& tensor, const 
     int64_t id = tensor.defined() ? recording.intern(tensor, thread, time_ns) : NO_ID;
     save.saved_id = recording.saved_count++;
     size_t start = recording.begin_event(Kind::tensor_saved, recording.seq(), time_ns, thread, stack);
-    for (int64_t value : {save.saved_id, NO_ID, save.sequence_nr, NO_ID, id, save.version, packed_by, where.region,
+    for (int64_t value : {save.saved_id, NO_ID, save.sequence_nr, NO_ID, id, save.version, where.packed_by, where.region,
                           where.recompute, where.position})
       recording.put(value);
     recording.end_event(start);
   }
   keep_codes(new_codes);
   return save;
+}
+
+// The state of a thread before a pack hook that runs inside an operator.
+struct BeforeHook {
+  int depth;
+  uint64_t sequence_nr;
+  OpContext* call;
+};
+
+// Prepare for a pack hook: its calls are recorded.
+BeforeHook begin_hook(ThreadContext& thread) {
+  BeforeHook before{thread.depth, thread.sequence_nr, thread.call};
+  thread.depth = 0;
+  thread.call = nullptr;
+  // The node of the operator exists already: the first call in the hook is not one in its forward.
+  thread.sequence_nr = at::sequence_number::peek();
+  return before;
+}
+
+// Continue with the operator. ``raised`` is the tensor that the hook was to pack if it raised an
+// exception, else NO_ID.
+void end_hook(ThreadContext& thread, const BeforeHook& before, int64_t raised) {
+  thread.depth = before.depth;
+  thread.sequence_nr = before.sequence_nr;
+  thread.call = before.call;
+  if (raised == NO_ID || thread.call == nullptr) return;
+  const auto& inputs = thread.call->inputs;
+  bool input = std::find(inputs.begin(), inputs.end(), raised) != inputs.end();
+  thread.call->skipped = input;
+  if (!input) thread.call->result = raised;
 }
 
 }  // namespace

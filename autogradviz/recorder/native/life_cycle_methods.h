@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decode_events.h"
+#include "hooked_saves.h"
 #include "recording_object.h"
 
 namespace agv {
@@ -41,6 +42,7 @@ PyObject* new_recording(PyTypeObject* type, PyObject*, PyObject*) {
   auto* self = reinterpret_cast<RecordingObject*>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->recording = new Recording();
+  self->packed = new PackedObjects();
   objects().push_back(self);
   return reinterpret_cast<PyObject*>(self);
 }
@@ -82,14 +84,9 @@ PyObject* is_open(PyObject* self, PyObject*) {
 PyObject* enter_hook(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  ThreadContext& thread = thread_context(*recording);
-  PyObject* state = Py_BuildValue("iLN", thread.depth, static_cast<long long>(thread.sequence_nr),
-                                  PyLong_FromVoidPtr(thread.call));
-  thread.depth = 0;
-  thread.call = nullptr;
-  // The node of the operator exists already: the first call in the hook is not one in its forward.
-  thread.sequence_nr = at::sequence_number::peek();
-  return state;
+  BeforeHook before = begin_hook(thread_context(*recording));
+  return Py_BuildValue("iLN", before.depth, static_cast<long long>(before.sequence_nr),
+                       PyLong_FromVoidPtr(before.call));
 }
 
 // leave_hook(state, raised): a pack hook has ended. ``raised`` is the tensor that it was to pack if
@@ -101,16 +98,8 @@ PyObject* leave_hook(PyObject* self, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "(iLO)L", &depth, &sequence_nr, &address, &raised)) return nullptr;
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
-  ThreadContext& thread = thread_context(*recording);
-  thread.depth = depth;
-  thread.sequence_nr = static_cast<uint64_t>(sequence_nr);
-  thread.call = static_cast<OpContext*>(PyLong_AsVoidPtr(address));
-  if (raised != NO_ID && thread.call != nullptr) {
-    const auto& inputs = thread.call->inputs;
-    bool input = std::find(inputs.begin(), inputs.end(), raised) != inputs.end();
-    thread.call->skipped = input;
-    if (!input) thread.call->result = raised;
-  }
+  BeforeHook before{depth, static_cast<uint64_t>(sequence_nr), static_cast<OpContext*>(PyLong_AsVoidPtr(address))};
+  end_hook(thread_context(*recording), before, raised);
   Py_RETURN_NONE;
 }
 
@@ -165,6 +154,16 @@ PyObject* stop(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// Drop the references to Python objects.
+int clear_recording(PyObject* self) {
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  object->packed->clear();
+  Py_CLEAR(object->on_due);
+  Py_CLEAR(object->tracer);
+  Py_CLEAR(object->python_packed);
+  return 0;
+}
+
 // close(): forget everything.
 PyObject* close(PyObject* self, PyObject*) {
   auto* object = reinterpret_cast<RecordingObject*>(self);
@@ -206,13 +205,24 @@ PyObject* close(PyObject* self, PyObject*) {
   for (PyCodeObject* code : closed->retired) Py_DECREF(code);
   for (PyObject* list : closed->lists) Py_DECREF(list);
   closed->lists.clear();
-  Py_CLEAR(object->on_due);
+  clear_recording(self);
   Py_RETURN_NONE;
 }
 
+int traverse_recording(PyObject* self, visitproc visit, void* arg) {
+  auto* object = reinterpret_cast<RecordingObject*>(self);
+  Py_VISIT(object->on_due);
+  Py_VISIT(object->tracer);
+  Py_VISIT(object->python_packed);
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
 void free_recording(PyObject* self) {
+  PyObject_GC_UnTrack(self);
   Py_XDECREF(close(self, nullptr));
-  Py_CLEAR(reinterpret_cast<RecordingObject*>(self)->on_due);
+  clear_recording(self);
+  delete reinterpret_cast<RecordingObject*>(self)->packed;
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);

@@ -4,6 +4,7 @@
 #include "life_cycle_methods.h"
 #include "stack_methods.h"
 #include "table_methods.h"
+#include "tracing_hooks.h"
 
 #include <pthread.h>
 
@@ -55,6 +56,11 @@ PyMethodDef methods[] = {
     {"next_saved_id", next_saved_id, METH_NOARGS, nullptr},
     {"saved_count", saved_count, METH_NOARGS, nullptr},
     {"take_released", take_released, METH_NOARGS, nullptr},
+    {"wrap_hooks", wrap_hooks, METH_VARARGS, nullptr},
+    {"set_tracer", set_tracer, METH_VARARGS, nullptr},
+    {"discard_dead_packed", discard_dead_packed, METH_O, nullptr},
+    {"release_packed", release_packed, METH_O, nullptr},
+    {"prune_packed", prune_packed, METH_O, nullptr},
     {"begin_backward", begin_backward, METH_VARARGS, nullptr},
     {"end_backward", end_backward, METH_VARARGS, nullptr},
     {"hook_runs", hook_runs, METH_NOARGS, nullptr},
@@ -68,11 +74,14 @@ PyMethodDef methods[] = {
 PyType_Slot slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_recording)},
     {Py_tp_dealloc, reinterpret_cast<void*>(free_recording)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse_recording)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear_recording)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
 
-PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0, Py_TPFLAGS_DEFAULT, slots};
+PyType_Spec spec = {"autogradviz_native.Recording", sizeof(RecordingObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
 
 PyMethodDef functions[] = {
     {"code", code, METH_O, nullptr},
@@ -106,12 +115,14 @@ int act_on_events(void*) {
 
 PyMODINIT_FUNC PyInit_autogradviz_native() {
   agv::name_cdata = PyUnicode_InternFromString("_cdata");
+  if (!agv::prepare_hooks()) return nullptr;
   pthread_atfork(nullptr, nullptr, agv::in_child);
   PyObject* module = PyModule_Create(&agv::definition);
   if (module == nullptr) return nullptr;
   agv::batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&agv::batch_spec));
   PyObject* type = PyType_FromSpec(&agv::spec);
-  if (agv::batch_type == nullptr || type == nullptr || PyModule_AddObject(module, "Recording", type) < 0) {
+  bool added = agv::batch_type != nullptr && type != nullptr && PyModule_AddObject(module, "Recording", type) == 0;
+  if (!added || PyModule_AddObjectRef(module, "TracingHook", reinterpret_cast<PyObject*>(agv::hook_type)) < 0) {
     Py_XDECREF(type);
     Py_DECREF(module);
     return nullptr;

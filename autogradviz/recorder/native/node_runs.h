@@ -70,7 +70,7 @@ void read_versions(Recording& recording, Node& node, NodeRecord& record, int64_t
     recording.put_content(content, thread, time_ns);
     size_t start = recording.begin_event(Kind::tensor_unpacked, recording.seq(), time_ns, thread, NO_ID);
     for (int64_t value : {slot.saved_id, record.node_id, slot.version,
-                          Recording::version_of(*data.unsafeGetTensorImpl()), slot.hash, content.hash})
+                          Recording::version_of(*data.unsafeGetTensorImpl()), int64_t{0}, slot.hash, content.hash})
       recording.put(value);
     recording.end_event(start);
   }

@@ -5,7 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import FrameSeen, TensorReleased, TensorSaved, TensorUnpacked, VersionBumped
+from autogradviz.events import (
+    FrameSeen,
+    SlotSeen,
+    TensorReleased,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+)
 from autogradviz.recorder.native.data_attribute import observe_data_reads
 from autogradviz.recorder.native.graph_tables import (
     NativeLeaves,
@@ -14,6 +21,7 @@ from autogradviz.recorder.native.graph_tables import (
     NativeRuns,
     NativeSaves,
 )
+from autogradviz.recorder.native.hook_tracer import NativeHookTracer
 from autogradviz.recorder.native.stacks import NativeStacks
 from autogradviz.recorder.native.tables import (
     NativeCreators,
@@ -33,10 +41,11 @@ if TYPE_CHECKING:
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.dispatch_mode import OpMode
     from autogradviz.recorder.python_observer import OpTables
+    from autogradviz.recorder.saved_tensors.hook_wrappers import HookTracer
     from autogradviz.recorder.saved_tensors.save_registry import SaveTable
     from autogradviz.recorder.session import Session
 
-_SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased)
+_SORTED: Final = (VersionBumped, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen)
 """Python emits such events too, or C++ more than one list of them."""
 
 
@@ -64,6 +73,9 @@ class NativeObserver(PythonObserver):
 
     def _make_saves(self, session: Session) -> SaveTable:
         return NativeSaves(session, self.tensors, self.creators, self.fingerprints)
+
+    def _make_tracer(self, session: Session) -> HookTracer:
+        return NativeHookTracer(session, self.tensors, self.saves, self.fingerprints)
 
     def _make_graph_tables(self, session: Session) -> tuple[Any, Any]:
         nodes = NativeNodes(session, self.leaves, self.slots, self.functions)

@@ -18,6 +18,9 @@ struct RecordingObject {
   Recording* recording;  // null once it is closed, or in a forked child
   PyObject* on_due;  // called with the number of events when enough were recorded, or null
   uint64_t generation;
+  PackedObjects* packed;
+  PyObject* tracer;  // a ``NativeHookTracer``, or null
+  PyObject* python_packed;  // the dict of the packed objects that Python remembers, or null
 };
 
 std::vector<RecordingObject*>& objects() {
@@ -29,6 +32,10 @@ Recording* recording_of(PyObject* self) {
   Recording* found = reinterpret_cast<RecordingObject*>(self)->recording;
   if (found == nullptr) PyErr_SetString(PyExc_RuntimeError, "the recording is not open");
   return found;
+}
+
+PackedObjects& packed_of(PyObject* self) {
+  return *reinterpret_cast<RecordingObject*>(self)->packed;
 }
 
 PyObject* set_of(const std::vector<int64_t>& ids) {

@@ -65,6 +65,7 @@ class NativeServices:
         self._module = module
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = module.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = module.norm
+        self.hook_type: type = module.TracingHook
         self.recording: Any = module.Recording()
         """The recording in C++."""
         self.event_count: Callable[[], int] = self.recording.event_count

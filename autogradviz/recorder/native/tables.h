@@ -51,6 +51,7 @@ enum class Kind : int64_t {
   tensor_saved,
   tensor_unpacked,
   tensor_released,
+  slot_seen,
   node_started,
   node_finished,
   grad_accumulated,

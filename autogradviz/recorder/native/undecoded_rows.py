@@ -22,6 +22,7 @@ from autogradviz.events import (
     NotFiniteSeen,
     OpCalled,
     RandomDrawn,
+    SlotSeen,
     StackSeen,
     TensorReleased,
     TensorSaved,
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
 
 KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
-    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, NodeStarted,
-    NodeFinished, GradAccumulated, ModuleEntered, ModuleExited,
-    NotFiniteSeen,
+    MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
+    NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

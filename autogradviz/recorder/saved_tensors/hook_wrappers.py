@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -112,6 +112,10 @@ class TracingUnpackHook:
         return result
 
 
+WRAPPERS: Final[set[type]] = {TracingPackHook, TracingUnpackHook}
+"""The classes of wrappers, also those of C++; each has the original as its attribute ``hook``."""
+
+
 class HookTracer:
     """Records the packs and unpacks of wrapped hooks."""
 
@@ -131,6 +135,20 @@ class HookTracer:
         self._hash_of = fingerprints.hash_of
         self._packed_tensors = PackedTensors(session, tensors, fingerprints)
         self.ref = session.ref(self)
+
+    def wrap(
+        self, pack: Any, unpack: Any, packed_by: PackedBy, region: tuple[int | None, int | None]
+    ) -> tuple[Any, Any]:
+        """Return wrappers around a pair of hooks that record what the hooks do.
+
+        Args:
+            pack: the pack hook.
+            unpack: the unpack hook.
+            packed_by: the kind of the pair.
+            region: the region and the recomputation in which the pair packs.
+        """
+        packing = TracingPackHook(self.ref, pack, packed_by, region)
+        return packing, TracingUnpackHook(self.ref, unpack, packed_by)
 
     def id_of(self, tensor: torch.Tensor) -> int:
         """Return a tensor's id."""

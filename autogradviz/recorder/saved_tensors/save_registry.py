@@ -44,7 +44,8 @@ class SaveTable:
         self._emit_slot = session.emitter(SlotSeen)
         self.count = 0
         """The number of saves so far, which is the id of the next one."""
-        self._packed: dict[int, list[HookedSave]] = {}  # by address of the packed object
+        self.packed_objects: dict[int, list[HookedSave]] = {}
+        """The saves of packed objects, by address."""
         self._address_of: dict[int, int] = {}  # saved id → that address
 
     def next_id(self) -> int:
@@ -117,19 +118,17 @@ class SaveTable:
     def packed(self, save: HookedSave, result: Any) -> None:
         """Remember the object that the pack hook returned for a save."""
         address = id(result)
-        saves = self._packed.get(address)
-        if saves is not None:
-            self._discard_dead(saves, result)
+        self.discard_dead(result)
         try:
             save.holder = weakref.ref(result)
         except TypeError:  # numbers, tuples
             save.holder = None
-        self._packed.setdefault(address, []).append(save)
+        self.packed_objects.setdefault(address, []).append(save)
         self._address_of[save.saved_id] = address
 
-    def _discard_dead(self, saves: list[HookedSave], result: Any) -> None:
+    def discard_dead(self, result: Any) -> None:
         """Forget saves whose graph died unnoticed, so that the address was used again."""
-        for save in tuple(saves):
+        for save in tuple(self.packed_objects.get(id(result), ())):
             if save.holder is not None and save.holder() is not result:
                 if not save.is_recomputed:
                     self.emit_released(self._local.state.number, None, save.saved_id)
@@ -137,7 +136,7 @@ class SaveTable:
 
     def find(self, result: Any, node_id: int | None) -> HookedSave | None:
         """Return the save that a hook packed as ``result``: of this node, the least unpacked."""
-        candidates = self._packed.get(id(result), ())
+        candidates = self.packed_objects.get(id(result), ())
         best = None
         for save in candidates:
             if node_id is not None and save.node_id not in {None, node_id}:
@@ -153,7 +152,7 @@ class SaveTable:
 
         If a hook returned the same object for several nodes, their sequence numbers decide.
         """
-        free = [save for save in self._packed.get(id(result), ()) if save.node_id is None]
+        free = [save for save in self.packed_objects.get(id(result), ()) if save.node_id is None]
         if not free:
             return None
         save = next((save for save in free if save.sequence_nr == sequence_nr), free[0])
@@ -163,7 +162,7 @@ class SaveTable:
 
     def release(self, tensor: torch.Tensor) -> None:
         """Drop the weak references to a tensor."""
-        for save in chain.from_iterable(self._packed.values()):
+        for save in chain.from_iterable(self.packed_objects.values()):
             save.release(tensor)
 
     def released(self, saved_id: int, thread: int) -> None:
@@ -175,10 +174,10 @@ class SaveTable:
         """Forget a save that went through hooks."""
         address = self._address_of.pop(saved_id, None)
         if address is not None:
-            saves = self._packed[address]
+            saves = self.packed_objects[address]
             saves[:] = [save for save in saves if save.saved_id != saved_id]
             if not saves:
-                del self._packed[address]
+                del self.packed_objects[address]
 
     def prune(self, first_saved_id: int) -> None:
         """Forget the saves through hooks with smaller ids."""

@@ -14,7 +14,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from autogradviz.events import HooksEntered, HooksLeft, PackedBy
 from autogradviz.recorder.callable_names import function_name
-from autogradviz.recorder.saved_tensors.hook_wrappers import TracingPackHook, TracingUnpackHook
+from autogradviz.recorder.saved_tensors.hook_wrappers import WRAPPERS
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patch_functions import patched, patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import (
@@ -87,9 +87,6 @@ _LIBRARY_PAIRS: Final[dict[Any, str]] = {
 }
 
 
-_WRAPPERS: Final = (TracingPackHook, TracingUnpackHook)
-
-
 def _innermost_pack_hook() -> Any:
     pair = top_saved_tensors_hooks(True)
     return None if pair is None else pair[0]
@@ -121,12 +118,12 @@ def observe_hook_pairs(
         if plan is None:
             return enter(hooks)
         pack, unpack = hooks.pack_hook, hooks.unpack_hook
-        tracing = TracingPackHook(tracer.ref, pack, plan[0], plan[1:])
+        tracing, unpacking = tracer.wrap(pack, unpack, plan[0], plan[1:])
 
         # No ExitStack: Dynamo would compile its methods.
         try:
             hooks.pack_hook = tracing
-            hooks.unpack_hook = TracingUnpackHook(tracer.ref, unpack, plan[0])
+            hooks.unpack_hook = unpacking
             try:
                 result = enter(hooks)
             finally:
@@ -162,4 +159,4 @@ def _original_pair(*args: Any) -> Any:
     identity. PyTorch itself calls the wrappers.
     """
     pair: Any = top_saved_tensors_hooks(*args)
-    return pair and tuple([each.hook if type(each) in _WRAPPERS else each for each in pair])
+    return pair and tuple([each.hook if type(each) in WRAPPERS else each for each in pair])
