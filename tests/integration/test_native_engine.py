@@ -597,3 +597,16 @@ def test_clean_removes_all_builds(tmp_path):
     done = run_cli("clean", cache=tmp_path)
     assert (done.returncode, done.stdout) == (0, "removed 1 build\n")
     assert not (tmp_path / "native").exists()
+
+
+def test_names_of_operators_that_are_removed_and_defined_again(native):
+    names = []
+    with autogradviz.record(engine="native") as trace:
+        for number in range(300):
+            with torch.library._scoped_library("autogradviz_removed", "DEF") as library:
+                library.define(f"op_{number}(Tensor x) -> Tensor")
+                library.impl(f"op_{number}", torch.clone, "CPU")
+                getattr(torch.ops.autogradviz_removed, f"op_{number}")(torch.ones(2))
+            names.append(f"autogradviz_removed.op_{number}.default")
+    recorded = [event.op for event in trace.log.of(OpCalled)]
+    assert [op for op in recorded if op.startswith("autogradviz_removed")] == names

@@ -116,6 +116,7 @@ int act_on_events(void*) {
 PyMODINIT_FUNC PyInit_autogradviz_native() {
   agv::name_cdata = PyUnicode_InternFromString("_cdata");
   if (!agv::prepare_hooks()) return nullptr;
+  agv::registry();  // here, where no lock is held
   pthread_atfork(nullptr, nullptr, agv::in_child);
   PyObject* module = PyModule_Create(&agv::definition);
   if (module == nullptr) return nullptr;

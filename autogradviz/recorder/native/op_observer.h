@@ -107,11 +107,36 @@ struct OpContext : at::ObserverContext {
   int64_t draw = NO_ID;  // 0: from the default generator, 1: from a given one
 };
 
-// The registry of operators: kept for the whole process, since schemas do not change.
+// Counts the operators that were removed: their schemas are freed, and addresses are used again.
+class Removals : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+
+  void onOperatorDeregistered(const c10::OperatorHandle&) override {
+    count().fetch_add(1, std::memory_order_release);
+  }
+
+  static std::atomic<uint64_t>& count() {
+    static std::atomic<uint64_t> removed{0};
+    return removed;
+  }
+};
+
+// The registry of operators, for the whole process.
 class OpRegistry {
  public:
+  OpRegistry() {
+    // It stays for the whole process, as this library does.
+    new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Removals>()));
+  }
+
   // Return the operator of a call, null for a range that is not an operator.
   OpInfo* find(const at::RecordFunction& call) {
+    uint64_t removals = Removals::count().load(std::memory_order_acquire);
+    if (removals != removals_) {
+      by_name_.clear();
+      removals_ = removals;
+    }
     // The name of an operator is that of its schema, which stays where it is; an overload has a
     // schema of its own. The names of ranges are temporary, and are not remembered.
     const char* name = call.name();
@@ -170,6 +195,7 @@ class OpRegistry {
   }
 
   ska::flat_hash_map<const char*, OpInfo*, AddressHash> by_name_;
+  uint64_t removals_ = 0;  // when the names were remembered
   std::vector<std::unique_ptr<OpInfo>> all_;
 };
 
