@@ -305,8 +305,7 @@ _RESUMED: Final = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 def _first_function(graphs: _Graphs) -> str:
     """Return the function of the first forward op whose line is known."""
     ops = graphs.calls.get("forward", graphs.calls.get("inference", ()))
-    names = [op.location.function for op in ops if op.location]
-    return names[0] if names else next((op.module_type for op in ops if op.module), "region")
+    return next((op.location.function for op in ops if op.location), "module")
 
 
 def _function_name(code_name: str) -> str:
