@@ -119,12 +119,13 @@ ChangeKind: TypeAlias = Literal[
 CompileTrigger: TypeAlias = Literal["dynamo", "backward", "compiled_autograd"]
 """The caller of a compiler: a frame, the first run of a compiled backward, compiled autograd."""
 
-RegionSource: TypeAlias = Literal["objects", "cache", "found"]
+RegionSource: TypeAlias = Literal["objects", "cache", "found", "log"]
 """Where the graphs of a compiled region were read:
 
 - ``objects``: from the graphs themselves, while they were compiled.
 - ``cache``: from text that PyTorch keeps in its cache of compiled graphs.
 - ``found``: from what remained of a region that was compiled before the recording.
+- ``log``: from text that PyTorch wrote to a folder named by ``TORCH_TRACE``.
 """
 
 CompiledGraph: TypeAlias = Literal["joint", "forward", "backward", "inference"]

@@ -221,7 +221,8 @@ class CompiledRegion:
         compile_id: PyTorch's name of the compilation: frame and count, "0/1".
         aot_number: PyTorch's number of the region.
         source: "objects" if its graphs were read while it was compiled, "cache" if they come from
-            PyTorch's cache, "found" if it was compiled before the recording.
+            PyTorch's cache, "found" if it was compiled before the recording, "log" if it was
+            imported from a log of PyTorch.
         missing: what could not be read.
         differentiable: whether it has a backward.
         location: where its graph ended in the user's code; None if unknown.

@@ -18,6 +18,14 @@ MOST_REGIONS: Final = 8
 """Regions listed separately; the rest share one line."""
 
 
+_ORIGINS: Final = {
+    "objects": "",
+    "cache": "from the cache",
+    "found": "compiled before",
+    "log": "from a log",
+}
+
+
 def compiled_summary(analysis: Analysis) -> str:
     """Return one line about compiled regions, graph breaks and recompiles; "" without any."""
     regions = analysis.compiled_regions
@@ -63,7 +71,7 @@ def _recomputed(region: CompiledRegion) -> str:
 
 
 def _origin(region: CompiledRegion) -> str:
-    notes = [{"objects": "", "cache": "from the cache", "found": "compiled before"}[region.source]]
+    notes = [_ORIGINS[region.source]]
     if region.planned:
         notes.append("as planned: inductor fuses ops")
     if region.missing:

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.compiled_graphs.source_lines import Line, innermost_user_line, line_of_frames
 from autogradviz.events import (
     BackwardCaptured,
     CompiledGraphCaptured,
@@ -14,7 +15,6 @@ from autogradviz.events import (
     Recompiled,
 )
 from autogradviz.recorder.compile.read_graph_module import target_text
-from autogradviz.recorder.compile.source_lines import Line, innermost_user_line, line_of_frames
 from autogradviz.recorder.torch_internals.private_api import current_compile_id
 
 if TYPE_CHECKING:
