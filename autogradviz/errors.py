@@ -183,6 +183,18 @@ class UnknownFormatError(AutogradvizError, ValueError):
     slug = "unknown-format"
 
 
+class UnknownRegionError(AutogradvizError, ValueError):
+    """There is no compiled region of that name, or several have it.
+
+    Example:
+        >>> trace.compiled_graph("forward [7/0]")
+        Traceback (most recent call last):
+        autogradviz.errors.UnknownRegionError: ...
+    """
+
+    slug = "unknown-region"
+
+
 class MissingExtraError(AutogradvizError, ImportError):
     """An optional package is not installed; the message names the extra for pip.
 
