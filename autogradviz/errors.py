@@ -25,6 +25,7 @@ __all__ = [
     "ProgramNotFoundError",
     "RecordingStateError",
     "UnknownFormatError",
+    "UnknownRegionError",
     "UnknownSlugError",
     "UnsupportedTorchError",
 ]

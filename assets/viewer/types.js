@@ -408,6 +408,7 @@
  * @property {string} description "float32 4×32×64"
  * @property {number} nbytes
  * @property {string} reason one sentence
+ * @property {string} hook the effect of its saved-tensor hooks, "" without them
  * @property {string} filename
  * @property {number} lineno 0 if unknown
  * @property {number} storage index into storages of its last run, -1 if unknown

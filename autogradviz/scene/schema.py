@@ -437,6 +437,7 @@ class SceneCompiledSlot:
     description: str  # "float32 4×32×64"
     nbytes: int
     reason: str  # one sentence
+    hook: str  # the effect of its saved-tensor hooks, "" without them
     filename: str
     lineno: int  # 0 if unknown
     storage: int  # index into storages of its last run, -1 if unknown

@@ -57,7 +57,7 @@ def render_compiled_svg(
     )
     parts.append(f'<g transform="translate({svg.num(MARGIN)} {svg.num(page.y)})">{marks}</g>')
     page.y += picture.height + 14
-    parts += [_legend(page, scene, picture), _reasons(page, scene)]
+    parts.append(_reasons(page, scene))
     size = f'width="{svg.num(width)}" height="{svg.num(page.y)}"'
     view = f'viewBox="0 0 {svg.num(width)} {svg.num(page.y)}"'
     label = svg.escape(f"{region.name}. {region.subtitle}")
@@ -187,42 +187,6 @@ def _texts(theme: Theme) -> dict[str, tuple[str, float, int]]:
     }
 
 
-LEGEND: Final = (
-    ("forward", "forward op"),
-    ("backward", "backward op"),
-    ("recomputed", "recomputed by a checkpoint"),
-    ("recomputed2", "of the next checkpoint"),
-    ("partitioner", "recomputed: the partitioner chose it"),
-    ("chip-value", "saved value, as thick as its bytes"),
-    ("chip-input", "saved input"),
-    ("hook", "saved-tensor hook"),
-)
-
-
-def _legend(page: Page, scene: RegionScene, picture: SceneCompiledPicture) -> str:
-    theme = page.theme
-    used = {mark.style.split()[0] for mark in scene.tables.marks if mark.picture == picture.index}
-    x, right = page.margin, page.width - page.margin
-    parts = [svg.path(f"M{svg.num(x)} {svg.num(page.y)}H{svg.num(right)}", svg.stroke(theme.line))]
-    page.y += 20
-    for style, label in LEGEND:
-        if style not in used:
-            continue
-        width = 28 + text_width(label, 11) + 18
-        if x > page.margin and x + width > right:
-            x = page.margin
-            page.y += 22
-        radius, look = _rects(theme)[style]
-        parts.append(svg.rect(x, page.y - 6, 20, 12, radius=min(radius, 3), style=look))
-        if style.startswith("chip"):
-            bar = _rects(theme)[f"bar{style[4:]}"][1]
-            parts.append(svg.rect(x, page.y - 6, 5, 12, radius=1, style=bar))
-        parts.append(svg.text(x + 28, page.y + 4, label, fill=theme.text2, size=11))
-        x += width
-    page.y += 24
-    return "\n".join(parts)
-
-
 def _reasons(page: Page, scene: RegionScene) -> str:
     """Return the largest saved values, each with the sentence why it is saved."""
     theme = page.theme
@@ -250,7 +214,8 @@ def _reasons(page: Page, scene: RegionScene) -> str:
         detail = f"{where}{slot.description} · {total}"
         parts.append(svg.text(at, page.y, detail, fill=theme.text2, size=11))
         page.y += 16
-        for line in wrap(slot.reason, page.width - 2 * page.margin, 11):
+        sentences = ". ".join(part for part in (slot.reason, slot.hook) if part)
+        for line in wrap(sentences, page.width - 2 * page.margin, 11):
             parts.append(svg.text(page.margin, page.y, line, fill=theme.text2, size=11))
             page.y += 15
         page.y += 6

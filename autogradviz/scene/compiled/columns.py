@@ -7,6 +7,7 @@ are folded into one ("h.0 – h.11, 12 identical").
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -126,24 +127,71 @@ def _by_line(region: CompiledRegion) -> list[Column]:
         return key
 
     key: _Key | None = None
+    hidden = _hook_ops(region)
     for op in region.forward_ops:
+        if op.name in hidden:
+            continue
         key = forward_key[op.name] = add(op, key)
         column = columns[key]
         column.forward.append(op)
         if op.module == column.block and column.block:
             column.module_type = op.module_type
     for op in region.backward_ops:
-        known = op.forward_op and forward_key.get(op.forward_op.name)
-        # An op without a forward op adds gradients: it belongs to those that made them.
-        made = [backward_key[name] for name in op.arguments if name in backward_key]
-        key = backward_key[op.name] = known or (made[-1] if made else add(op, key))
-        columns[key].backward.append(op)
+        if op.name in hidden:
+            continue
+        known = forward_key.get(op.forward_op.name) if op.forward_op else None
+        if known is None:
+            # Sums of gradients have the line of a neighbor: they belong to what they add.
+            made = [backward_key[name] for name in op.arguments if name in backward_key]
+            own = op.location is not None and _key(op) in columns and not op.sums_gradients
+            known = made[-1] if made and not own else add(op, key)
+        key = backward_key[op.name] = known
+        columns[known].backward.append(op)
+    _place_slots(region, columns, forward_key, backward_key)
+    return list(columns.values())
+
+
+def _place_slots(
+    region: CompiledRegion,
+    columns: dict[_Key, Column],
+    forward_key: dict[str, _Key],
+    backward_key: dict[str, _Key],
+) -> None:
+    """Add each saved value to the column in which it starts."""
     for slot in region.saved:
         start = forward_key.get(slot.op.name) if slot.op is not None else None
         start = start or _first_user(slot, backward_key)
         if start is not None:
             columns[start].slots.append(slot.position)
-    return list(columns.values())
+
+
+def _hook_ops(region: CompiledRegion) -> set[str]:
+    """Return the names of the ops of inlined hooks, which are drawn as hooks.
+
+    The pack hook of "addmm" ends in an op "addmm_hook_0"; the unpack hook begins with its users.
+    """
+    if not region.hooks:
+        return set()
+    ops = {op.name: op for op in region.forward_ops}
+    found = {op.name for op in region.forward_ops if is_hook_name(op.name)}
+    for op in reversed(region.forward_ops):
+        if op.name in found:
+            found.update(n for n in op.arguments if n in ops and ops[n].location is None)
+    for op in region.backward_ops:
+        unknown = op.location is None and op.forward_op is None
+        if unknown and op.arguments and found.issuperset(op.arguments):
+            found.add(op.name)
+    return found
+
+
+def slot_hook(slot: CompiledSlot) -> str:
+    """Return the name of the value that the hooks of a slot take."""
+    return slot.op.name if slot.op is not None and is_hook_name(slot.name) else slot.name
+
+
+def is_hook_name(name: str) -> bool:
+    """Return whether a value is what a pack hook returned: "addmm_hook_0"."""
+    return re.search(r"_hook_\d+$", name) is not None
 
 
 def _key(op: CompiledOp) -> _Key:

@@ -19,7 +19,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     short_path,
 )
-from autogradviz.scene.compiled.columns import Columns, arrange_columns, is_view
+from autogradviz.scene.compiled.columns import Columns, arrange_columns, is_view, slot_hook
 from autogradviz.scene.compiled.recomputed_bytes import recomputed_alive
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.schema import (
@@ -54,12 +54,25 @@ CHIP: Final = 19.0
 CHIP_ROW: Final = 22.0
 CURVES: Final = 64.0  # height in which ribbons change columns
 CURVE: Final = 46.0  # height of the curve of recomputed bytes
-MAX_ROWS: Final = 8
+MAX_ROWS: Final = {"blocks": 6, "lines": 8}
 """Boxes of one kind in one lane of a column."""
 
 MAX_RIBBONS: Final = 5  # of one column, inputs apart
 MAX_LINKS: Final = 4  # further columns that need the same value
 MAX_ITEM_LINES: Final = 24
+LEGEND: Final = (
+    ("forward", "forward op"),
+    ("backward", "backward op"),
+    ("recomputed", "recomputed by a checkpoint"),
+    ("recomputed2", "by the next checkpoint"),
+    ("partitioner", "recomputed by choice of the partitioner"),
+    ("chip-value", "saved value"),
+    ("chip-input", "saved input"),
+    ("chip-size", "saved size"),
+    ("hook", "saved-tensor hook"),
+    ("link-value", "also needed here"),
+)
+LEGEND_WIDTH: Final = 660.0
 THICKEST: Final = 13.0
 THINNEST: Final = 1.5
 HOOK: Final = 13.0
@@ -132,9 +145,7 @@ def draw_region(
     index: int,
     first_slot: int,
     detail: CompiledDetail,
-    *,
-    initial: bool,
-) -> float:
+) -> None:
     """Append one picture of a region to the tables.
 
     Args:
@@ -143,12 +154,8 @@ def draw_region(
         index: its index among the scene's regions.
         first_slot: index of its first slot among the scene's slots.
         detail: one column for each block, or for each line.
-        initial: whether this picture is displayed first.
-
-    Returns:
-        The width of the picture in pixels.
     """
-    return _Picture(tables, region, index, first_slot, detail).draw(initial=initial)
+    _Picture(tables, region, index, first_slot, detail).draw()
 
 
 class _Picture:
@@ -166,24 +173,27 @@ class _Picture:
         self._first_slot = first_slot
         self._detail = detail
         self._index = len(tables.pictures)
+        self._first_mark = len(tables.marks)
         self._hooks = {hook.slot: hook for hook in region.hooks if hook.inlined}
 
-    def draw(self, *, initial: bool) -> float:
+    def draw(self) -> None:
         arranged = arrange_columns(self._region, self._detail)
         places = self._measure(arranged)
         forward = max((len(place.forward) for place in places), default=0)
         backward = max((len(place.backward) for place in places), default=0)
         chips = max((len(place.ribbons) for place in places), default=0)
-        top = HEADER + forward * ROW
+        self._top = 0.0 if any(place.column.block for place in places) else -20.0
+        header = HEADER + self._top
+        top = header + forward * ROW
         saved = top + 10
         curves = saved + chips * CHIP_ROW
         bottom = curves + CURVES
         end = bottom + backward * ROW
         peak = max((place.peak for place in places), default=0)
-        height = end + (CURVE + 26 if peak else 8)
+        below = end + (CURVE + 30 if peak else 20)
         last = places[-1] if places else None
         width = (last.x + last.width if last else GUTTER) + BLOCK_GAP
-        self._draw_lanes(width, top, bottom, saved, end)
+        self._draw_lanes(width, header, top, saved, bottom, end)
         self._draw_blocks(places, end + 6)
         self._draw_ribbons(places, saved, curves, bottom)
         for place in places:
@@ -192,6 +202,7 @@ class _Picture:
             self._draw_rows(place, place.backward, bottom + 4)
         if peak:
             self._draw_curve(places, peak, end + CURVE + 18)
+        height = self._draw_legend(below)
         self._tables.pictures.append(
             SceneCompiledPicture(
                 index=self._index,
@@ -200,10 +211,9 @@ class _Picture:
                 width=width,
                 height=height,
                 hooks=any(r.before != r.nbytes for place in places for r in place.ribbons),
-                initial=initial,
+                initial=False,
             )
         )
-        return width
 
     # --- content --------------------------------------------------------------------------
 
@@ -215,41 +225,38 @@ class _Picture:
                 strict=True,
             )
         )
-        largest = 1
-        places = []
+        ribbons = [self._ribbons(column, arranged.backward_column) for column in arranged.columns]
+        largest = max((max(r.before, r.nbytes) for each in ribbons for r in each), default=0)
+        places: list[_Place] = []
         x = GUTTER
-        block = None
-        for column in arranged.columns:
-            ribbons = self._ribbons(column, arranged.backward_column)
-            largest = max([largest, *(max(ribbon.before, ribbon.nbytes) for ribbon in ribbons)])
-            forward = _rows(column.forward, backward=False)
-            backward = _rows(column.backward, backward=True)
+        for column, own in zip(arranged.columns, ribbons, strict=True):
+            forward = _rows(column.forward, MAX_ROWS[self._detail], backward=False)
+            backward = _rows(column.backward, MAX_ROWS[self._detail], backward=True)
             widths = [row.width + 14 for row in forward + backward]
-            chips = [text_width(ribbon.label, SMALL) + 22 for ribbon in ribbons]
-            width = min(max(MIN_COLUMN, *widths, *chips, 0), MAX_COLUMN)
-            x += BLOCK_GAP if block is not None and column.block != block else 0
-            block = column.block
+            width = min(max([MIN_COLUMN, *widths]), MAX_COLUMN)
+            # Each chip lies right of the ribbons of those above it.
+            need = self._set_thickness(own, max(largest, 1))
+            width = max(width, min(need, MAX_COLUMN + 30))
+            if places and column.block != places[-1].column.block:
+                x += BLOCK_GAP
             peak = max((alive[op.name] for op in column.backward), default=0)
-            places.append(_Place(column, x, width, forward, backward, ribbons, peak))
+            for ribbon in own:
+                ribbon.start += x
+            places.append(_Place(column, x, width, forward, backward, own, peak))
             x += width + GAP
-        for place in places:
-            self._set_thickness(place, largest)
         _set_ports(places)
         return places
 
-    def _set_thickness(self, place: _Place, largest: int) -> None:
-        """Set the thickness and the start of each ribbon of a column, from left to right."""
-        own = place.ribbons
-        at = place.x
-        for ribbon in own:
+    def _set_thickness(self, ribbons: Sequence[_Ribbon], largest: int) -> float:
+        """Set thickness and start of the ribbons of a column, and return the width they need."""
+        at = need = 0.0
+        for ribbon in ribbons:
             ribbon.thick = max(THINNEST, THICKEST * ribbon.nbytes / largest)
             ribbon.thick_before = max(THINNEST, THICKEST * ribbon.before / largest)
             ribbon.start = at + ribbon.room / 2
             at += ribbon.room
-        # Chips lie right of the ribbons of those above them, so the column must be wide enough.
-        if own:
-            need = own[-1].start - place.x + text_width(own[-1].label, SMALL) + 22
-            place.width = max(place.width, min(need, MAX_COLUMN + 30))
+            need = max(need, at + text_width(ribbon.label, SMALL) + 14)
+        return need
 
     def _ribbons(self, column: Column, backward_column: dict[str, int]) -> list[_Ribbon]:
         """Return the ribbons that start in a column, those that end farthest left first."""
@@ -284,8 +291,7 @@ class _Picture:
         )
 
     def _hook(self, slot: CompiledSlot) -> CompiledHook | None:
-        name = slot.name.rpartition("_hook_")[0] or slot.name
-        return self._hooks.get(name) or self._hooks.get(slot.name)
+        return self._hooks.get(slot_hook(slot))
 
     # --- marks ----------------------------------------------------------------------------
 
@@ -336,10 +342,10 @@ class _Picture:
         return len(self._tables.items) - 1
 
     def _draw_lanes(
-        self, width: float, top: float, bottom: float, saved: float, end: float
+        self, width: float, header: float, top: float, saved: float, bottom: float, end: float
     ) -> None:
         for y, height, name, note in (
-            (HEADER, top - HEADER, "Forward", "left to right"),
+            (header, top - header, "Forward", "left to right"),
             (saved, CHIP, "Saved", format_bytes(self._region.saved_nbytes)),
             (bottom, end - bottom, "Backward", "right to left"),
         ):
@@ -388,21 +394,20 @@ class _Picture:
 
     def _draw_header(self, place: _Place) -> None:
         column, location = place.column, place.column.location
-        if column.lines > 1:
-            title, text = plural(column.lines, "line"), column.module_type
-        elif location is None:
-            title, text = "unknown line", ""
-        else:
-            title = f"{short_path(location.place).split('/')[-1]}:{location.lineno}"
-            text = location.text
+        title = _column_title(column)
+        text = column.module_type if column.lines > 1 else location.text if location else ""
         spot = (location.place, location.lineno) if location else ("", 0)
         slots = [self._region.saved[position] for position in column.slots]
         counts = f"{plural(len(column.forward), 'forward op')}, {len(column.backward)} backward"
         item = self._item(title, text or counts, [counts] if text else [], slots, spot)
-        self._mark("text", "line", place.x, 34, text=_fit(title, place.width, 11.0), item=item)
+        self._mark(
+            "text", "line", place.x, self._top + 34, text=_fit(title, place.width, 11.0), item=item
+        )
         if text:
             style, size = ("muted", SMALL) if column.lines > 1 else ("code", SMALL)
-            self._mark("text", style, place.x, 49, text=_fit_code(text, place.width, size))
+            self._mark(
+                "text", style, place.x, self._top + 49, text=_fit_code(text, place.width, size)
+            )
 
     def _draw_rows(self, place: _Place, rows: Sequence[_Row], top: float) -> None:
         for at, row in enumerate(rows):
@@ -431,9 +436,10 @@ class _Picture:
         for place in places:
             for level, ribbon in enumerate(place.ribbons):
                 y = saved + level * CHIP_ROW
+                users = ", ".join(_column_name(places[at].column) for at in ribbon.targets)
                 item = self._item(
                     ribbon.label,
-                    plural(len(ribbon.slots), "saved value"),
+                    f"From {_column_name(place.column)} to {users or 'nothing'}",
                     slots=ribbon.slots,
                     place=_slot_spot(ribbon.slots[0]),
                 )
@@ -462,11 +468,11 @@ class _Picture:
             self._mark("rect", style, left, y, width=right - left, height=CHIP, item=item)
             bar = max(ribbon.thick, 4)
             self._mark("rect", f"bar-{ribbon.kind}", left, y, width=bar, height=CHIP, item=item)
-            start = left + bar + 5
+            start = max(left + bar, ribbon.start + (HOOK / 2 if ribbon.hooked else 0)) + 5
             label = _fit(ribbon.label, right - start - 3, SMALL)
             self._mark("text", "chip", start, y + 13, text=label, item=item)
             if ribbon.hooked:
-                self._draw_hooks(ribbon, y + CHIP - 2, bottom - HOOK, item)
+                self._draw_hooks(ribbon, y + (CHIP - HOOK) / 2, bottom - HOOK, item)
 
     def _draw_hooks(self, ribbon: _Ribbon, pack: float, unpack: float, item: int) -> None:
         """Draw a box with a hook where a ribbon starts, and one where it ends."""
@@ -491,6 +497,27 @@ class _Picture:
         label = f"peak {format_bytes(peak)}"
         self._mark("text", "curve-label", top.x, base - CURVE + 10, text=label)
 
+    def _draw_legend(self, y: float) -> float:
+        """Draw the meaning of the styles that the picture uses, and return where it ends."""
+        used = {mark.style for mark in self._tables.marks[self._first_mark :]}
+        x = 10.0
+        for style, label in LEGEND:
+            if style not in used:
+                continue
+            width = 27 + text_width(label, SMALL) + 16
+            if x > 10 and x + width > LEGEND_WIDTH:  # noqa: PLR2004  not the first one of a line
+                x, y = 10.0, y + 20
+            if style.startswith("link"):
+                path = f"M{x:.1f} {y + 6:.1f}h20"
+                self._mark("path", style, width=1, text=path)
+            else:
+                self._mark("rect", style, x + 0.5, y, width=20, height=12)
+            if style.startswith("chip"):
+                self._mark("rect", f"bar{style[4:]}", x + 0.5, y, width=5, height=12)
+            self._mark("text", "muted", x + 27, y + 9.6, text=label)
+            x += width
+        return y + 18
+
 
 def _set_ports(places: Sequence[_Place]) -> None:
     """Distribute the ends of ribbons over the columns in which they end."""
@@ -514,7 +541,23 @@ def _set_ports(places: Sequence[_Place]) -> None:
             at += room * scale
 
 
-def _rows(ops: Sequence[CompiledOp], *, backward: bool) -> list[_Row]:
+def _column_title(column: Column) -> str:
+    """Return "gpt.py:19", or "7 lines"."""
+    if column.lines > 1:
+        return plural(column.lines, "line")
+    location = column.location
+    if location is None:
+        return "unknown line"
+    return f"{short_path(location.place).split('/')[-1]}:{location.lineno}"
+
+
+def _column_name(column: Column) -> str:
+    """Return a column's name for a sentence: "h.0, gpt.py:19"."""
+    parts = (column.block, "" if column.block and column.lines > 1 else _column_title(column))
+    return " ".join(part for part in parts if part)
+
+
+def _rows(ops: Sequence[CompiledOp], limit: int, *, backward: bool) -> list[_Row]:
     """Return the boxes of one lane of a column: recomputed ops first, views folded."""
     rows: dict[tuple[str, str], _Row] = {}
     views: dict[str, _Row] = {}
@@ -536,15 +579,15 @@ def _rows(ops: Sequence[CompiledOp], *, backward: bool) -> list[_Row]:
         if note == "note-recomputed":
             row.label += " recomputed"
         (recomputed if note == "note-recomputed" else others).append(row)
-    return _shorten(recomputed) + _shorten(others)
+    return _shorten(recomputed, limit) + _shorten(others, limit)
 
 
-def _shorten(rows: list[_Row]) -> list[_Row]:
-    """Return at most ``MAX_ROWS`` rows: the last one stands for the rest."""
-    if len(rows) <= MAX_ROWS:
+def _shorten(rows: list[_Row], limit: int) -> list[_Row]:
+    """Return at most ``limit`` rows: the last one stands for the rest."""
+    if len(rows) <= limit:
         return rows
-    rest = [op for row in rows[MAX_ROWS - 1 :] for op in row.ops]
-    return [*rows[: MAX_ROWS - 1], _Row(f"{len(rest):,} more", "note", rest)]
+    rest = [op for row in rows[limit - 1 :] for op in row.ops]
+    return [*rows[: limit - 1], _Row(f"{len(rest):,} more", "note", rest)]
 
 
 def _style(op: CompiledOp, *, backward: bool) -> str:
@@ -572,7 +615,7 @@ def _value_name(slot: CompiledSlot) -> str:
     """Return the name of a saved value; one of several results has the name of their op."""
     op = slot.op
     one_of_several = op is not None and op.target.endswith("getitem") and op.arguments
-    return op.arguments[0] if op is not None and one_of_several else slot.name
+    return op.arguments[0] if op is not None and one_of_several else slot_hook(slot)
 
 
 def _op_lines(ops: Sequence[CompiledOp]) -> list[str]:

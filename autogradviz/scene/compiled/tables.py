@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, format_shape
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    format_shape,
+    short_op_name,
+)
+from autogradviz.scene.compiled.columns import slot_hook
 from autogradviz.scene.compiled.picture import Tables, draw_region
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.schema import (
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.compiled_region_types import (
+        CompiledHook,
         CompiledRegion,
         CompiledSlot,
         GraphBreak,
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
 
 PLANNED: Final = "planned: inductor fuses these ops into kernels"
-READABLE_WIDTH: Final = 1000.0
+READABLE_WIDTH: Final = 1150.0
 """A region whose columns for single lines are wider than this is first shown by blocks."""
 
 
@@ -49,7 +56,7 @@ def build_compiled_tables(
     rows = []
     for index, region in enumerate(regions):
         first_slot = len(tables.slots)
-        tables.slots += [_slot(slot, index, storage_index) for slot in region.saved]
+        tables.slots += slot_rows(region, index, storage_index)
         draw_pictures(tables, region, index, first_slot)
         rows.append(describe_region(region, index, node_index))
     return {
@@ -65,12 +72,16 @@ def build_compiled_tables(
 def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot: int) -> None:
     """Append the pictures of a region by lines and by blocks; equal ones are drawn once."""
     pictures = tables.pictures
-    width = draw_region(tables, region, index, first_slot, "blocks", initial=True)
-    blocks = pictures[-1]
-    marks, items = len(tables.marks), len(tables.items)
-    wide = draw_region(tables, region, index, first_slot, "lines", initial=False)
-    if wide == width and pictures[-1].height == blocks.height:
+    draw_region(tables, region, index, first_slot, "blocks")
+    blocks, marks, items = pictures[-1], len(tables.marks), len(tables.items)
+    draw_region(tables, region, index, first_slot, "lines")
+    lines = pictures[-1]
+    if (lines.width, lines.height) == (blocks.width, blocks.height):
         del pictures[-1], tables.marks[marks:], tables.items[items:]
+    elif lines.width <= READABLE_WIDTH:
+        pictures[-2:] = [blocks, replace(lines, initial=True)]
+        return
+    pictures[blocks.index] = replace(blocks, initial=True)
 
 
 def describe_region(
@@ -108,18 +119,45 @@ def describe_region(
     )
 
 
-def _slot(slot: CompiledSlot, region: int, storage_index: Mapping[int, int]) -> SceneCompiledSlot:
+def slot_rows(
+    region: CompiledRegion, index: int, storage_index: Mapping[int, int]
+) -> list[SceneCompiledSlot]:
+    """Return the rows of a region's saved values."""
+    hooks = {hook.slot: hook for hook in region.hooks}
+    return [_slot(slot, index, storage_index, hooks) for slot in region.saved]
+
+
+def _hook(hook: CompiledHook | None) -> str:
+    if hook is None:
+        return ""
+    if not hook.inlined:
+        return f"Saved-tensor hooks are not applied: {hook.reason}"
+    pack, unpack = (
+        ", ".join(display_op_name(short_op_name(op)) for op in ops) or "no op"
+        for ops in (hook.pack, hook.unpack)
+    )
+    change = f"{format_bytes(hook.nbytes_before)} → {format_bytes(hook.nbytes_after)}"
+    return f"Packed by {pack} ({change}), unpacked by {unpack}"
+
+
+def _slot(
+    slot: CompiledSlot,
+    region: int,
+    storage_index: Mapping[int, int],
+    hooks: Mapping[str, CompiledHook],
+) -> SceneCompiledSlot:
     filename, lineno, _ = _line(slot.location)
     shape = slot.symbolic_shape or format_shape(slot.shape)
     tensor = slot.runs[-1].tensor if slot.runs else None
     storage_id = tensor.storage_id if tensor else None
     return SceneCompiledSlot(
         region=region,
-        name=slot.source or slot.name,
+        name=slot.source or slot_hook(slot),
         kind=slot.kind,
         description=" ".join(part for part in (slot.dtype, shape) if part),
         nbytes=slot.nbytes,
         reason=slot.reason,
+        hook=_hook(hooks.get(slot_hook(slot))),
         filename=filename,
         lineno=lineno,
         storage=-1 if storage_id is None else storage_index.get(storage_id, -1),
@@ -208,6 +246,6 @@ class RegionScene:
 
 def build_region_scene(region: CompiledRegion) -> RegionScene:
     """Return the tables of a single region."""
-    tables = Tables(slots=[_slot(slot, 0, {}) for slot in region.saved])
+    tables = Tables(slots=slot_rows(region, 0, {}))
     draw_pictures(tables, region, 0, 0)
     return RegionScene(region=describe_region(region, 0, {}), tables=tables)
