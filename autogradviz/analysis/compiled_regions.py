@@ -117,9 +117,10 @@ def build_recompiles(log: Log) -> tuple[Recompile, ...]:
             compile_id=event.compile_id,
             failed_compile_id=event.failed_compile_id,
             guard=event.guard,
-            guard_line=event.guard_line,
             function=event.code_name,
-            location=locations.of(event.code_file, event.code_line, event.code_name),
+            location=locations.of(event.filename, event.lineno, event.function, event.text)
+            or locations.of(event.code_file, event.code_line, event.code_name),
+            guard_line=event.text,
             count=event.recompile_count,
             limit=event.recompile_limit,
         )
@@ -154,11 +155,11 @@ class _Builder:
         captured = self._last(self._captured, event)
         started = self._last(self._started, event)
         cached = self._last(self._cached, event)
-        name = _function_name(captured.code_name) if captured else "region"
+        code_name = captured.code_name if captured else _first_function(graphs)
         backward = graphs.calls.get("backward", [])
         return CompiledRegion(
             region_id=region_id,
-            name=f"{name} [{compile_id or event.aot_number}]",
+            name=f"{_function_name(code_name)} [{compile_id or event.aot_number}]",
             backend=event.backend,
             compile_id=compile_id,
             aot_number=event.aot_number,
@@ -293,6 +294,12 @@ class _Builder:
 
 
 _RESUMED: Final = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
+
+
+def _first_function(graphs: _Graphs) -> str:
+    """Return the function of the first forward op whose line is known."""
+    ops = graphs.calls.get("forward", graphs.calls.get("inference", ()))
+    return next((op.location.function for op in ops if op.location), "region")
 
 
 def _function_name(code_name: str) -> str:

@@ -99,6 +99,7 @@ class PythonObserver:
             self.steps,
         )  # fmt: skip
         self.compilers = CompilerObserver(session, self.tensors, self.nodes)
+        self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)
         self.regions = RegionTable(self.modules)

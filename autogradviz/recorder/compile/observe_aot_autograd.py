@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.compiled_graphs.graph_op import GraphOp, calls, plain_name
+from autogradviz.compiled_graphs.plan_region import TANGENT
+from autogradviz.compiled_graphs.region_facts import (
+    InlinedHook,
+    RegionFacts,
+    facts_of_cache_entry,
+)
 from autogradviz.events import CacheDecided
 from autogradviz.recorder.compile.current_backend import backend_name
 from autogradviz.recorder.compile.min_cut_reasons import blocked_ops
-from autogradviz.recorder.compile.plan_region import TANGENT
-from autogradviz.recorder.compile.read_graph_module import GraphOp, calls, plain_name, read_graph
-from autogradviz.recorder.compile.read_graph_text import read_graph_text
-from autogradviz.recorder.compile.region_table import InlinedHook, RegionFacts
+from autogradviz.recorder.compile.read_graph_module import read_graph
 from autogradviz.recorder.torch_internals.compiler_names import MIN_CUT, owner_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import patched_for_compilers_too
@@ -115,7 +119,9 @@ class AotTable:
     def on_cached(self, entry: Any, aot_config: Any) -> None:
         """Record a region whose graphs come from the cache as text."""
         self._decide_cache("hit")
-        self._regions.add(cached_facts(entry, aot_config, current_compile_id()))
+        backend = backend_name() or "inductor"  # the only one with a cache
+        facts = facts_of_cache_entry(entry, aot_config.aot_id, current_compile_id(), backend)
+        self._regions.add(facts._replace(sources=_input_sources(aot_config)))
 
     def on_cache_key(self, key: str) -> None:
         """Remember a key until PyTorch has looked it up."""
@@ -170,34 +176,6 @@ def _inlined_hooks(pending: _Pending, backward: tuple[GraphOp, ...]) -> list[Inl
             )
         )
     return hooks
-
-
-def cached_facts(entry: Any, aot_config: Any, compile_id: str) -> RegionFacts:
-    """Return the facts about a region in an entry of AOTAutograd's cache."""
-    joint, forward, backward = [
-        read_graph_text(getattr(entry, f"aot_{name}_graph_str", None) or "")
-        for name in ("joint", "forward", "backward")
-    ]
-    known = {"joint graph": joint, "graphs": forward}
-    missing = [name for name, ops in known.items() if not ops]
-    has_backward = bool(backward)
-    return RegionFacts(
-        aot_config.aot_id,
-        compile_id,
-        backend_name() or "inductor",  # the only one with a cache
-        "cache",
-        missing=(*missing, *MISSING_IN_TEXT) if has_backward else (),
-        joint=joint if has_backward else (),
-        forward=forward if has_backward else (),
-        backward=backward,
-        inference=() if has_backward else forward,
-        sources=_input_sources(aot_config),
-        donated=getattr(entry.runtime_metadata, "bw_donated_idxs", None) or (),
-    )
-
-
-MISSING_IN_TEXT: Final = ("reasons", "forward ops of backward ops", "modules")
-"""The parts that the text of a graph lacks."""
 
 
 def before(observe: Callable[..., Any], session: Session, hook_point: str) -> Any:

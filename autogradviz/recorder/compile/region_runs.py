@@ -20,6 +20,10 @@ _CHECKED: Final = "tensors_saved_for_backwards_with_vc_check_slice"
 _UNCHECKED: Final = "tensors_saved_for_backwards_no_vc_check_slice"
 
 
+_SLOTS: Final = "_raw_saved_tensors"
+_OTHER_SLOTS: Final = "_tensors_no_vc_check"
+
+
 class NodeIds(Protocol):
     """A table of nodes."""
 
@@ -50,17 +54,31 @@ class RegionRuns:
         ]
         self._emit(ctx, [each for each in saved if isinstance(each, torch.Tensor)], early=False)
 
+    def on_node(self, node: Any, node_id: int) -> None:
+        """Record the run of a walked node, if it ran before it could be observed."""
+        if node_id in self._seen:
+            self._seen.discard(node_id)  # nodes are walked once
+            return
+        slots = getattr(node, _SLOTS, None) or ()
+        contents = [slot.data for slot in slots if slot.unpack_hook is None]
+        saved = [*contents, *(getattr(node, _OTHER_SLOTS, None) or ())]
+        self._emit(node, [each for each in saved if isinstance(each, torch.Tensor)], early=True)
+
     def _emit(self, node: Any, saved: Sequence[torch.Tensor], *, early: bool) -> None:
         region = type(node)._forward_cls  # noqa: SLF001 - has no public name
         region_id = self._regions.find(region)
         if region_id is None:
             return
         with DisableTorchFunction():
+            self._regions.plan_from_run(region_id, saved)
             tensor_ids = tuple([self._tensors.intern(tensor) for tensor in saved])
             versions = tuple(map(_version, saved))
+        node_id = self._nodes.id_of(node)
+        if not early:
+            self._seen.add(node_id)
         self._session.emit(
-            RegionRan, region_id, self._nodes.id_of(node), node._sequence_nr(), tensor_ids,  # noqa: SLF001
-            versions, early, stack_id=self._session.stack_id(),
+            RegionRan, region_id, node_id, node._sequence_nr(), tensor_ids, versions, early,  # noqa: SLF001
+            stack_id=None if early else self._session.stack_id(),
         )  # fmt: skip
 
 

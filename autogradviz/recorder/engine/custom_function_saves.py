@@ -33,6 +33,8 @@ class CustomFunctionTable:
         self._session = session
         self._intern = tensors.intern
         self._creators = creators
+        self.on_compiled: Callable[[Any, int], None] | None = None
+        """Called with each walked node of a compiled region and its id."""
 
     def on_save(self, ctx: Any) -> None:
         """Remember the line that called ``save_for_backward``."""
@@ -52,7 +54,10 @@ class CustomFunctionTable:
 
     def read_context(self, node: Any, node_id: int) -> None:
         """Record the tensors that a Function keeps as attributes of ``ctx``, which is its node."""
-        if getattr(node, "_forward_cls", FunctionCtx).__module__.startswith("torch."):
+        function = getattr(node, "_forward_cls", FunctionCtx)
+        if self.on_compiled is not None and hasattr(function, "_aot_id"):
+            self._session.always_guarded("compile", self.on_compiled, node, node_id)
+        if function.__module__.startswith("torch."):
             return
         for name, value in vars(node).items():
             # A parameter lives on anyway.

@@ -59,6 +59,11 @@ COMPILED_BACKWARD: Final = CompilerName(
     "lazy_format_graph_code",
     "the graphs that compiled autograd captures",
 )
+BACKWARD_REASONS: Final = CompilerName(
+    "torch._dynamo.compiled_autograd",
+    "AutogradCompilerInstance.log_compile_reasons",
+    "why compiled autograd captures a backward again",
+)
 SOLVE_MIN_CUT: Final = CompilerName(
     "torch._functorch.partitioners", "solve_min_cut", "why the partitioner saves a value"
 )
@@ -66,6 +71,20 @@ MIN_CUT: Final = (
     CompilerName("torch._functorch.partitioners", "minimum_cut", ""),  # from 2.15 on
     CompilerName("networkx", "minimum_cut", ""),
 )
+
+
+def compiled_codes() -> list[Any]:
+    """Return the code objects that Dynamo has compiled and that are still alive."""
+    module = sys.modules.get("torch._dynamo.convert_frame")
+    seen = getattr(getattr(module, "input_codes", None), "seen", ())
+    return [code for code in (ref() for ref in list(seen)) if code is not None]
+
+
+def cache_entries_of_code(code: Any) -> list[Any]:
+    """Return what Dynamo compiled of a code object: entries with the new code."""
+    module: Any = sys.modules.get("torch._dynamo.eval_frame")
+    read = getattr(module, "_debug_get_cache_entry_list", None)
+    return [] if read is None else read(code)
 
 
 def is_loaded(name: CompilerName) -> bool:

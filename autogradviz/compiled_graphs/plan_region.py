@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.recorder.compile.read_graph_module import calls
+from autogradviz.compiled_graphs.graph_op import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from autogradviz.compiled_graphs.graph_op import GraphOp
     from autogradviz.events import RecomputeCause, SlotKind
-    from autogradviz.recorder.compile.read_graph_module import GraphOp
+
+INPUT: Final = "primals_"
+"""The inputs of forward graphs have this prefix and a number from 1 on."""
 
 TANGENT: Final = "tangents"
 """The inputs of a backward graph with this prefix are gradients."""
@@ -20,6 +23,10 @@ _HOOKED: Final = re.compile(r"_hook_\d+$")
 """The end of the name of what an inlined pack hook makes of a value."""
 
 NUMBERS: Final = frozenset({"SymInt", "SymFloat", "SymBool"})
+
+
+_PLAIN: Final = ("", "PREFER_RECOMPUTE")
+"""Decisions in a checkpointed region without a policy."""
 
 
 class Slot(NamedTuple):
@@ -62,7 +69,9 @@ def saved_slots(
 def _slot_kind(op: GraphOp, source: GraphOp | None) -> SlotKind:
     if op.is_size or op.dtype in NUMBERS:
         return "size"
-    return "input" if source is not None and source.op_kind == "placeholder" else "value"
+    if source is None:  # the forward graph is lost
+        return "input" if op.name.startswith(INPUT) else "value"
+    return "input" if source.op_kind == "placeholder" else "value"
 
 
 def _find_blocking(
@@ -99,7 +108,8 @@ def recomputed_ops(
 def _cause(op: GraphOp, selective: set[int | None]) -> RecomputeCause:
     if op.checkpoint_number is None and not op.policy:
         return "partitioner"
-    return "policy" if op.checkpoint_number in selective else "checkpoint"
+    selected = op.checkpoint_number in selective or op.policy not in _PLAIN
+    return "policy" if selected else "checkpoint"
 
 
 def forward_names(forward: Sequence[GraphOp], backward: Sequence[GraphOp]) -> dict[str, str]:
