@@ -76,6 +76,7 @@ LEGEND_WIDTH: Final = 660.0
 THICKEST: Final = 13.0
 THINNEST: Final = 1.5
 HOOK: Final = 13.0
+MONO_ADVANCE: Final = 0.61  # of a character in a monospaced font, in ems
 OP_SIZE: Final = 11.0
 SMALL: Final = 10.0
 
@@ -400,14 +401,12 @@ class _Picture:
         slots = [self._region.saved[position] for position in column.slots]
         counts = f"{plural(len(column.forward), 'forward op')}, {len(column.backward)} backward"
         item = self._item(title, text or counts, [counts] if text else [], slots, spot)
-        self._mark(
-            "text", "line", place.x, self._top + 34, text=_fit(title, place.width, 11.0), item=item
-        )
-        if text:
-            style, size = ("muted", SMALL) if column.lines > 1 else ("code", SMALL)
-            self._mark(
-                "text", style, place.x, self._top + 49, text=_fit_code(text, place.width, size)
-            )
+        title = _fit(title, place.width, OP_SIZE, bold=True)
+        self._mark("text", "line", place.x, self._top + 34, text=title, item=item)
+        style = "muted" if column.lines > 1 else "code"
+        fit = _fit(text, place.width, SMALL) if style == "muted" else _fit_code(text, place.width)
+        if fit:
+            self._mark("text", style, place.x, self._top + 49, text=fit)
 
     def _draw_rows(self, place: _Place, rows: Sequence[_Row], top: float) -> None:
         for at, row in enumerate(rows):
@@ -574,6 +573,8 @@ def _rows(ops: Sequence[CompiledOp], limit: int, *, backward: bool) -> list[_Row
     for row in rows.values():
         row.label += f" ×{len(row.ops)}" if len(row.ops) > 1 else ""
         (others if row.style in {"forward", "backward"} else recomputed).append(row)
+    # Twins are in the order of the forward.
+    recomputed.sort(key=lambda row: row.ops[0].forward_op.position if row.ops[0].forward_op else 0)
     for note, row in views.items():
         row.label = plural(len(row.ops), "view")
         if note == "note-recomputed":
@@ -663,6 +664,6 @@ def _fit(text: str, width: float, size: float, *, bold: bool = False) -> str:
     return f"{text}…" if text else ""
 
 
-def _fit_code(text: str, width: float, size: float) -> str:
-    limit = int(width / (size * 0.61))
+def _fit_code(text: str, width: float) -> str:
+    limit = int(width / (SMALL * MONO_ADVANCE))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
