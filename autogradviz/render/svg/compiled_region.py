@@ -79,35 +79,35 @@ def _choose(scene: RegionScene, detail: CompiledDetail | None) -> SceneCompiledP
 
 
 def _draw(mark: SceneCompiledMark, items: list[SceneCompiledItem], theme: Theme) -> str:
-    words = mark.style.split()
-    if "before" in words:
+    style = mark.style.removesuffix(" after")
+    if style.endswith(" before"):
         return ""  # a static picture shows what is saved
     title = svg.escape(_tooltip(items[mark.item])) if mark.item >= 0 else ""
     title = f"<title>{title}</title>" if title else ""
     if mark.shape == "text":
-        look = _texts(theme)[words[0]]
+        fill, size, weight = _texts(theme)[style]
         body = svg.text(
             mark.x,
             mark.y,
             mark.text,
-            fill=look[0],
-            size=look[1],
-            weight=look[2],
-            anchor="middle" if words[0].startswith("on-") else "start",
+            fill=fill,
+            size=size,
+            weight=weight,
+            anchor="middle" if style.startswith("on ") else "start",
         )
-        if words[0] == "code":
+        if style == "code":
             body = body.replace(
                 "<text ", f'<text font-family="{svg.MONO}" xml:space="preserve" ', 1
             )
     elif mark.shape == "path":
-        if words[0] == "curve":
+        if style == "curve":
             body = svg.path(mark.text, _paths(theme)["curve"])
         else:
-            style = f'{_paths(theme)[words[0]]} stroke-width="{svg.num(mark.width)}"'
-            body = svg.path(mark.text, style)
+            look = f'{_paths(theme)[style]} stroke-width="{svg.num(mark.width)}"'
+            body = svg.path(mark.text, look)
     else:
-        radius, style = _rects(theme)[words[0]]
-        body = svg.rect(mark.x, mark.y, mark.width, mark.height, radius=radius, style=style)
+        radius, shape = _rects(theme)[style]
+        body = svg.rect(mark.x, mark.y, mark.width, mark.height, radius=radius, style=shape)
     return f"<g>{title}{body}</g>" if title else body
 
 
@@ -125,24 +125,23 @@ def _rects(theme: Theme) -> dict[str, tuple[float, str]]:
         "lane": (6, f'fill="{mix(theme.text, 0.03, page)}"'),
         "block": (8, svg.stroke(mix(theme.text, 0.24, page))),
         "checkpoint": (8, svg.stroke(purple, 1.3, dash="7 4", fill="none")),
-        "checkpoint2": (8, svg.stroke(purple, 1.3, dash="7 4", fill="none")),
-        "forward": (5, svg.stroke(hue, 1, fill=page)),
-        "backward": (5, svg.stroke(hue, 1, fill=mix(hue, theme.tint2, page))),
-        "recomputed": (5, dashed),
-        "recomputed2": (5, shaded),
-        "partitioner": (5, svg.stroke(theme.text2, 1.2, dash="4 2.5", fill=page)),
-        "chip-value": (
+        "box forward": (5, svg.stroke(hue, 1, fill=page)),
+        "box backward": (5, svg.stroke(hue, 1, fill=mix(hue, theme.tint2, page))),
+        "box recomputed": (5, dashed),
+        "box recomputed odd": (5, shaded),
+        "box partitioner": (5, svg.stroke(theme.text2, 1.2, dash="4 2.5", fill=page)),
+        "chip value": (
             3,
             svg.stroke(mix(theme.saved, 0.55, page), fill=mix(theme.saved, theme.tint, page)),
         ),
-        "chip-input": (
+        "chip input": (
             3,
             svg.stroke(mix(theme.leaf, 0.55, page), fill=mix(theme.leaf, theme.tint, page)),
         ),
-        "chip-size": (3, svg.stroke(theme.line, fill=theme.surface)),
-        "bar-value": (1, f'fill="{theme.saved}"'),
-        "bar-input": (1, f'fill="{theme.leaf}"'),
-        "bar-size": (1, f'fill="{theme.text2}"'),
+        "chip size": (3, svg.stroke(theme.line, fill=theme.surface)),
+        "bar value": (1, f'fill="{theme.saved}"'),
+        "bar input": (1, f'fill="{theme.leaf}"'),
+        "bar size": (1, f'fill="{theme.text2}"'),
         "hook": (3, svg.stroke(theme.text2, 1.2, fill=page)),
     }
 
@@ -152,12 +151,12 @@ def _paths(theme: Theme) -> dict[str, str]:
     """Return the attributes of paths by style, without their thickness."""
     colors = {"value": theme.saved, "input": theme.leaf, "size": theme.text2}
     styles = {
-        f"ribbon-{kind}": f'fill="none" stroke="{mix(color, 0.5, theme.page)}"'
+        f"ribbon {kind}": f'fill="none" stroke="{mix(color, 0.5, theme.page)}"'
         for kind, color in colors.items()
     }
     for kind, color in colors.items():
         faint = mix(color, 0.5, theme.page)
-        styles[f"link-{kind}"] = f'fill="none" stroke="{faint}" stroke-dasharray="2 2"'
+        styles[f"link {kind}"] = f'fill="none" stroke="{faint}" stroke-dasharray="2 2"'
     styles["hook-icon"] = f'fill="none" stroke="{theme.text2}" stroke-linecap="round"'
     purple = theme.recompute
     fill = mix(purple, 0.16, theme.page)
@@ -175,15 +174,15 @@ def _texts(theme: Theme) -> dict[str, tuple[str, float, int]]:
         "recompute-text": (theme.recompute, 10, 600),
         "line": (theme.text, 11, 600),
         "code": (theme.text2, 10, 400),
-        "chip": (theme.text, 10, 400),
+        "label": (theme.text, 10, 400),
         "curve-label": (theme.recompute, 10, 600),
-        "on-forward": (theme.text, 11, 400),
-        "on-backward": (theme.backward, 11, 600),
-        "on-recomputed": (theme.recompute, 11, 400),
-        "on-recomputed2": (theme.recompute, 11, 400),
-        "on-partitioner": (theme.text2, 11, 400),
-        "on-note": (theme.text2, 10.5, 400),
-        "on-note-recomputed": (theme.text2, 10.5, 400),
+        "on forward": (theme.text, 11, 400),
+        "on backward": (theme.backward, 11, 600),
+        "on recomputed": (theme.recompute, 11, 400),
+        "on recomputed odd": (theme.recompute, 11, 400),
+        "on partitioner": (theme.text2, 11, 400),
+        "on note": (theme.text2, 10.5, 400),
+        "on note recomputed": (theme.text2, 10.5, 400),
     }
 
 

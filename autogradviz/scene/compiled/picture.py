@@ -19,6 +19,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     short_path,
 )
+from autogradviz.fast_dataclass import maker
 from autogradviz.scene.compiled.columns import Columns, arrange_columns, is_view, slot_hook
 from autogradviz.scene.compiled.recomputed_bytes import recomputed_alive
 from autogradviz.scene.label_text import plural
@@ -59,18 +60,18 @@ MAX_ROWS: Final = {"blocks": 6, "lines": 8}
 
 MAX_RIBBONS: Final = 5  # of one column, inputs apart
 MAX_LINKS: Final = 4  # further columns that need the same value
-MAX_ITEM_LINES: Final = 24
+MAX_ITEM_LINES: Final = 16
 LEGEND: Final = (
-    ("forward", "forward op"),
-    ("backward", "backward op"),
-    ("recomputed", "recomputed by a checkpoint"),
-    ("recomputed2", "by the next checkpoint"),
-    ("partitioner", "recomputed by choice of the partitioner"),
-    ("chip-value", "saved value"),
-    ("chip-input", "saved input"),
-    ("chip-size", "saved size"),
+    ("box forward", "forward op"),
+    ("box backward", "backward op"),
+    ("box recomputed", "recomputed by a checkpoint"),
+    ("box recomputed odd", "by the next checkpoint"),
+    ("box partitioner", "recomputed by choice of the partitioner"),
+    ("chip value", "saved value"),
+    ("chip input", "saved input"),
+    ("chip size", "saved size"),
     ("hook", "saved-tensor hook"),
-    ("link-value", "also needed here"),
+    ("link value", "also needed here"),
 )
 LEGEND_WIDTH: Final = 660.0
 THICKEST: Final = 13.0
@@ -79,6 +80,10 @@ HOOK: Final = 13.0
 MONO_ADVANCE: Final = 0.61  # of a character in a monospaced font, in ems
 OP_SIZE: Final = 11.0
 SMALL: Final = 10.0
+
+
+_make_mark = maker(SceneCompiledMark)
+_make_item = maker(SceneCompiledItem)
 
 
 @dataclass(slots=True)
@@ -175,6 +180,11 @@ class _Picture:
         self._detail = detail
         self._index = len(tables.pictures)
         self._first_mark = len(tables.marks)
+        checkpoints = dict.fromkeys(op.checkpoint for op in region.forward_ops)
+        checkpoints.pop(None, None)
+        self._odd = {
+            each for each in list(checkpoints)[1::2] if each is not None
+        }  # every second checkpoint has its own style
         self._hooks = {hook.slot: hook for hook in region.hooks if hook.inlined}
 
     def draw(self) -> None:
@@ -231,8 +241,8 @@ class _Picture:
         places: list[_Place] = []
         x = GUTTER
         for column, own in zip(arranged.columns, ribbons, strict=True):
-            forward = _rows(column.forward, MAX_ROWS[self._detail], backward=False)
-            backward = _rows(column.backward, MAX_ROWS[self._detail], backward=True)
+            forward = _rows(column.forward, MAX_ROWS[self._detail], None)
+            backward = _rows(column.backward, MAX_ROWS[self._detail], self._odd)
             widths = [row.width + 14 for row in forward + backward]
             width = min(max([MIN_COLUMN, *widths]), MAX_COLUMN)
             # Each chip lies right of the ribbons of those above it.
@@ -309,7 +319,7 @@ class _Picture:
         item: int = -1,
     ) -> None:
         self._tables.marks.append(
-            SceneCompiledMark(
+            _make_mark(
                 picture=self._index,
                 shape=shape,
                 style=style,
@@ -331,7 +341,7 @@ class _Picture:
         place: tuple[str, int] = ("", 0),
     ) -> int:
         self._tables.items.append(
-            SceneCompiledItem(
+            _make_item(
                 title=title,
                 subtitle=subtitle,
                 lines=tuple(lines),
@@ -363,17 +373,15 @@ class _Picture:
                 runs[-1].append(place)
             else:
                 runs.append([place])
-        number = 0
         for run in runs:
             first, last = run[0], run[-1]
             column = first.column
             if not column.block:
                 continue
             checkpointed = any(place.column.checkpoint is not None for place in run)
-            number += checkpointed
             x = first.x - 7
             width = last.x + last.width + 7 - x
-            style = ("checkpoint", "checkpoint2")[number % 2] if checkpointed else "block"
+            style = "checkpoint" if checkpointed else "block"
             self._mark("rect", style, x, 0, width=width, height=end)
             label = column.block
             if column.last_block != column.block:
@@ -417,11 +425,13 @@ class _Picture:
                 _op_lines(row.ops),
                 place=_spot(row.ops),
             )
-            if row.style not in {"note", "note-recomputed"}:
-                self._mark("rect", row.style, place.x, y, width=place.width, height=BOX, item=item)
+            if row.style not in {"note", "note recomputed"}:
+                self._mark(
+                    "rect", f"box {row.style}", place.x, y, width=place.width, height=BOX, item=item
+                )
             self._mark(
                 "text",
-                f"on-{row.style}",
+                f"on {row.style}",
                 place.x + place.width / 2,
                 y + 13.4,
                 text=_fit(row.label, place.width - 10, OP_SIZE, bold=row.style == "backward"),
@@ -448,12 +458,12 @@ class _Picture:
             for target in ribbon.targets[1:]:
                 end = places[target].x + places[target].width / 2
                 path = _ribbon_path(ribbon.start, start, end, curves, bottom - 1)
-                self._mark("path", f"link-{ribbon.kind}", width=1, text=path, item=item)
+                self._mark("path", f"link {ribbon.kind}", width=1, text=path, item=item)
         for _, ribbon, y, item in chips:
             if ribbon.targets:
                 end = bottom - (HOOK + 1 if ribbon.hooked else 1)
                 path = _ribbon_path(ribbon.start, y + CHIP / 2, ribbon.port, curves, end)
-                style = f"ribbon-{ribbon.kind}"
+                style = f"ribbon {ribbon.kind}"
                 if ribbon.before != ribbon.nbytes:
                     thick = ribbon.thick_before
                     before = f"{style} before"
@@ -463,13 +473,13 @@ class _Picture:
         for place, ribbon, y, item in chips:
             left = ribbon.start - max(ribbon.thick, 4) / 2
             right = place.x + place.width
-            style = f"chip-{ribbon.kind}"
+            style = f"chip {ribbon.kind}"
             self._mark("rect", style, left, y, width=right - left, height=CHIP, item=item)
             bar = max(ribbon.thick, 4)
-            self._mark("rect", f"bar-{ribbon.kind}", left, y, width=bar, height=CHIP, item=item)
+            self._mark("rect", f"bar {ribbon.kind}", left, y, width=bar, height=CHIP, item=item)
             start = max(left + bar, ribbon.start + (HOOK / 2 if ribbon.hooked else 0)) + 5
             label = _fit(ribbon.label, right - start - 3, SMALL)
-            self._mark("text", "chip", start, y + 13, text=label, item=item)
+            self._mark("text", "label", start, y + 13, text=label, item=item)
             if ribbon.hooked:
                 self._draw_hooks(ribbon, y + (CHIP - HOOK) / 2, bottom - HOOK, item)
 
@@ -512,7 +522,7 @@ class _Picture:
             else:
                 self._mark("rect", style, x + 0.5, y, width=20, height=12)
             if style.startswith("chip"):
-                self._mark("rect", f"bar{style[4:]}", x + 0.5, y, width=5, height=12)
+                self._mark("rect", f"bar {style[5:]}", x + 0.5, y, width=5, height=12)
             self._mark("text", "muted", x + 27, y + 9.6, text=label)
             x += width
         return y + 18
@@ -556,14 +566,20 @@ def _column_name(column: Column) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _rows(ops: Sequence[CompiledOp], limit: int, *, backward: bool) -> list[_Row]:
-    """Return the boxes of one lane of a column: recomputed ops first, views folded."""
+def _rows(ops: Sequence[CompiledOp], limit: int, odd: set[int] | None) -> list[_Row]:
+    """Return the boxes of one lane of a column: recomputed ops first, views folded.
+
+    Args:
+        ops: the ops of the lane.
+        limit: maximum number of boxes of each kind.
+        odd: checkpoints with the second style; None in the forward.
+    """
     rows: dict[tuple[str, str], _Row] = {}
     views: dict[str, _Row] = {}
     for op in ops:
-        style = _style(op, backward=backward)
+        style = "forward" if odd is None else _style(op, odd)
         if is_view(op):
-            note = "note-recomputed" if op.cause else "note"
+            note = "note recomputed" if op.cause else "note"
             views.setdefault(note, _Row("", note, [])).ops.append(op)
         else:
             label = display_op_name(short_op_name(op.target)).removesuffix("_data")
@@ -577,9 +593,9 @@ def _rows(ops: Sequence[CompiledOp], limit: int, *, backward: bool) -> list[_Row
     recomputed.sort(key=lambda row: row.ops[0].forward_op.position if row.ops[0].forward_op else 0)
     for note, row in views.items():
         row.label = plural(len(row.ops), "view")
-        if note == "note-recomputed":
+        if note == "note recomputed":
             row.label += " recomputed"
-        (recomputed if note == "note-recomputed" else others).append(row)
+        (recomputed if note == "note recomputed" else others).append(row)
     return _shorten(recomputed, limit) + _shorten(others, limit)
 
 
@@ -591,12 +607,12 @@ def _shorten(rows: list[_Row], limit: int) -> list[_Row]:
     return [*rows[: limit - 1], _Row(f"{len(rest):,} more", "note", rest)]
 
 
-def _style(op: CompiledOp, *, backward: bool) -> str:
+def _style(op: CompiledOp, odd: set[int]) -> str:
+    if op.cause is None:
+        return "backward"
     if op.cause == "partitioner":
         return "partitioner"
-    if op.cause is not None:
-        return ("recomputed", "recomputed2")[(op.checkpoint or 0) % 2]
-    return "backward" if backward else "forward"
+    return "recomputed odd" if op.checkpoint in odd else "recomputed"
 
 
 def _slots_label(slots: Sequence[CompiledSlot], nbytes: int, before: int) -> str:

@@ -4,7 +4,7 @@
 import { h } from "../../dom.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
-const FRAMES = ["lane", "block", "checkpoint", "checkpoint2"];
+const FRAMES = ["lane", "block", "checkpoint"];
 
 /**
  * @typedef {object} Drawn
@@ -53,13 +53,13 @@ export function drawPicture(scene, picture, select) {
           ? shape("path", { d: text, "stroke-width": mark.width || 1.2, class: className })
           : shape("rect", {
               ...{ x, y, width: mark.width, height: mark.height, class: className },
-              rx: FRAMES.includes(styles[0]) ? 8 : styles[0].startsWith("bar") ? 1 : 4,
+              rx: FRAMES.includes(styles[0]) ? 8 : styles[0] === "bar" ? 1 : 4,
             });
     if (mark.shape === "text") made.textContent = text;
     if (item >= 0) {
       made.dataset.item = String(item);
       marks.set(item, [...(marks.get(item) ?? []), made]);
-      if (styles[0].startsWith("chip")) ribbons.add(item);
+      if (styles[0] === "chip") ribbons.add(item);
     }
     (x === 10 && mark.shape === "text" ? names : element).append(made);
   }
@@ -89,5 +89,5 @@ export function drawPicture(scene, picture, select) {
  * @returns {HTMLElement}
  */
 export function swatch(kind) {
-  return h("span", { class: `agv-swatch agv-swatch-${kind}` });
+  return h("span", { class: `agv-swatch agv-k-${kind}` });
 }
