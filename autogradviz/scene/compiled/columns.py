@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_BLOCKS: Final = 16
 """Maximum number of columns of a picture by blocks. More are merged with their neighbors."""
 
-MAX_LINES: Final = 160
+MAX_LINES: Final = 96
 
 VIEWS: Final = frozenset(
     {

@@ -47,7 +47,8 @@ export function itemCard(store, item) {
 }
 
 /**
- * Return the saved values, the largest first, with the sentence that says why each is saved.
+ * Return the saved values, the largest first, with the sentence that says why each is saved. Values
+ * of the same line that are saved for the same reason are listed once.
  *
  * @param {Store} store
  * @param {number[]} indices
@@ -55,35 +56,40 @@ export function itemCard(store, item) {
  */
 function saved({ scene }, indices) {
   const slots = indices.map((index) => scene.compiled_slots[index]);
-  slots.sort((a, b) => b.nbytes - a.nbytes);
-  const total = slots.reduce((sum, slot) => sum + slot.nbytes, 0);
-  const rows = slots.slice(0, MOST).map((slot) =>
-    h(
+  /** @type {Map<string, import("../../types.js").SceneCompiledSlot[]>} */
+  const alike = new Map();
+  for (const slot of slots) {
+    const key = [slot.filename, slot.lineno, slot.description, slot.reason, slot.hook].join("\n");
+    alike.set(key, [...(alike.get(key) ?? []), slot]);
+  }
+  const sum = (/** @type {{nbytes: number}[]} */ rows) =>
+    rows.reduce((total, { nbytes }) => total + nbytes, 0);
+  const groups = [...alike.values()].sort((a, b) => sum(b) - sum(a));
+  const rows = groups.slice(0, MOST).map((group) => {
+    const [slot] = group;
+    const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";
+    const place = slot.lineno ? formatPlace(slot.filename, slot.lineno) : "";
+    return h(
       "div",
       { class: "agv-slot" },
       h(
         "div",
         { class: "agv-title-line" },
         swatch(slot.kind),
-        h("b", { class: "agv-grow", text: slot.name }),
-        h("span", { text: slot.kind === "size" ? "" : formatBytes(slot.nbytes) }),
+        h("span", { class: "agv-grow" }, h("b", { text: slot.name }), more),
+        h("span", { text: slot.kind === "size" ? "" : formatBytes(sum(group)) }),
       ),
       h("p", {
         class: "agv-muted agv-mono",
-        text: [slot.lineno ? formatPlace(slot.filename, slot.lineno) : "", slot.description]
-          .filter(Boolean)
-          .join(" · "),
+        text: [place, slot.description].filter(Boolean).join(" · "),
       }),
       h("p", { class: "agv-text", text: slot.reason }),
       slot.hook !== "" && h("p", { class: "agv-text agv-muted", text: slot.hook }),
-    ),
-  );
-  if (slots.length > MOST) {
-    rows.push(h("p", { class: "agv-muted", text: `and ${slots.length - MOST} smaller ones` }));
+    );
+  });
+  if (groups.length > MOST) {
+    rows.push(h("p", { class: "agv-muted", text: `and ${groups.length - MOST} smaller ones` }));
   }
-  return section(
-    "Why it is saved",
-    `${plural(slots.length, "value")} · ${formatBytes(total)}`,
-    ...rows,
-  );
+  const total = `${plural(slots.length, "value")} · ${formatBytes(sum(slots))}`;
+  return section("Why it is saved", total, ...rows);
 }

@@ -58,7 +58,9 @@ export function drawPicture(scene, picture, select) {
     if (mark.shape === "text") made.textContent = text;
     if (item >= 0) {
       made.dataset.item = String(item);
-      marks.set(item, [...(marks.get(item) ?? []), made]);
+      const list = marks.get(item) ?? [];
+      marks.set(item, list);
+      list.push(made);
       if (styles[0] === "chip") ribbons.add(item);
     }
     (x === 10 && mark.shape === "text" ? names : element).append(made);
