@@ -58,7 +58,7 @@ CURVE: Final = 46.0  # height of the curve of recomputed bytes
 MAX_ROWS: Final = {"blocks": 6, "lines": 8}
 """Boxes of one kind in one lane of a column."""
 
-MAX_RIBBONS: Final = 5  # of one column, inputs apart
+MAX_RIBBONS: Final = 4  # of one column, inputs apart
 MAX_LINKS: Final = 4  # further columns that need the same value
 MAX_ITEM_LINES: Final = 16
 LEGEND: Final = (

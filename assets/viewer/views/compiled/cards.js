@@ -47,7 +47,7 @@ export function itemCard(store, item) {
 }
 
 /**
- * Return the saved values, the largest first, with the sentence that says why each is saved. Values
+ * Return the saved values, the computed and largest first, with the sentence that says why each is saved. Values
  * of the same line that are saved for the same reason are listed once.
  *
  * @param {Store} store
@@ -64,7 +64,11 @@ function saved({ scene }, indices) {
   }
   const sum = (/** @type {{nbytes: number}[]} */ rows) =>
     rows.reduce((total, { nbytes }) => total + nbytes, 0);
-  const groups = [...alike.values()].sort((a, b) => sum(b) - sum(a));
+  // Inputs and parameters exist anyway: what the region adds comes first.
+  const kinds = ["value", "input", "size"];
+  const groups = [...alike.values()].sort(
+    (a, b) => kinds.indexOf(a[0].kind) - kinds.indexOf(b[0].kind) || sum(b) - sum(a),
+  );
   const rows = groups.slice(0, MOST).map((group) => {
     const [slot] = group;
     const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";

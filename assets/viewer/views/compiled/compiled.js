@@ -50,8 +50,8 @@ export class Compiled {
       this.card.hidden = true;
       return;
     }
-    const scroll = h("div", { class: "agv-scroll" });
-    scroll.tabIndex = 0;
+    const attrs = { tabindex: 0, role: "group", "aria-label": `Picture of ${region.name}` };
+    const scroll = h("div", { class: "agv-scroll", attrs });
     const draw = (/** @type {string} */ detail) => {
       const picture = pictures.find((each) => each.detail === detail) ?? pictures[0];
       this.picture = drawPicture(this.store.scene, picture, (item) => this.#select(item));
@@ -104,8 +104,7 @@ export class Compiled {
       "div",
       { class: `agv-step agv-step-${step.kind}` },
       h("b", {}, icon(isBreak ? "close" : "checkpoint"), isBreak ? "Graph break" : "Recompiled"),
-      h("span", { class: "agv-mono", text: place }),
-      step.text !== "" && h("code", { text: step.text }),
+      h("code", { text: `${place} ${step.text}`.trim() }),
       h("p", { text: step.title }),
       step.hint !== "" && h("p", { class: "agv-muted", text: step.hint }),
     );

@@ -37,7 +37,7 @@ export function drawPicture(scene, picture, select) {
   const element = shape("svg", { width, height, role: "img", "aria-label": label });
   element.setAttribute("class", "agv-compiled-picture");
   const names = shape("g", {});
-  names.append(shape("rect", { x: 0, y: 0, width: 84, height, class: "agv-k-names" }));
+  names.append(shape("rect", { x: -16, y: 0, width: 106, height, class: "agv-k-names" }));
   /** @type {Map<number, SVGElement[]>} */
   const marks = new Map();
   const ribbons = new Set();
