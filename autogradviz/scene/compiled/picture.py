@@ -29,7 +29,7 @@ from autogradviz.scene.schema import (
     SceneCompiledPicture,
     SceneCompiledSlot,
 )
-from autogradviz.scene.text_metrics import text_width
+from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,7 @@ CHIP: Final = 19.0
 CHIP_ROW: Final = 22.0
 CURVES: Final = 64.0  # height in which ribbons change columns
 CURVE: Final = 46.0  # height of the curve of recomputed bytes
+MAX_LABEL: Final = 22  # characters of the name of a saved value
 MAX_ROWS: Final = {"blocks": 6, "lines": 8}
 """Boxes of one kind in one lane of a column."""
 
@@ -73,7 +74,7 @@ LEGEND: Final = (
     ("hook", "saved-tensor hook"),
     ("link value", "also needed here"),
 )
-LEGEND_WIDTH: Final = 660.0
+MIN_WIDTH: Final = 480.0
 THICKEST: Final = 13.0
 THINNEST: Final = 1.5
 HOOK: Final = 13.0
@@ -203,7 +204,7 @@ class _Picture:
         peak = max((place.peak for place in places), default=0)
         below = end + (CURVE + 30 if peak else 20)
         last = places[-1] if places else None
-        width = (last.x + last.width if last else GUTTER) + BLOCK_GAP
+        width = max(last.x + last.width + BLOCK_GAP if last else 0, MIN_WIDTH)
         self._draw_lanes(width, header, top, saved, bottom, end)
         self._draw_blocks(places, end + 6)
         self._draw_ribbons(places, saved, curves, bottom)
@@ -213,7 +214,7 @@ class _Picture:
             self._draw_rows(place, place.backward, bottom + 4)
         if peak:
             self._draw_curve(places, peak, end + CURVE + 18)
-        height = self._draw_legend(below)
+        height = self._draw_legend(below, width)
         self._tables.pictures.append(
             SceneCompiledPicture(
                 index=self._index,
@@ -506,7 +507,7 @@ class _Picture:
         label = f"peak {format_bytes(peak)}"
         self._mark("text", "curve-label", top.x, base - CURVE + 10, text=label)
 
-    def _draw_legend(self, y: float) -> float:
+    def _draw_legend(self, y: float, right: float) -> float:
         """Draw the meaning of the styles that the picture uses, and return where it ends."""
         used = {mark.style for mark in self._tables.marks[self._first_mark :]}
         x = 10.0
@@ -514,7 +515,7 @@ class _Picture:
             if style not in used:
                 continue
             width = 27 + text_width(label, SMALL) + 16
-            if x > 10 and x + width > LEGEND_WIDTH:  # noqa: PLR2004  not the first one of a line
+            if x > 10 and x + width > right:  # noqa: PLR2004  not the first one of a line
                 x, y = 10.0, y + 20
             if style.startswith("link"):
                 path = f"M{x:.1f} {y + 6:.1f}h20"
@@ -624,7 +625,7 @@ def _slots_label(slots: Sequence[CompiledSlot], nbytes: int, before: int) -> str
         name = name or _value_name(slots[0])
     else:
         name = plural(len(slots), kind)
-    size = format_bytes(nbytes)
+    name, size = elide(name, MAX_LABEL), format_bytes(nbytes)
     return f"{name} · {size}" if before == nbytes else f"{name} · {format_bytes(before)} → {size}"
 
 

@@ -201,7 +201,7 @@ def _steps(
                 kind="recompile",
                 title=each.guard,
                 text=each.guard_line,
-                hint=f"{each.function} compiled again, {each.count} of at most {each.limit} times",
+                hint=f"Compiled again, {each.count} of at most {each.limit} times",
                 filename=filename,
                 lineno=lineno,
                 region=-1,
