@@ -206,7 +206,7 @@ def _key(op: CompiledOp) -> _Key:
 
 
 def _first_user(slot: CompiledSlot, backward_key: dict[str, _Key]) -> _Key | None:
-    """Return where the forward uses an input: its line, in the block of the op that needs it."""
+    """Return the column of an input: its line, in the block of the op that needs it."""
     users = [backward_key[op.name] for op in slot.needed_by if op.name in backward_key]
     line = slot.location.lineno if slot.location else 0
     return next((key for key in reversed(users) if key[2] == line), users[-1] if users else None)
