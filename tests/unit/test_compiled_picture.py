@@ -10,7 +10,9 @@ import make_log as m
 import pytest
 from make_compiled import Op, analysis_of, block, region_of
 
+import autogradviz
 from autogradviz import events as e
+from autogradviz.cli import main
 from autogradviz.compiled_region_view import CompiledRegionView, choose_region
 from autogradviz.errors import UnknownRegionError
 from autogradviz.render.svg.compiled_region import render_compiled_svg
@@ -312,3 +314,15 @@ def test_region_is_chosen_by_name_position_or_size():
         choose_region([region, region], "forward")
     with pytest.raises(UnknownRegionError, match=r"torch\.compile"):
         choose_region([], None)
+
+
+def test_command_line_draws_a_region_and_names_those_that_exist(tmp_path, capsys):
+    trace = autogradviz.Trace(analysis_of(*MLP).log)
+    trace.save(tmp_path / "step.agv")
+    picture = tmp_path / "region.svg"
+    command = ["svg", str(tmp_path / "step.agv"), "-o", str(picture)]
+    assert main([*command, "--region", "forward [0/0]", "--theme", "dark"]) == 0
+    expected = trace.compiled_graph("forward [0/0]").svg(theme="dark")
+    assert picture.read_text(encoding="utf-8") == expected
+    assert main([*command, "--region", "backward"]) != 0
+    assert "forward [0/0]" in capsys.readouterr().err
