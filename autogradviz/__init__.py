@@ -14,6 +14,7 @@ from autogradviz.analysis import (
     TensorHistory,
 )
 from autogradviz.compare import Comparison, Difference, compare
+from autogradviz.compiled_region_view import CompiledRegionView
 from autogradviz.diagnose import Finding
 from autogradviz.errors import (
     AlreadyRecordingError,
@@ -29,6 +30,7 @@ from autogradviz.errors import (
     ProgramNotFoundError,
     RecordingStateError,
     UnknownFormatError,
+    UnknownRegionError,
     UnknownSlugError,
     UnsupportedTorchError,
 )
@@ -48,6 +50,7 @@ __all__ = [
     "AutogradvizWarning",
     "Comparison",
     "CompiledRegion",
+    "CompiledRegionView",
     "Difference",
     "Finding",
     "GraphTooLargeError",
@@ -70,6 +73,7 @@ __all__ = [
     "Trace",
     "TraceWidget",
     "UnknownFormatError",
+    "UnknownRegionError",
     "UnknownSlugError",
     "UnsupportedTorchError",
     "__version__",

@@ -25,6 +25,7 @@ __all__ = [
     "ProgramNotFoundError",
     "RecordingStateError",
     "UnknownFormatError",
+    "UnknownRegionError",
     "UnknownSlugError",
     "UnsupportedTorchError",
 ]
@@ -181,6 +182,18 @@ class UnknownFormatError(AutogradvizError, ValueError):
     """
 
     slug = "unknown-format"
+
+
+class UnknownRegionError(AutogradvizError, ValueError):
+    """There is no compiled region of that name, or several have it.
+
+    Example:
+        >>> trace.compiled_graph("forward [7/0]")
+        Traceback (most recent call last):
+        autogradviz.errors.UnknownRegionError: ...
+    """
+
+    slug = "unknown-region"
 
 
 class MissingExtraError(AutogradvizError, ImportError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from autogradviz.analysis import CompiledRegion, Region, SavedTensor, TensorHistory
+    from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
     from autogradviz.render.widget import TraceWidget
@@ -315,6 +316,31 @@ class Trace:
         return GraphView(
             build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
         )
+
+    def compiled_graph(
+        self, region: str | int | None = None, *, redact: bool = False
+    ) -> CompiledRegionView:
+        """Return a region that ``torch.compile`` made as a picture of its forward and backward.
+
+        Args:
+            region: its name ("forward [0/1]"), the name of its function if that has only one
+                region, or its position in ``compiled_regions()``. By default the region that
+                saves most.
+            redact: leave source text and absolute paths out.
+
+        Raises:
+            UnknownRegionError: if there is no such region, or several have this name.
+
+        Example:
+            >>> trace.compiled_graph()
+            Traceback (most recent call last):
+            autogradviz.errors.UnknownRegionError: ...
+        """
+        from autogradviz.compiled_region_view import CompiledRegionView, choose_region
+
+        if redact:
+            return self.redacted().compiled_graph(region)
+        return CompiledRegionView(choose_region(self.compiled_regions(), region))
 
     def html(
         self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False

@@ -12,6 +12,7 @@ import { groupsAround } from "./scene/scene_index.js";
  * @property {string} view name of the view on display
  * @property {number} finding index of the finding on display, -1 without findings
  * @property {number} region index of the checkpoint region on display, -1 without regions
+ * @property {number} compiled index of the compiled region on display, -1 without one
  * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
  * @property {import("./scene/time_axis.js").AxisKind} axis
  * @property {import("./scene/colors.js").ColorBy} colorBy
@@ -53,6 +54,7 @@ export class Store {
     this.view = views[0].name;
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = initialRegion(this.scene);
+    this.compiled = this.scene.compiled_regions.length - 1;
     /** @type {State["time"]} */
     this.time = null;
     /** @type {State["axis"]} */
@@ -195,6 +197,24 @@ export class Store {
   showRegion(region) {
     this.set("region", region);
     this.#show("region");
+  }
+
+  /**
+   * Display a compiled region.
+   *
+   * @param {number} region
+   */
+  showCompiled(region) {
+    this.set("compiled", region);
+    this.#show("compiled");
+  }
+
+  /**
+   * @param {number} node
+   * @returns {number} index of the compiled region that a node runs, -1 for an eager node
+   */
+  compiledRegionOf(node) {
+    return this.scene.compiled_regions.findIndex(({ nodes }) => nodes.includes(node));
   }
 
   /**

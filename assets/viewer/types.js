@@ -20,6 +20,14 @@
 
 /** @typedef {"saved" | "recomputed" | "written" | "unpacked" | "cloned" | "released"} StorageEventKind */
 
+/** @typedef {"blocks" | "lines"} CompiledDetail */
+
+/** @typedef {"rect" | "path" | "text"} CompiledShape */
+
+/** @typedef {"region" | "break" | "recompile"} CompiledStepKind */
+
+/** @typedef {"value" | "input" | "size"} CompiledSlotKind */
+
 /**
  * One saved tensor, drawn on the right of its node.
  *
@@ -335,6 +343,91 @@
  */
 
 /**
+ * One region that torch.compile made.
+ *
+ * @typedef {object} SceneCompiledRegion
+ * @property {number} index
+ * @property {number} region_id
+ * @property {string} name "forward [0/1]"
+ * @property {string} subtitle "aot_eager · 12 forward ops · 20 backward ops"
+ * @property {string} planned why the pictures show a plan, "" if they show what runs
+ * @property {string[]} notes the cache's decision, what could not be read
+ * @property {number} nbytes of its saved values
+ * @property {string} filename of the line where its graph ended
+ * @property {number} lineno 0 if unknown
+ * @property {number[]} nodes indices of the nodes of its runs
+ */
+
+/**
+ * One picture of a compiled region: a list of marks with coordinates.
+ *
+ * @typedef {object} SceneCompiledPicture
+ * @property {number} index
+ * @property {number} region index into compiled_regions
+ * @property {CompiledDetail} detail one column for each block, or for each line
+ * @property {number} width
+ * @property {number} height
+ * @property {Flag} hooks has ribbons with two widths, before and after a hook
+ * @property {Flag} initial displayed first
+ */
+
+/**
+ * One shape of a picture, in the order of drawing.
+ *
+ * @typedef {object} SceneCompiledMark
+ * @property {number} picture index into compiled_pictures
+ * @property {CompiledShape} shape
+ * @property {string} style
+ * @property {number} x
+ * @property {number} y
+ * @property {number} width
+ * @property {number} height
+ * @property {string} text
+ * @property {number} item index into compiled_items, -1 without one
+ */
+
+/**
+ * A part of a picture that can be selected: a column, ops, or a ribbon.
+ *
+ * @typedef {object} SceneCompiledItem
+ * @property {string} title
+ * @property {string} subtitle
+ * @property {string[]} lines one for each op
+ * @property {number[]} slots indices into compiled_slots
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ */
+
+/**
+ * A value that the forward of a compiled region saves for its backward.
+ *
+ * @typedef {object} SceneCompiledSlot
+ * @property {number} region index into compiled_regions
+ * @property {string} name
+ * @property {CompiledSlotKind} kind
+ * @property {string} description "float32 4×32×64"
+ * @property {number} nbytes
+ * @property {string} reason one sentence
+ * @property {string} hook the effect of its saved-tensor hooks, "" without them
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {number} storage index into storages of its last run, -1 if unknown
+ */
+
+/**
+ * One entry of the strip of compiled regions, in the order of compilation.
+ *
+ * @typedef {object} SceneCompiledStep
+ * @property {CompiledStepKind} kind
+ * @property {string} title
+ * @property {string} text
+ * @property {string} hint
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {number} region index into compiled_regions, -1 for a gap
+ */
+
+/**
  * All data that renderers draw.
  *
  * @typedef {object} Scene
@@ -355,6 +448,12 @@
  * @property {SceneModule[]} modules
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs
+ * @property {SceneCompiledRegion[]} compiled_regions
+ * @property {SceneCompiledPicture[]} compiled_pictures
+ * @property {SceneCompiledMark[]} compiled_marks
+ * @property {SceneCompiledItem[]} compiled_items
+ * @property {SceneCompiledSlot[]} compiled_slots
+ * @property {SceneCompiledStep[]} compiled_steps
  */
 
 export {};

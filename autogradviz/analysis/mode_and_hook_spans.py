@@ -1,4 +1,4 @@
-"""Timeline spans of modes, saved-tensor hooks and user hooks, and event markers."""
+"""Timeline spans of modes, compilers, saved-tensor hooks and user hooks, and event markers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.events import (
+    CompileEnded,
+    CompileStarted,
     HookRan,
     HookRegistered,
     HooksEntered,
@@ -61,6 +63,29 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
     for enclosing in open_.values():
         for start in enclosing:
             yield _mode_mark(start, end_ns)
+
+
+def find_compiles(log: Log, end_ns: int) -> Iterator[Mark]:
+    """Yield each interval in which a compiler ran: "compile 0/0"."""
+    open_: dict[tuple[int, str, str], list[CompileStarted]] = {}
+    events: list[CompileStarted | CompileEnded] = [
+        *log.of(CompileStarted),
+        *log.of(CompileEnded),
+    ]
+    for event in sorted(events, key=lambda event: event.seq):
+        running = open_.setdefault((event.thread, event.compile_id, event.trigger), [])
+        if isinstance(event, CompileStarted):
+            running.append(event)
+        elif running:
+            yield _compile_mark(running.pop(), event.time_ns)
+    for running in open_.values():
+        for start in running:
+            yield _compile_mark(start, end_ns)
+
+
+def _compile_mark(start: CompileStarted, end_ns: int) -> Mark:
+    label = f"compile {start.compile_id}".strip()
+    return Mark("compile", start.thread, start.time_ns, end_ns, label, start.stack_id)
 
 
 def _mode_mark(start: ModeChanged, end_ns: int) -> Mark:

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.mode_and_hook_spans import (
+    find_compiles,
     find_event_markers,
     find_hook_pairs,
     find_hook_runs,
@@ -188,6 +189,7 @@ def _module_calls(log: Log, modules: dict[int, Module], end_ns: int) -> Iterator
 def _marks(log: Log, tensors: Tensors, end_ns: int) -> Iterator[_Bar]:
     for kind, thread, start_ns, stop_ns, label, stack_id in (
         *find_modes(log, end_ns),
+        *find_compiles(log, end_ns),
         *find_hook_pairs(log, end_ns),
         *find_hook_runs(log),
         *find_event_markers(log, tensors),

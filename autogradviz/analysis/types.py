@@ -17,9 +17,9 @@ HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "rele
 PairStatus: TypeAlias = Literal["same", "changed", "added", "removed", "not_rerun", "cached"]
 SpanKind: TypeAlias = Literal[
     "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "hook", "toggle",
-    "random", "buffer",
+    "random", "buffer", "compile",
 ]  # fmt: skip
-"""Kind of a span. The last three are events without duration: a change of ``requires_grad``, a
+"""Kind of a span. Three are events without duration: a change of ``requires_grad``, a
 random draw and a write to a buffer."""
 
 

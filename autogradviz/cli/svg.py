@@ -1,4 +1,4 @@
-"""``autogradviz svg``: draw the autograd graph of a trace."""
+"""``autogradviz svg``: draw the autograd graph of a trace, or one of its compiled regions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,23 @@ if TYPE_CHECKING:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``svg`` to the command line."""
-    text = "draw the autograd graph of a trace"
+    text = "draw the autograd graph of a trace, or a compiled region"
     parser = commands.add_parser("svg", help=text, description=text)
     add_trace(parser)
     add_output(parser, "the trace's name with .svg, in this directory")
     parser.add_argument("--depth", type=depth, metavar="N", help="open N levels of modules")
     parser.add_argument(
         "--engine", choices=("native", "dot"), default="native", help="dot needs Graphviz"
+    )
+    parser.add_argument(
+        "--region",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help='draw a compiled region ("forward [0/1]"), by default the one that saves most',
+    )
+    parser.add_argument(
+        "--detail", choices=("blocks", "lines"), help="columns of a compiled region"
     )
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     add_redact(parser)
@@ -29,6 +39,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _svg(options: argparse.Namespace) -> None:
     output = choose_output(options, ".svg")
-    view = load(options.trace).graph(depth=options.depth, redact=options.redact)
+    trace = load(options.trace)
+    if options.region is not None:
+        region = trace.compiled_graph(options.region or None, redact=options.redact)
+        region.svg(output, detail=options.detail, theme=options.theme, overwrite=options.overwrite)
+        print_written(output)
+        return
+    view = trace.graph(depth=options.depth, redact=options.redact)
     view.svg(output, engine=options.engine, theme=options.theme, overwrite=options.overwrite)
     print_written(output)

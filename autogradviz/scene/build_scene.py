@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
+from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_boxes import build_groups
 from autogradviz.scene.group_modules_and_repeats import group_nodes
@@ -91,6 +92,9 @@ def build_scene(
         modules=build_modules(analysis),
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),
+        **build_compiled_tables(
+            analysis, folded.index_of, {each.storage_id: each.index for each in storages}
+        ),
     )
 
 

@@ -42,6 +42,12 @@ TABLES: Final[dict[str, type[Any]]] = {
     "modules": schema.SceneModule,
     "changes": schema.SceneChange,
     "saved_diffs": schema.SceneSavedDiff,
+    "compiled_regions": schema.SceneCompiledRegion,
+    "compiled_pictures": schema.SceneCompiledPicture,
+    "compiled_marks": schema.SceneCompiledMark,
+    "compiled_items": schema.SceneCompiledItem,
+    "compiled_slots": schema.SceneCompiledSlot,
+    "compiled_steps": schema.SceneCompiledStep,
 }
 
 

@@ -27,6 +27,10 @@ StorageState: TypeAlias = Literal["held", "released", "broken"]
 StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
+CompiledDetail: TypeAlias = Literal["blocks", "lines"]
+CompiledShape: TypeAlias = Literal["rect", "path", "text"]
+CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
+CompiledSlotKind: TypeAlias = Literal["value", "input", "size"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +367,96 @@ class SceneSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledRegion:
+    """One region that torch.compile made."""
+
+    index: int
+    region_id: int
+    name: str  # "forward [0/1]"
+    subtitle: str  # "aot_eager · 12 forward ops · 20 backward ops"
+    planned: str  # why the pictures show a plan, "" if they show what runs
+    notes: tuple[str, ...]  # the cache's decision, what could not be read
+    nbytes: int  # of its saved values
+    filename: str  # of the line where its graph ended
+    lineno: int  # 0 if unknown
+    nodes: tuple[int, ...]  # indices of the nodes of its runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledPicture:
+    """One picture of a compiled region: a list of marks with coordinates."""
+
+    index: int
+    region: int  # index into compiled_regions
+    detail: CompiledDetail  # one column for each block, or for each line
+    width: float
+    height: float
+    hooks: bool  # has ribbons with two widths, before and after a hook
+    initial: bool  # displayed first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledMark:
+    """One shape of a picture, in the order of drawing.
+
+    A rectangle has a position and a size. A path has its data in ``text`` and, if it is a line,
+    its thickness in ``width``. A text has its start or its middle at ``x`` and its baseline at
+    ``y``. The style determines colors and font.
+    """
+
+    picture: int  # index into compiled_pictures
+    shape: CompiledShape
+    style: str
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+    item: int  # index into compiled_items, -1 without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledItem:
+    """A part of a picture that can be selected: a column, ops, or a ribbon."""
+
+    title: str
+    subtitle: str
+    lines: tuple[str, ...]  # one for each op
+    slots: tuple[int, ...]  # indices into compiled_slots
+    filename: str
+    lineno: int  # 0 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledSlot:
+    """A value that the forward of a compiled region saves for its backward."""
+
+    region: int  # index into compiled_regions
+    name: str
+    kind: CompiledSlotKind
+    description: str  # "float32 4×32×64"
+    nbytes: int
+    reason: str  # one sentence
+    hook: str  # the effect of its saved-tensor hooks, "" without them
+    filename: str
+    lineno: int  # 0 if unknown
+    storage: int  # index into storages of its last run, -1 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCompiledStep:
+    """One entry of the strip of compiled regions, in the order of compilation."""
+
+    kind: CompiledStepKind
+    title: str
+    text: str
+    hint: str
+    filename: str
+    lineno: int  # 0 if unknown
+    region: int  # index into compiled_regions, -1 for a gap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """All data that renderers draw."""
 
@@ -383,3 +477,9 @@ class Scene:
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()
+    compiled_regions: tuple[SceneCompiledRegion, ...] = ()
+    compiled_pictures: tuple[SceneCompiledPicture, ...] = ()
+    compiled_marks: tuple[SceneCompiledMark, ...] = ()
+    compiled_items: tuple[SceneCompiledItem, ...] = ()
+    compiled_slots: tuple[SceneCompiledSlot, ...] = ()
+    compiled_steps: tuple[SceneCompiledStep, ...] = ()

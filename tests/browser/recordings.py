@@ -168,3 +168,60 @@ def large():
         boxes.append(Box(i, "relu" if i % 3 else "mm", to=to, module=f"net.part{i // 40}"))
     scene = scene_of(*boxes)
     return replace(scene, groups=tuple(replace(group, open=True) for group in scene.groups))
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        att = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+        return self.proj(att @ v)
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """Every second layer is checkpointed."""
+
+    def __init__(self, width=16, depth=4):
+        super().__init__()
+        self.wte = nn.Embedding(32, width)
+        self.h = nn.ModuleList(Layer(width) for _ in range(depth))
+        self.head = nn.Linear(width, 32)
+
+    def forward(self, tokens):
+        x = self.wte(tokens)
+        for i, layer in enumerate(self.h):
+            x = checkpoint(layer, x, use_reentrant=False) if i % 2 == 0 else layer(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
+
+
+@cache
+def compiled():
+    """Return the scene of a small GPT that was compiled twice, for two lengths."""
+    torch.compiler.reset()
+    model = GPT()
+    step = torch.compile(model, backend="aot_eager", dynamic=False)
+
+    def run():
+        for length in (8, 12):
+            step(torch.randint(0, 32, (2, length))).backward()
+
+    return record(model, run)

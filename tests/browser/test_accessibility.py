@@ -111,6 +111,13 @@ def test_every_control_is_focusable_and_has_a_name(open_page):
     assert closed + opened > 1
 
 
+def test_view_of_compiled_regions_fits_a_narrow_column(open_page):
+    stage = Stage(open_page(viewport={"width": 400, "height": 800}), recordings.compiled())
+    stage.show("compiled")
+    stage.settle()
+    assert overflowing(stage.page) == []
+
+
 def test_truncated_trace_has_a_notice_and_is_displayed(open_page, picture):
     scene = recordings.plain()
     torn = "the file ends in the middle; 214 events could be read"

@@ -34,6 +34,7 @@ LAYERS = {
     "render": 5,
     "export": 6,
     "graph_view": 6,
+    "compiled_region_view": 6,
     "trace": 7,
     "live_log": 2,
     "compare": 8,

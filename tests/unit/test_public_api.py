@@ -107,6 +107,7 @@ def test_completion_on_a_trace_lists_only_public_names():
     assert public(autogradviz.Trace(make_log())) == [
         "analysis",
         "checkpoints",
+        "compiled_graph",
         "compiled_regions",
         "diagnose",
         "export",
@@ -150,6 +151,7 @@ def test_completion_on_other_classes_lists_only_public_names():
         (errors.ProgramNotFoundError, FileNotFoundError),
         (errors.RecordingStateError, RuntimeError),
         (errors.UnknownFormatError, ValueError),
+        (errors.UnknownRegionError, ValueError),
         (errors.UnknownSlugError, KeyError),
         (errors.UnsupportedTorchError, RuntimeError),
     ],

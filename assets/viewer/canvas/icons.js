@@ -54,6 +54,7 @@ export const GLYPHS = {
   nan: { fill: "M8 1.500 15 14H1Z", stroke: "M8 6v3.500M8 11.500v.2" },
   check: { stroke: "M3.500 8.500 6.500 11.500 12.500 4.500" },
   none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.500 12.500l9-9" },
+  compiled: { stroke: "M2 3.500h12v3H2ZM2 10.500h12v3H2ZM5 6.500v4M10.500 6.500v4" },
   failed: {
     fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z",
     stroke: "M5.500 5.500l5 5M10.500 5.500l-5 5",

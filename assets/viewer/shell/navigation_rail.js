@@ -11,7 +11,8 @@ import { button, h } from "../dom.js";
  */
 export function makeNavigationRail(views, store) {
   const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
-  for (const { name, label, icon: glyph, badge } of views) {
+  for (const { name, label, icon: glyph, badge, exists } of views) {
+    if (exists?.(store.scene) === false) continue;
     const show = () => store.set("view", name);
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
     entry.dataset.view = name;

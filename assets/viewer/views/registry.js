@@ -2,13 +2,14 @@
 /** The list of views. A new view is a folder with an `index.js`, and one line here. */
 
 import { checkpointView } from "./checkpoint/index.js";
+import { compiledView } from "./compiled/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
 import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
 
-/** @typedef {import("../store.js").Item["kind"] | "finding" | "region"} Shown */
+/** @typedef {import("../store.js").Item["kind"] | "finding" | "region" | "compiled"} Shown */
 
 /**
  * @typedef {object} View
@@ -18,6 +19,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {Shown[]} [shows] what is displayed in this view
  * @property {[keys: string, action: string][]} [keyHelp] listed in the help of the top bar
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
+ * @property {(scene: import("../types.js").Scene) => boolean} [exists] whether it is listed
  * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount
  *   called when the view is displayed for the first time
  */
@@ -47,6 +49,7 @@ export const VIEWS = [
   timelineView,
   tensorsView,
   checkpointView,
+  compiledView,
   findingsView,
   sourceView,
 ];

@@ -72,6 +72,11 @@ function nodeDetails(store, index) {
   if (node.module) copies.push(copyButton("path", node.module));
   if (node.lineno) copies.push(copyButton("line", `${node.filename}:${node.lineno}`));
   copies.push(gradientPathButton(store));
+  const compiled = store.compiledRegionOf(index);
+  if (compiled >= 0) {
+    const label = "Open the compiled region";
+    copies.push(button(label, "agv-copy", () => store.showCompiled(compiled), label));
+  }
   const parts = [titleSection(node.name, number, node.module, place, failed, copies)];
   parts.push(...findingSections(store, sceneIndex.findings[index]));
   const ran = { not_run: "not reached", ran: `${node.runs}×`, failed: "failed" }[node.state];

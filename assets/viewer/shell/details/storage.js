@@ -31,6 +31,7 @@ export function storageDetails(store, index) {
       ["saved for", storage.slots.slice(0, 4).join(", ")],
       ["storage", `s${storage.storage_id}`],
     ]),
+    ...compiledReasons(store, index),
     h("h4", { text: storage.keepers.length ? "Kept alive by" : "No longer kept alive" }),
     ...keepers,
     h("h4", { text: "Events" }),
@@ -43,6 +44,25 @@ export function storageDetails(store, index) {
     ...(storage.node < 0
       ? []
       : [button("Show in the graph", "agv-link", show, "Show in the graph")]),
+  ];
+}
+
+/**
+ * Return why a compiled region saves a storage.
+ *
+ * @param {Store} store
+ * @param {number} index
+ * @returns {HTMLElement[]}
+ */
+function compiledReasons(store, index) {
+  const [slot] = store.scene.compiled_slots.filter(({ storage }) => storage === index);
+  if (!slot) return [];
+  const { name } = store.scene.compiled_regions[slot.region];
+  const show = () => store.showCompiled(slot.region);
+  return [
+    h("h4", { text: `Saved as ${slot.name}` }),
+    h("p", { class: "agv-text", text: slot.reason }),
+    button("Open the compiled region", "agv-link", show, `Open ${name}`),
   ];
 }
 

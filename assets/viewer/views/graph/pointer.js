@@ -76,6 +76,8 @@ export function listenToPointer(graph, store) {
   canvas.addEventListener("dblclick", (event) => {
     const found = hit(event);
     if (found?.item.kind === "group" && !found.chevron) store.toggle(found.item.index);
+    const compiled = found?.item.kind === "node" ? store.compiledRegionOf(found.item.index) : -1;
+    if (compiled >= 0) store.showCompiled(compiled);
   });
 
   canvas.addEventListener(

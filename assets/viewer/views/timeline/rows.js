@@ -45,6 +45,7 @@ export function timelineTracks(sceneIndex) {
   const recomputed = new Set(recomputations.map((span) => span.ref)).size;
   const tracks = [
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
+    makeTrack("compile", "", ofKind("compile").map(nestedBar)),
     makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
     makeTrack("backward", outer.length > 1 ? `${outer.length} calls` : "", [
       ...outer.map(makeBar),

@@ -1,0 +1,99 @@
+// @ts-check
+/** Cards: why values are saved, and what a part of the picture stands for. */
+
+import { h, section } from "../../dom.js";
+import { formatBytes, formatPlace, plural } from "../../scene/format.js";
+import { swatch } from "./picture.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+
+const MOST = 60;
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneCompiledRegion} region
+ * @returns {HTMLElement[]}
+ */
+export function regionCard(store, region) {
+  const slots = store.scene.compiled_slots.flatMap((slot, at) =>
+    slot.region === region.index ? [at] : [],
+  );
+  const cards = [saved(store, slots)];
+  if (region.notes.length) {
+    const lines = region.notes.map((text) => h("p", { class: "agv-text", text }));
+    cards.unshift(section("Region", "", ...lines));
+  }
+  return cards;
+}
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneCompiledItem} item
+ * @returns {HTMLElement[]}
+ */
+export function itemCard(store, item) {
+  const place = item.lineno ? formatPlace(item.filename, item.lineno) : "";
+  const lines = item.lines.map((text) => h("p", { class: "agv-text agv-mono", text }));
+  const parts = [
+    section(
+      item.title,
+      place,
+      h("p", { class: "agv-text agv-muted", text: item.subtitle }),
+      ...lines,
+    ),
+  ];
+  if (item.slots.length) parts.push(saved(store, item.slots));
+  return parts;
+}
+
+/**
+ * Return the saved values, the computed and largest first, with the sentence that says why each is saved. Values
+ * of the same line that are saved for the same reason are listed once.
+ *
+ * @param {Store} store
+ * @param {number[]} indices
+ * @returns {HTMLElement}
+ */
+function saved({ scene }, indices) {
+  const slots = indices.map((index) => scene.compiled_slots[index]);
+  /** @type {Map<string, import("../../types.js").SceneCompiledSlot[]>} */
+  const alike = new Map();
+  for (const slot of slots) {
+    const key = [slot.filename, slot.lineno, slot.description, slot.reason, slot.hook].join("\n");
+    alike.set(key, [...(alike.get(key) ?? []), slot]);
+  }
+  const sum = (/** @type {{nbytes: number}[]} */ rows) =>
+    rows.reduce((total, { nbytes }) => total + nbytes, 0);
+  // Inputs and parameters exist anyway: what the region adds comes first.
+  const kinds = ["value", "input", "size"];
+  const groups = [...alike.values()].sort(
+    (a, b) => kinds.indexOf(a[0].kind) - kinds.indexOf(b[0].kind) || sum(b) - sum(a),
+  );
+  const rows = groups.slice(0, MOST).map((group) => {
+    const [slot] = group;
+    const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";
+    const place = slot.lineno ? formatPlace(slot.filename, slot.lineno) : "";
+    return h(
+      "div",
+      { class: "agv-slot" },
+      h(
+        "div",
+        { class: "agv-title-line" },
+        swatch(slot.kind),
+        h("span", { class: "agv-grow" }, h("b", { text: slot.name }), more),
+        h("span", { text: slot.kind === "size" ? "" : formatBytes(sum(group)) }),
+      ),
+      h("p", {
+        class: "agv-muted agv-mono",
+        text: [place, slot.description].filter(Boolean).join(" · "),
+      }),
+      h("p", { class: "agv-text", text: slot.reason }),
+      slot.hook !== "" && h("p", { class: "agv-text agv-muted", text: slot.hook }),
+    );
+  });
+  if (groups.length > MOST) {
+    rows.push(h("p", { class: "agv-muted", text: `and ${groups.length - MOST} smaller ones` }));
+  }
+  const total = `${plural(slots.length, "value")} · ${formatBytes(sum(slots))}`;
+  return section("Why it is saved", total, ...rows);
+}

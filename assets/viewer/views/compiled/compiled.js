@@ -1,0 +1,158 @@
+// @ts-check
+/** The strip of compiled regions, the picture of one, and a card for the selected part. */
+
+import { choice, h } from "../../dom.js";
+import { icon } from "../../canvas/icons.js";
+import { formatBytes, formatPlace } from "../../scene/format.js";
+import { itemCard, regionCard } from "./cards.js";
+import { drawPicture } from "./picture.js";
+
+/** @typedef {import("../../types.js").SceneCompiledStep} Step */
+
+export class Compiled {
+  /** @param {import("../../store.js").Store} store */
+  constructor(store) {
+    this.store = store;
+    /** Indices of the selected items: one, or all that hold the selected storage. */
+    this.items = /** @type {number[]} */ ([]);
+    this.strip = h("div", { class: "agv-list", attrs: { "aria-label": "Compiled regions" } });
+    this.main = h("div", { class: "agv-main agv-compiled" });
+    this.card = h("aside", { class: "agv-region-diffs", attrs: { "aria-label": "Saved values" } });
+    this.element = h(
+      "div",
+      { class: "agv-split agv-split-three" },
+      h("aside", { class: "agv-side" }, this.strip),
+      this.main,
+      this.card,
+    );
+    store.subscribe(["compiled"], () => this.#fill());
+    store.subscribe(["selected"], () => this.#follow());
+    this.#fill();
+    this.#follow();
+  }
+
+  get #region() {
+    return this.store.scene.compiled_regions[this.store.compiled];
+  }
+
+  #fill() {
+    const { scene } = this.store;
+    this.items = [];
+    this.strip.replaceChildren(
+      h("div", { class: "agv-list-head", text: "Along the source" }),
+      ...scene.compiled_steps.map((step) => this.#step(step)),
+    );
+    const region = this.#region;
+    const pictures = scene.compiled_pictures.filter((each) => each.region === region?.index);
+    if (!region || !pictures.length) {
+      const text = "No graph was compiled: all of the program ran eagerly.";
+      this.main.replaceChildren(h("p", { class: "agv-empty-text", text }));
+      this.card.hidden = true;
+      return;
+    }
+    const attrs = { tabindex: 0, role: "group", "aria-label": `Picture of ${region.name}` };
+    const scroll = h("div", { class: "agv-scroll", attrs });
+    const draw = (/** @type {string} */ detail) => {
+      const picture = pictures.find((each) => each.detail === detail) ?? pictures[0];
+      this.picture = drawPicture(this.store.scene, picture, (item) => this.#select(item));
+      scroll.replaceChildren(this.picture.element);
+      this.#mark();
+    };
+    const initial = pictures.find((each) => each.initial) ?? pictures[0];
+    const hooks = (/** @type {string} */ name) =>
+      scroll.classList.toggle("agv-compiled-before", name === "before hooks");
+    this.main.replaceChildren(
+      h(
+        "div",
+        { class: "agv-view-head" },
+        h("h3", { text: region.name }),
+        h("span", { class: "agv-muted", text: region.subtitle }),
+        region.planned !== "" && h("span", { class: "agv-pill", text: region.planned }),
+        pictures.length > 1 && choice(["blocks", "lines"], initial.detail, draw),
+        initial.hooks && choice(["after hooks", "before hooks"], "after hooks", hooks),
+      ),
+      scroll,
+    );
+    scroll.addEventListener("scroll", () => this.picture?.pin(scroll.scrollLeft));
+    draw(initial.detail);
+  }
+
+  /**
+   * @param {Step} step
+   * @returns {HTMLElement}
+   */
+  #step(step) {
+    const { scene } = this.store;
+    const place = step.lineno ? formatPlace(step.filename, step.lineno) : "";
+    if (step.kind === "region") {
+      const { nbytes } = scene.compiled_regions[step.region];
+      const current = step.region === this.store.compiled;
+      const open = () => this.#open(step.region);
+      const entry = h(
+        "button",
+        { class: `agv-step ${current ? "agv-selected" : ""}`, onclick: open },
+        h("b", { text: step.title }),
+        h("span", { class: "agv-saved", text: formatBytes(nbytes) }),
+        h("code", { text: `${place} ${step.text}`.trim() }),
+      );
+      entry.type = "button";
+      if (current) entry.setAttribute("aria-current", "true");
+      return entry;
+    }
+    const isBreak = step.kind === "break";
+    return h(
+      "div",
+      { class: `agv-step agv-step-${step.kind}` },
+      h("b", {}, icon(isBreak ? "close" : "checkpoint"), isBreak ? "Graph break" : "Recompiled"),
+      h("code", { text: `${place} ${step.text}`.trim() }),
+      h("p", { text: step.title }),
+      step.hint !== "" && h("p", { class: "agv-muted", text: step.hint }),
+    );
+  }
+
+  /** @param {number} region */
+  #open(region) {
+    this.store.set("compiled", region);
+    const [node] = this.#region.nodes;
+    if (node !== undefined) this.store.set("selected", { kind: "node", index: node });
+  }
+
+  /** @param {number} item -1 selects nothing */
+  #select(item) {
+    this.items = item < 0 ? [] : [item];
+    const slots = this.store.scene.compiled_items[item]?.slots ?? [];
+    const storage = slots.length === 1 ? this.store.scene.compiled_slots[slots[0]].storage : -1;
+    if (storage >= 0) this.store.set("selected", { kind: "storage", index: storage });
+    this.#mark();
+  }
+
+  /** Show what was selected in another view: the region of a node, the ribbon of a storage. */
+  #follow() {
+    const { selected, scene } = this.store;
+    if (selected?.kind === "node") {
+      const region = this.store.compiledRegionOf(selected.index);
+      if (region >= 0) this.store.set("compiled", region);
+    } else if (selected?.kind === "storage") {
+      const slots = new Set(
+        scene.compiled_slots.flatMap(({ storage }, at) => (storage === selected.index ? [at] : [])),
+      );
+      const holds = (/** @type {number} */ item) =>
+        scene.compiled_items[item].slots.some((slot) => slots.has(slot));
+      if (slots.size && !this.items.some(holds)) {
+        this.items = (this.picture?.ribbons ?? []).filter(holds);
+        this.#mark();
+      }
+    }
+  }
+
+  #mark() {
+    const { scene } = this.store;
+    this.picture?.mark(this.items);
+    const cards = this.items.length
+      ? this.items.flatMap((item) => itemCard(this.store, scene.compiled_items[item]))
+      : regionCard(this.store, this.#region);
+    this.card.hidden = false;
+    this.card.replaceChildren(...cards);
+    this.card.scrollTop = 0;
+  }
+}

@@ -1,0 +1,1 @@
+"""Pictures of the regions that ``torch.compile`` made."""

@@ -1,0 +1,251 @@
+"""Tables of the scene for compiled regions: regions, pictures, saved values, and the strip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    format_shape,
+    short_op_name,
+)
+from autogradviz.scene.compiled.columns import slot_hook
+from autogradviz.scene.compiled.picture import Tables, draw_region
+from autogradviz.scene.label_text import plural
+from autogradviz.scene.schema import (
+    SceneCompiledRegion,
+    SceneCompiledSlot,
+    SceneCompiledStep,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.compiled_region_types import (
+        CompiledHook,
+        CompiledRegion,
+        CompiledSlot,
+        GraphBreak,
+        Recompile,
+    )
+    from autogradviz.analysis.types import SourceLocation
+
+PLANNED: Final = "planned: inductor fuses these ops into kernels"
+READABLE_WIDTH: Final = 1150.0
+"""A region whose columns for single lines are wider than this is first shown by blocks."""
+
+
+def build_compiled_tables(
+    analysis: Analysis,
+    node_index: Mapping[int, int],
+    storage_index: Mapping[int, int],
+) -> dict[str, Any]:
+    """Return the scene's tables of compiled regions by name.
+
+    Args:
+        analysis: the analysis of the recording.
+        node_index: index of each drawn node, by id.
+        storage_index: index of each storage, by id.
+    """
+    regions = analysis.compiled_regions
+    tables = Tables()
+    rows = []
+    for index, region in enumerate(regions):
+        first_slot = len(tables.slots)
+        tables.slots += slot_rows(region, index, storage_index)
+        draw_pictures(tables, region, index, first_slot)
+        rows.append(describe_region(region, index, node_index))
+    return {
+        "compiled_regions": tuple(rows),
+        "compiled_pictures": tuple(tables.pictures),
+        "compiled_marks": tuple(tables.marks),
+        "compiled_items": tuple(tables.items),
+        "compiled_slots": tuple(tables.slots),
+        "compiled_steps": _steps(regions, analysis.graph_breaks, analysis.recompiles),
+    }
+
+
+def draw_pictures(tables: Tables, region: CompiledRegion, index: int, first_slot: int) -> None:
+    """Append the pictures of a region by lines and by blocks; equal ones are drawn once."""
+    pictures = tables.pictures
+    draw_region(tables, region, index, first_slot, "blocks")
+    blocks, marks, items = pictures[-1], len(tables.marks), len(tables.items)
+    draw_region(tables, region, index, first_slot, "lines")
+    lines = pictures[-1]
+    if (lines.width, lines.height) == (blocks.width, blocks.height):
+        del pictures[-1], tables.marks[marks:], tables.items[items:]
+    elif lines.width <= READABLE_WIDTH:
+        pictures[-2:] = [blocks, replace(lines, initial=True)]
+        return
+    pictures[blocks.index] = replace(blocks, initial=True)
+
+
+def describe_region(
+    region: CompiledRegion, index: int, node_index: Mapping[int, int]
+) -> SceneCompiledRegion:
+    """Return the row of a region."""
+    counts = [region.backend, plural(len(region.forward_ops), "forward op")]
+    if region.differentiable:
+        counts.append(plural(len(region.backward_ops), "backward op"))
+        counts.append(f"{format_bytes(region.saved_nbytes)} saved")
+    if region.recomputed:
+        counts.append(plural(len(region.recomputed), "recomputed op"))
+    notes = [f"not read: {part}" for part in region.missing]
+    if region.source == "found":
+        notes.insert(0, "compiled before the recording")
+    if region.cache:
+        reason = f": {region.cache_reason}" if region.cache_reason else ""
+        notes.insert(0, f"cache {region.cache}{reason}")
+    location = region.location or region.compiled_by
+    filename, lineno, _ = _line(location)
+    nodes = dict.fromkeys(
+        node_index[run.node_id] for run in region.runs if run.node_id in node_index
+    )
+    return SceneCompiledRegion(
+        index=index,
+        region_id=region.region_id,
+        name=region.name,
+        subtitle=" · ".join(part for part in counts if part),
+        planned=PLANNED if region.planned else "",
+        notes=tuple(notes),
+        nbytes=region.saved_nbytes,
+        filename=filename,
+        lineno=lineno,
+        nodes=tuple(nodes),
+    )
+
+
+def slot_rows(
+    region: CompiledRegion, index: int, storage_index: Mapping[int, int]
+) -> list[SceneCompiledSlot]:
+    """Return the rows of a region's saved values."""
+    hooks = {hook.slot: hook for hook in region.hooks}
+    return [_slot(slot, index, storage_index, hooks) for slot in region.saved]
+
+
+def _hook(hook: CompiledHook | None) -> str:
+    if hook is None:
+        return ""
+    if not hook.inlined:
+        return f"Saved-tensor hooks are not applied: {hook.reason}"
+    pack, unpack = (
+        ", ".join(display_op_name(short_op_name(op)) for op in ops) or "no op"
+        for ops in (hook.pack, hook.unpack)
+    )
+    change = f"{format_bytes(hook.nbytes_before)} → {format_bytes(hook.nbytes_after)}"
+    return f"Packed by {pack} ({change}), unpacked by {unpack}"
+
+
+def _slot(
+    slot: CompiledSlot,
+    region: int,
+    storage_index: Mapping[int, int],
+    hooks: Mapping[str, CompiledHook],
+) -> SceneCompiledSlot:
+    filename, lineno, _ = _line(slot.location)
+    shape = slot.symbolic_shape or format_shape(slot.shape)
+    tensor = slot.runs[-1].tensor if slot.runs else None
+    storage_id = tensor.storage_id if tensor else None
+    return SceneCompiledSlot(
+        region=region,
+        name=slot.source or slot_hook(slot),
+        kind=slot.kind,
+        description=" ".join(part for part in (slot.dtype, shape) if part),
+        nbytes=slot.nbytes,
+        reason=slot.reason,
+        hook=_hook(hooks.get(slot_hook(slot))),
+        filename=filename,
+        lineno=lineno,
+        storage=-1 if storage_id is None else storage_index.get(storage_id, -1),
+    )
+
+
+def _steps(
+    regions: Sequence[CompiledRegion],
+    graph_breaks: Sequence[GraphBreak],
+    recompiles: Sequence[Recompile],
+) -> tuple[SceneCompiledStep, ...]:
+    """Return regions, recompilations before them, and graph breaks after them, in order."""
+    steps: list[SceneCompiledStep] = []
+    seen: set[int] = set()
+
+    def add_break(each: GraphBreak) -> None:
+        if each.seq in seen:
+            return
+        seen.add(each.seq)
+        filename, lineno, text = _line(each.location)
+        hint = [line.strip() for line in each.details.splitlines() if "Hint:" in line]
+        steps.append(
+            SceneCompiledStep(
+                kind="break",
+                title=each.reason,
+                text=text,
+                hint=hint[0].removeprefix("Hint:").strip() if hint else "",
+                filename=filename,
+                lineno=lineno,
+                region=-1,
+            )
+        )
+
+    def add_recompile(each: Recompile) -> None:
+        if each.seq in seen:
+            return
+        seen.add(each.seq)
+        filename, lineno, _ = _line(each.location)
+        steps.append(
+            SceneCompiledStep(
+                kind="recompile",
+                title=each.guard,
+                text=each.guard_line,
+                hint=f"Compiled again, {each.count} of at most {each.limit} times",
+                filename=filename,
+                lineno=lineno,
+                region=-1,
+            )
+        )
+
+    for index, region in enumerate(regions):
+        for recompile in region.recompiles:
+            add_recompile(recompile)
+        filename, lineno, text = _line(region.location or region.compiled_by)
+        steps.append(
+            SceneCompiledStep(
+                kind="region",
+                title=region.name,
+                text=text,
+                hint="",
+                filename=filename,
+                lineno=lineno,
+                region=index,
+            )
+        )
+        for each in region.graph_breaks:
+            add_break(each)
+    for each in graph_breaks:
+        add_break(each)
+    for recompile in recompiles:
+        add_recompile(recompile)
+    return tuple(steps)
+
+
+def _line(location: SourceLocation | None) -> tuple[str, int, str]:
+    return (location.place, location.lineno, location.text) if location else ("", 0, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionScene:
+    """One region with its tables, for a picture without a recording around it."""
+
+    region: SceneCompiledRegion
+    tables: Tables
+
+
+def build_region_scene(region: CompiledRegion) -> RegionScene:
+    """Return the tables of a single region."""
+    tables = Tables(slots=slot_rows(region, 0, {}))
+    draw_pictures(tables, region, 0, 0)
+    return RegionScene(region=describe_region(region, 0, {}), tables=tables)
