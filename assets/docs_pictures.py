@@ -19,6 +19,7 @@ from run_examples import (  # noqa: E402 - found in docs/
     changed_directory,
     finding_text,
     findings,
+    project_folder,
     run_page,
 )
 
@@ -35,6 +36,8 @@ VIEWS = {
     "checkpointed": "Timeline",
 }
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
+TABLES = {"plain": "checkpointing"}
+"""The table that is selected in that view."""
 
 
 def draw_findings() -> None:
@@ -63,8 +66,7 @@ def draw_guide(page: Path, browser_page: Page) -> None:
         views[path] = view
         return original(view, path)
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
+    with project_folder() as folder:
         GraphView.svg = keep  # type: ignore[method-assign, assignment]
         try:
             results = list(run_page(page, folder))
@@ -88,6 +90,8 @@ def shoot(page: Page, report: Path, view: str) -> None:
         page.goto(report.as_uri())
         page.wait_for_selector(".agv-shell")
         page.get_by_role("button", name=view).first.click()
+        if report.stem in TABLES:
+            page.get_by_role("button", name=TABLES[report.stem]).last.click()
         page.wait_for_timeout(400)  # the picture waits for no event of its own
         page.screenshot(path=PICTURES / f"{report.stem}-{theme}.png")
 

@@ -56,6 +56,7 @@ html_title = "autogradviz"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_js_files = ["enlarge_pictures.js"]
+html_favicon = "static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False

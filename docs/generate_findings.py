@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.rule import all_rules
+from autogradviz.diagnose.rule import ErrorMessage, all_rules
 from autogradviz.own_error_pages import ERROR_PAGES
 
 if TYPE_CHECKING:
@@ -20,35 +20,40 @@ if TYPE_CHECKING:
 DOCS: Final = Path(__file__).parent
 PICTURES: Final = DOCS / "pictures" / "findings"
 
-GROUPS: Final = (
-    (0, "Causes of an exception"),
-    (130, "Recomputations that differ without an exception"),
-    (220, "Saved tensors, hooks and writes"),
-    (300, "Gradients and memory"),
-)
-"""The lowest priority of each group of findings, and its title; see ``Rule.priority``."""
+EXCEPTIONS: Final = "Causes of an exception"
+WRONG_VALUES: Final = "Wrong values and gradients without an exception"
+GRADIENTS: Final = "Gradients and memory"
+FIRST_OF_GRADIENTS: Final = 300
+"""The lowest priority of rules about gradients as such; see ``Rule.priority``."""
 
 
-def pages_of(first: int, end: float) -> list[tuple[Page, Rule]]:
-    """Return the pages of the rules whose priority is in a range."""
-    rules = [rule for rule in all_rules() if first <= rule.priority < end]
-    return [(page, rule) for rule in rules for page in rule.pages]
+def rules_with_pages() -> list[tuple[Page, Rule]]:
+    """Return all pages with the rules that have them."""
+    return [(page, rule) for rule in all_rules() for page in rule.pages]
+
+
+def group_of(rule: Rule) -> str:
+    """Return the title of the group that a rule's findings belong to."""
+    if isinstance(rule.when, ErrorMessage):
+        return EXCEPTIONS
+    return GRADIENTS if rule.priority >= FIRST_OF_GRADIENTS else WRONG_VALUES
 
 
 def tables() -> Iterator[str]:
     """Yield a heading and a Markdown table for each group of findings."""
-    ends = [first for first, _ in GROUPS[1:]] + [float("inf")]
-    for (first, title), end in zip(GROUPS, ends, strict=True):
+    for title in (EXCEPTIONS, WRONG_VALUES, GRADIENTS):
         rows = [
             f"| [{page.slug}](findings/{page.slug}.md) | {page.title} |"
-            for page, _ in pages_of(first, end)
+            for page, rule in rules_with_pages()
+            if group_of(rule) == title
         ]
         yield "\n".join([f"## {title}\n", "| finding | meaning |", "|---|---|", *rows])
 
 
 def body(page: Page) -> list[str]:
     """Return meaning, causes and fix of a finding or an error."""
-    means, happens, fix = (" ".join(text.split()) for text in (page.means, page.happens, page.fix))
+    texts = (" ".join(text.split()) for text in (page.means, page.happens, page.fix))
+    means, happens, fix = (text.replace("*", "\\*") for text in texts)
     return [means, f"**How it happens.** {happens}", f"**How to fix it.** {fix}"]
 
 
@@ -91,7 +96,7 @@ def documents() -> dict[Path, str]:
             "```{toctree}",
             ":hidden:",
             "",
-            *(f"findings/{p.slug}" for p, _ in pages_of(0, 1e9)),
+            *(f"findings/{p.slug}" for p, _ in rules_with_pages()),
             "```",
         ]
     )
@@ -102,7 +107,7 @@ def documents() -> dict[Path, str]:
     return {
         DOCS / "findings.md": "\n\n".join([findings, *tables(), toctree]) + "\n",
         DOCS / "errors.md": "\n\n".join([errors, *map(error, ERROR_PAGES)]) + "\n",
-    } | {DOCS / "findings" / f"{p.slug}.md": finding(p, rule) for p, rule in pages_of(0, 1e9)}
+    } | {DOCS / "findings" / f"{p.slug}.md": finding(p, rule) for p, rule in rules_with_pages()}
 
 
 def main() -> None:

@@ -145,8 +145,17 @@ def findings() -> Iterator[tuple[str, Trace]]:
 
     for page in all_pages():
         # Lines are named relative to the working directory, also by the caller's diagnosis.
-        with tempfile.TemporaryDirectory() as folder, changed_directory(Path(folder)):
-            yield page.slug, run_finding(page, Path(folder).resolve())
+        with project_folder() as folder, changed_directory(folder):
+            yield page.slug, run_finding(page, folder)
+
+
+@contextlib.contextmanager
+def project_folder() -> Iterator[Path]:
+    """Create an empty folder whose name is always the same, because pictures show it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve() / "project"
+        folder.mkdir()
+        yield folder
 
 
 @contextlib.contextmanager
@@ -199,10 +208,10 @@ def main() -> None:
     failed = False
     for page in options.pages or PAGES:
         path = page if page.exists() else DOCS / page
-        with tempfile.TemporaryDirectory() as folder:
+        with project_folder() as folder:
             # Without a build of the native engine, all machines record the same events.
-            os.environ["AUTOGRADVIZ_CACHE"] = f"{folder}/cache"
-            results = list(run_page(path.resolve(), Path(folder).resolve()))
+            os.environ["AUTOGRADVIZ_CACHE"] = f"{folder.parent}/cache"
+            results = list(run_page(path.resolve(), folder))
         text = path.read_text(encoding="utf-8")
         for result in reversed(results):
             if options.update and result.span and not result.is_as_expected:
