@@ -68,6 +68,8 @@ def finding(page: Page, rule: Rule) -> str:
         parts += ["The finding:", f"```text\n{printed.read_text(encoding='utf-8').strip()}\n```"]
     if (PICTURES / f"{page.slug}.svg").exists():
         parts.append(f"![The graph of the example](../pictures/findings/{page.slug}.svg)")
+    else:
+        parts.append("There is no picture, because the example has no autograd graph.")
     if "fingerprints" in rule.needs:
         parts.append(
             "This finding needs fingerprints of tensor contents: `record(fingerprints=True)`."
