@@ -84,7 +84,8 @@ notebooks: $(VENV)/.developing ## run the notebooks and store their outputs
 
 docs: $(VENV)/.documenting ## build the documentation site into docs-output/html, offline
 	$(BIN)/python docs/generate_findings.py
-	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --jobs auto --quiet docs docs-output/html
+	$(BIN)/python -m sphinx --builder html --fresh-env --write-all --fail-on-warning \
+		--keep-going --jobs auto --quiet docs docs-output/html
 	$(BIN)/python docs/check_site.py docs-output/html
 	@echo "The site is in docs-output/html; \`make docs-serve\` shows it."
 
