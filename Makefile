@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 NPM := npm --prefix assets --no-audit --no-fund --loglevel=error
 OUTPUT ?= demo-output
+# The port of `make docs-serve`.
+PORT ?= 8000
 
 # Test processes: one per processor, at most 8, because each holds PyTorch. WORKERS=0 runs the
 # tests in the process of pytest itself.
@@ -22,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: venv programs notebooks pictures bench calibrate bundle clean
+.PHONY: venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,8 +82,23 @@ programs: ## install the programs that the tests use: a browser, dot, npm
 notebooks: $(VENV)/.developing ## run the notebooks and store their outputs
 	$(BIN)/python notebooks/refresh.py
 
-pictures: $(VENV)/.developing ## draw the pictures of the documentation
+docs: $(VENV)/.documenting ## build the documentation site into docs-output/html, offline
+	$(BIN)/python docs/generate_findings.py
+	$(BIN)/python -m sphinx --builder html --fresh-env --write-all --fail-on-warning \
+		--keep-going --jobs auto --quiet docs docs-output/html
+	$(BIN)/python docs/check_site.py docs-output/html
+	@echo "The site is in docs-output/html; \`make docs-serve\` shows it."
+
+docs-serve: docs ## build the documentation site and serve it on http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory docs-output/html $(PORT)
+
+docs-examples: $(VENV)/.documenting ## run the examples of the guides and store their outputs
+	$(BIN)/python docs/run_examples.py --update
+
+pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures of the documentation
 	$(BIN)/python assets/pictures.py
+	$(BIN)/python assets/docs_pictures.py
+	$(BIN)/python docs/generate_findings.py
 
 bench: native $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"
@@ -96,7 +113,7 @@ bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) $(OUTPUT) test-output dist assets/node_modules
+	rm -rf $(VENV) $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -117,4 +134,9 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 $(VENV)/.developing: $(VENV)/.installed
 	@echo "Installing the tools for development and tests; this takes a minute or two."
 	@$(PIP) --editable ".[dev]"
+	@touch $@
+
+$(VENV)/.documenting: $(VENV)/.installed
+	@echo "Installing the tools for the documentation; this takes a minute."
+	@$(PIP) --editable ".[docs]"
 	@touch $@

@@ -92,10 +92,16 @@ def shoot(
 
 
 def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
-    """Take a picture of the middle of a step, with a block open and colored by bytes."""
+    """Take pictures of the middle of a step, with a block open and colored by bytes."""
     report = folder / "report.html"
     trace.html(report)
-    page.emulate_media(color_scheme="light")
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        shoot_replay_in_theme(page, report, theme)
+
+
+def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
+    """Take a picture of the middle of a step in the page's current color scheme."""
     page.goto(report.as_uri())
     page.wait_for_selector(".agv-shell")
     page.locator("[role=treeitem][aria-expanded=false] .agv-expander").first.click()
@@ -106,7 +112,7 @@ def shoot_replay(page: Page, trace: autogradviz.Trace, folder: Path) -> None:
     assert strip is not None
     page.mouse.click(strip["x"] + 0.47 * strip["width"], strip["y"] + 30)
     page.wait_for_timeout(400)  # the picture waits for no event of its own
-    page.screenshot(path=PICTURES / "replay-light.png")
+    page.screenshot(path=PICTURES / f"replay-{theme}.png")
 
 
 def main() -> None:
@@ -115,6 +121,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     step, bug, mutation = record_gpt(6), record_cache_bug(), record_mutation()
     step.graph().svg(PICTURES / "graph.svg")
+    step.graph().svg(PICTURES / "graph-dark.svg", theme="dark")
     record_gpt(2).graph(depth=9).svg(PICTURES / "graph-open.svg")
     mutation.graph().svg(PICTURES / "mutated.svg")
     mutation.graph().svg(PICTURES / "mutated-dark.svg", theme="dark")

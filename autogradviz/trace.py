@@ -107,7 +107,7 @@ class Trace:
 
     @property
     def title(self) -> str:
-        """Name of the trace: its file name, or the class name of its model.
+        """Name of the trace, which is its file name or the class name of its model.
 
         Example:
             >>> trace.title

@@ -104,7 +104,7 @@ class Analysis:
 
     @cached_property
     def started(self) -> RecordingStarted | None:
-        """The first event: versions of PyTorch and of the recorder, and the recorded model."""
+        """The first event, with the versions of PyTorch and the recorder, and the model."""
         return next(iter(self.log.of(RecordingStarted)), None)
 
     @cached_property

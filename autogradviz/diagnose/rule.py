@@ -11,7 +11,7 @@ How to add a rule:
 3. Write its ``Page`` in the same file and pass it as ``pages=(PAGE,)``. A test runs the page's
    example and expects the slug first, with the marked line as culprit.
 4. Add a unit test on a hand-written log in ``tests/unit/rules/test_<name>.py``.
-5. Run ``python docs/generate_findings.py`` and add a line to CHANGELOG.md.
+5. Run ``make pictures``, which writes the page in docs/findings/, and add a line to CHANGELOG.md.
 
 A rule imports from ``evidence``, ``source`` and ``blame``, never from another rule. Code that two
 rules need belongs in ``evidence`` (facts about the recording), ``source`` (facts about the user's

@@ -12,7 +12,7 @@ import autogradviz
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "assets").glob("*.md")),
 ]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]*))?\)")
@@ -57,14 +57,24 @@ def test_paths_in_the_text_exist(page):
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     listed = {target for target, _ in LINK.findall(index)}
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    docs = ROOT / "docs"
+    paths = [*docs.glob("*.md"), *docs.glob("guides/*.md")]
+    pages = {path.relative_to(docs).as_posix() for path in paths} - {"README.md", "index.md"}
     assert pages - listed == set()
+
+
+PUBLIC_NAMES = {name for name in autogradviz.__all__ if not name.startswith("_")}
 
 
 def test_every_public_name_is_documented():
     text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
-    names = {name for name in autogradviz.__all__ if not name.startswith("_")}
-    assert {name for name in names if name not in re.findall(r"\w+", text)} == set()
+    assert {name for name in PUBLIC_NAMES if name not in re.findall(r"\w+", text)} == set()
+
+
+def test_every_public_name_is_in_the_api_reference():
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    listed = re.findall(r"^\.\. auto\w+:: (\w+)", text, re.MULTILINE)
+    assert sorted(listed) == sorted(PUBLIC_NAMES - {"events"})  # events.md has the events
 
 
 def test_readme_is_short():

@@ -63,8 +63,10 @@ def test_no_rule_imports_another_rule():
 
 
 def test_findings_documentation_is_up_to_date():
-    generated = runpy.run_path(str(ROOT / "docs" / "generate_findings.py"))["document"]()
-    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == generated
+    generated = runpy.run_path(str(ROOT / "docs" / "generate_findings.py"))["documents"]()
+    found = [*(ROOT / "docs" / "findings").glob("*.md"), *ROOT.glob("docs/findings.md")]
+    found += ROOT.glob("docs/errors.md")
+    assert {path: path.read_text(encoding="utf-8") for path in found} == generated
 
 
 # --- unit tests ---------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""Draw the pictures of the guides and of the findings: part of ``make pictures``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pictures import ARGUMENTS, BROWSERS
+from playwright.sync_api import sync_playwright
+
+DOCS = Path(__file__).parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+from run_examples import (  # noqa: E402 - found in docs/
+    PAGES,
+    changed_directory,
+    finding_text,
+    findings,
+    project_folder,
+    run_page,
+)
+
+from autogradviz import GraphView  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PICTURES = DOCS / "pictures"
+VIEWS = {
+    "nondeterministic": "Checkpoint",
+    "memory": "Tensors",
+    "plain": "Tensors",
+    "checkpointed": "Timeline",
+}
+"""The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
+TABLES = {"plain": "checkpointing"}
+"""The table that is selected in that view."""
+
+
+def draw_findings() -> None:
+    """Draw the graph of each finding's example, and store the text of the finding."""
+    folder = PICTURES / "findings"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for slug, trace in findings():
+        (folder / f"{slug}.txt").write_text(finding_text(trace), encoding="utf-8")
+        if trace.analysis.graph.nodes:
+            draw_graph(trace.graph(), folder / f"{slug}.svg")
+
+
+def draw_graph(view: GraphView, path: Path) -> None:
+    """Write a graph for light and for dark pages."""
+    view.svg(path)
+    view.svg(path.with_name(f"{path.stem}-dark.svg"), theme="dark")
+
+
+def draw_guide(page: Path, browser_page: Page) -> None:
+    """Draw the pictures of one guide: graphs that it writes, and views of its reports."""
+    views: dict[str, GraphView] = {}
+    original = GraphView.svg
+
+    def keep(view: GraphView, path: str) -> str:
+        views[path] = view
+        return original(view, path)
+
+    with project_folder() as folder:
+        GraphView.svg = keep  # type: ignore[method-assign, assignment]
+        try:
+            results = list(run_page(page, folder))
+        finally:
+            GraphView.svg = original  # type: ignore[method-assign]
+        assert all(result.is_as_expected for result in results), (
+            f"{page.name} prints something else"
+        )
+        with changed_directory(folder):  # lines are named relative to it
+            for path, view in views.items():
+                draw_graph(view, PICTURES / path)
+        for report in folder.glob("*.html"):
+            if report.stem in VIEWS:
+                shoot(browser_page, report, VIEWS[report.stem])
+
+
+def shoot(page: Page, report: Path, view: str) -> None:
+    """Take a picture of one view of a report, for light and for dark pages."""
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.goto(report.as_uri())
+        page.wait_for_selector(".agv-shell")
+        page.get_by_role("button", name=view).first.click()
+        if report.stem in TABLES:
+            page.get_by_role("button", name=TABLES[report.stem]).last.click()
+        page.wait_for_timeout(400)  # the picture waits for no event of its own
+        page.screenshot(path=PICTURES / f"{report.stem}-{theme}.png")
+
+
+def main() -> None:
+    """Draw everything."""
+    PICTURES.mkdir(exist_ok=True)
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with tempfile.TemporaryDirectory() as empty, sync_playwright() as playwright:
+        os.environ["AUTOGRADVIZ_CACHE"] = empty  # pictures do not depend on the native engine
+        os.environ["COLUMNS"] = "80"
+        draw_findings()
+        chromium = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
+        page = chromium.new_page(viewport={"width": 1280, "height": 700})
+        for guide in PAGES:
+            draw_guide(guide, page)
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Run the examples of a documentation page, as a reader would.
+
+    python docs/run_examples.py guides/compare-two-runs.md
+
+prints each example with its output. ``--update`` writes the outputs into the page. ``--findings``
+prints the finding of each page in ``docs/findings/`` as JSON.
+
+The ``python`` blocks of a page are one program: they run in order, in one namespace, in an empty
+folder. ``console`` blocks run commands of autogradviz (``$ autogradviz show step.agv``) in the same
+folder. A ``text`` block that directly follows a ``python`` block is its output; if the block
+raises, it is the exception with its notes. ``...`` in an expected output matches any text, and
+durations are not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz import Trace
+    from autogradviz.diagnose.explain_page import Page
+
+DOCS = Path(__file__).parent
+PAGES = [
+    DOCS / "first-minute.md",
+    DOCS / "long-trainings.md",
+    *sorted((DOCS / "guides").glob("*.md")),
+]
+FILE = "train.py"
+BLOCK = re.compile(
+    r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n(?:\n?^```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+DURATION = re.compile(r"\b[\d.,]+ (?:µs|ms|s)\b")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One example that was run.
+
+    Attributes:
+        line: the line of the page, from 1.
+        expected: the output in the page, "" if the page shows none.
+        output: the output of this run.
+        raised: whether the example raised an exception.
+        span: the place of the expected output in the page; None if it has none.
+    """
+
+    line: int
+    expected: str
+    output: str
+    raised: bool
+    span: tuple[int, int] | None
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether the output is the one in the page, and no exception is missing there."""
+        if self.span is None:
+            return not self.raised
+        expected, output = (DURATION.sub("0 s", text) for text in (self.expected, self.output))
+        return doctest.OutputChecker().check_output(expected, output, FLAGS)
+
+
+def run_page(page: Path, folder: Path) -> Iterator[Result]:
+    """Run the examples of a page in a folder, which becomes the working directory meanwhile.
+
+    Yields:
+        The result of each example, in order.
+    """
+    text = page.read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    blocks = list(BLOCK.finditer(text))
+    # The whole program, because Python reads the lines of a file once.
+    program = "".join(f"{each['code']}\n" for each in blocks if each["language"] == "python")
+    start = 0
+    with changed_directory(folder):
+        Path(FILE).write_text(program, encoding="utf-8")
+        for found in blocks:
+            line = text.count("\n", 0, found.start()) + 1
+            if found["language"] == "python":
+                code = "\n" * start + found["code"]
+                start = code.count("\n") + 1
+                output, raised = _run_python(code, folder / FILE, names)
+                group = "output"
+                expected = found["output"] or ""
+            else:
+                command, _, expected = found["code"].partition("\n")
+                output, raised = _run_command(command)
+                group = "code"
+            span = found.span(group)
+            if group == "code":
+                span = (span[0] + len(found["code"]) - len(expected), span[1])
+            yield Result(line, expected, output, raised, span if span[0] >= 0 else None)
+
+
+def run_finding(page: Page, folder: Path) -> Trace:
+    """Run the example of a finding as a file in a folder, and return its trace."""
+    import torch
+
+    path = folder / "example.py"
+    code = page.example.lstrip()
+    path.write_text(code, encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "example"}
+    torch.manual_seed(0)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(compile(code, str(path), "exec"), names)  # noqa: S102 - an example of the rules
+        except Exception:  # noqa: BLE001, S110 - most examples raise
+            pass
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return names["trace"]
+
+
+def finding_text(trace: Trace) -> str:
+    """Return the first finding of a trace, as the page of the finding shows it."""
+    finding = trace.diagnose()[0]
+    parts = [
+        f"{finding.title}  [{finding.confidence}]",
+        finding.explanation,
+        f"Fix:\n{finding.fix}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def findings() -> Iterator[tuple[str, Trace]]:
+    """Yield the slug of each finding with the trace of its example."""
+    from autogradviz.diagnose.rule import all_pages
+
+    for page in all_pages():
+        # Lines are named relative to the working directory, also by the caller's diagnosis.
+        with project_folder() as folder, changed_directory(folder):
+            yield page.slug, run_finding(page, folder)
+
+
+@contextlib.contextmanager
+def project_folder() -> Iterator[Path]:
+    """Create an empty folder whose name is always the same, because pictures show it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve() / "project"
+        folder.mkdir()
+        yield folder
+
+
+@contextlib.contextmanager
+def changed_directory(folder: Path) -> Iterator[None]:
+    """Change the working directory in a ``with`` block."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _run_python(code: str, path: Path, names: dict[str, Any]) -> tuple[str, bool]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        try:
+            exec(compile(code, str(path), "exec"), names)  # noqa: S102 - the page's own examples
+        except Exception as error:  # noqa: BLE001 - a page may show any exception
+            output.write("".join(traceback.format_exception_only(error)))
+            return output.getvalue(), True
+    return output.getvalue(), False
+
+
+def _run_command(command: str) -> tuple[str, bool]:
+    from autogradviz.cli import main
+
+    _, program, *arguments = shlex.split(command)
+    assert program == "autogradviz", f"not a command of autogradviz: {command}"
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = main(arguments)
+    return output.getvalue(), code != 0
+
+
+def main() -> None:
+    """Run the pages named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="*", type=Path)
+    parser.add_argument("--update", action="store_true", help="write the outputs into the pages")
+    parser.add_argument("--findings", action="store_true", help="print the findings as JSON")
+    options = parser.parse_args()
+    os.environ["COLUMNS"] = "80"
+    if options.findings:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["AUTOGRADVIZ_CACHE"] = folder
+            texts = {slug: finding_text(trace) for slug, trace in findings()}
+        sys.stdout.write(json.dumps(texts))
+        return
+    failed = False
+    for page in options.pages or PAGES:
+        path = page if page.exists() else DOCS / page
+        with project_folder() as folder:
+            # Without a build of the native engine, all machines record the same events.
+            os.environ["AUTOGRADVIZ_CACHE"] = f"{folder.parent}/cache"
+            results = list(run_page(path.resolve(), folder))
+        text = path.read_text(encoding="utf-8")
+        for result in reversed(results):
+            if options.update and result.span and not result.is_as_expected:
+                output = re.sub(r" +$", "", result.output, flags=re.MULTILINE)
+                text = text[: result.span[0]] + output + text[result.span[1] :]
+        if options.update:
+            path.write_text(text, encoding="utf-8")
+        for result in results:
+            state = "" if result.is_as_expected else "  DIFFERS"
+            failed = failed or not result.is_as_expected
+            print(f"{path.name}:{result.line}{state}\n{result.output}")  # noqa: T201
+    sys.exit(failed and not options.update)
+
+
+if __name__ == "__main__":
+    main()

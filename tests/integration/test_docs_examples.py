@@ -1,0 +1,65 @@
+"""The examples of the documentation run, and print what the pages show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+from run_examples import BLOCK, PAGES  # noqa: E402 - found in docs/
+
+from autogradviz.diagnose.rule import all_pages  # noqa: E402
+
+STORED = DOCS / "pictures" / "findings"
+
+
+def run_examples(*arguments):
+    """Run the script that ``make docs-examples`` runs, in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
+    return subprocess.run(
+        [sys.executable, str(DOCS / "run_examples.py"), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_of_a_page_print_what_it_shows(page):
+    assert BLOCK.search(page.read_text(encoding="utf-8"))
+    result = run_examples(str(page))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_example_that_prints_something_else_fails(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n", encoding="utf-8")
+    assert "DIFFERS" in run_examples(str(page)).stdout
+
+
+def test_an_example_that_raises_without_showing_it_fails(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1 / 0\n```\n", encoding="utf-8")
+    assert run_examples(str(page)).returncode == 1
+
+
+def test_pages_of_findings_show_the_finding_of_their_example():
+    result = run_examples("--findings")
+    assert result.returncode == 0, result.stderr
+    stored = {path.stem: path.read_text(encoding="utf-8") for path in STORED.glob("*.txt")}
+    assert json.loads(result.stdout) == stored
+
+
+def test_every_finding_with_a_graph_has_its_picture_for_light_and_dark_pages():
+    drawn = {path.stem for path in STORED.glob("*.svg")}
+    light = {name for name in drawn if not name.endswith("-dark")}
+    assert drawn == light | {f"{name}-dark" for name in light}
+    assert light <= {page.slug for page in all_pages()}
+    assert len(light) >= len(all_pages()) - 5  # a lost graph has no picture
