@@ -148,7 +148,7 @@ def test_double_backward_is_no_run_of_the_region():
 
     def step():
         (grad,) = torch.autograd.grad(call(x), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="double backwards"):
+        with pytest.raises(RuntimeError, match="double backward"):
             grad.sum().backward()
 
     (region,) = record(step).compiled_regions()
