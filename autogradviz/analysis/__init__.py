@@ -1,6 +1,7 @@
 """Analysis of a recorded log: graph, saved tensors, regions, timeline and memory."""
 
 from autogradviz.analysis.analysis import Analysis
+from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.types import (
     Edge,
     Graph,
@@ -32,6 +33,7 @@ from autogradviz.analysis.types import (
 
 __all__ = [
     "Analysis",
+    "CountedStorage",
     "Edge",
     "Graph",
     "HistoryEntry",
@@ -50,6 +52,8 @@ __all__ = [
     "Recomputation",
     "Region",
     "RunState",
+    "SavedBytes",
+    "SavedMemory",
     "SavedTensor",
     "SourceLocation",
     "Span",

@@ -13,10 +13,12 @@ from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.saved_memory import SavedBytes
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.group_modules_and_repeats import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
-    from autogradviz.scene.schema import CellKind, RunState, SavedTensorBadge
+    from autogradviz.scene.schema import CellKind, RunState
 
 MAX_VISIBLE: Final = 40
 """Approximate number of boxes that are initially visible."""
@@ -32,7 +34,7 @@ def build_groups(
     layouts: list[GroupLayout],
     alone: set[tuple[CellKind, int]],
     nodes: list[SceneNode],
-    badges: list[SavedTensorBadge],
+    folded: FoldedGraph,
     analysis: Analysis,
     *,
     depth: int | None,
@@ -40,11 +42,11 @@ def build_groups(
     """Return all groups, the root first."""
     opened = _find_open(groups, nodes, depth)
     types = {module.name: module.type_name for module in analysis.modules.values()}
-    nbytes = _SavedBytes(badges)
+    memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
     return tuple(
         _with_sizes(
             _scene_group(index, group, nodes, layouts[index], types),
-            nbytes=nbytes.of(group.nodes),
+            sizes=memory.of_nodes({ids[i] for i in group.nodes}) if index else memory.total(),
             is_open=index in opened,
             alone=("group", index) in alone,
         )
@@ -73,6 +75,8 @@ def _scene_group(
         depth=group.depth,
         node_count=len(group.nodes),
         nbytes=0,
+        recomputed_nbytes=0,
+        peak_nbytes=0,
         repeat=len(tree.groups) if tree.kind == "repeat" else 1,
         checkpointed=region is not None or _all_checkpointed(tree),
         recomputes=len(region.recomputations) if region else _max_recomputes(tree),
@@ -122,26 +126,7 @@ def _state(nodes: list[SceneNode]) -> RunState:
     return "ran" if "ran" in states else "not_run"
 
 
-class _SavedBytes:
-    """Bytes that nodes saved, without tensors that a checkpoint or offloading released."""
-
-    def __init__(self, badges: list[SavedTensorBadge]) -> None:
-        self._saved: dict[int, list[tuple[int, int]]] = {}
-        for badge in badges:
-            if badge.packed_by not in {"checkpoint", "offload"}:
-                key = -1 - badge.saved_id if badge.storage_id is None else badge.storage_id
-                self._saved.setdefault(badge.node, []).append((key, badge.nbytes))
-
-    def of(self, nodes: list[int]) -> int:
-        """Return the bytes that some nodes saved, each storage counted once."""
-        storages: dict[int, int] = {}
-        for node in nodes:
-            for key, nbytes in self._saved.get(node, ()):
-                storages[key] = max(storages.get(key, 0), nbytes)
-        return sum(storages.values())
-
-
-def _with_sizes(group: SceneGroup, *, nbytes: int, is_open: bool, alone: bool) -> SceneGroup:
+def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, is_open: bool, alone: bool) -> SceneGroup:
     """Return a group with its widths, closed and open."""
     label = text_width(group.label, 12.5, bold=True)
     pills = text_width(f"×{group.repeat} identical", 10.0) + 24 if group.repeat > 1 else 0.0
@@ -150,7 +135,13 @@ def _with_sizes(group: SceneGroup, *, nbytes: int, is_open: bool, alone: bool) -
     column = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
     header = 30 + label + 8 + text_width(header_note(group), 11.5) + 12
     return replace(
-        group, nbytes=nbytes, open=is_open, width=max(width, column), header_width=header
+        group,
+        nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        peak_nbytes=sizes.at_peak,
+        open=is_open,
+        width=max(width, column),
+        header_width=header,
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation
+    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
@@ -216,17 +216,21 @@ def _slot(analysis: Analysis, saved: SavedTensor | None) -> str:
     return ".".join(part for part in (owner, saved.slot or "") if part)
 
 
-def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
-    """Return the spans of the timeline, in order of start, then the event markers by kind."""
+def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpan, ...], int]:
+    """Return the spans of the timeline, in order of start, then the event markers by kind.
+
+    The last value is the number of spans and markers before some were left out.
+    """
     region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
     refs = {"node": folded.index_of, "recompute": region_index}
     spans = [span for span in analysis.timeline.spans if span.kind not in EVENT_MARKERS]
     if len(spans) > MAX_SPANS:
-        spans.sort(key=lambda span: span.start_ns - span.end_ns)
+        # Nodes and modules are known from other tables, so their bars are left out first.
+        spans.sort(key=lambda span: (_is_known_elsewhere(span), span.start_ns - span.end_ns))
         spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
     for kind in sorted(EVENT_MARKERS):
         spans += [s for s in analysis.timeline.spans if s.kind == kind][:MAX_EVENT_MARKERS]
-    return tuple(
+    rows = tuple(
         _make_span(
             kind=span.kind,
             label=span.label,
@@ -239,6 +243,14 @@ def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...
             lineno=span.location.lineno if span.location else 0,
         )
         for span in spans
+    )
+    return rows, len(analysis.timeline.spans)
+
+
+def _is_known_elsewhere(span: Span) -> bool:
+    """Return whether sums do without a span: drawn nodes have their own times."""
+    return span.kind in {"module", "hook"} or (
+        span.kind == "node" and not span.label.endswith("AccumulateGrad")
     )
 
 
@@ -266,12 +278,12 @@ def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
 def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     """Return title and figures of a recording."""
     started, error, graph = analysis.started, analysis.error, analysis.graph
-    peak = max(analysis.memory.nbytes, default=0)
+    sizes = analysis.saved_memory.total()
     parts = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
     if analysis.regions:
         parts.append(plural(len(analysis.regions), "checkpoint region"))
-    if peak:
-        parts.append(f"peak saved {format_bytes(peak)}")
+    if sizes.at_peak:
+        parts.append(f"{format_bytes(sizes.at_peak)} held at peak")
     name = (started.model_name if started else None) or "autograd graph"
     return SceneSummary(
         title=name if title is None else title,
@@ -281,8 +293,15 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         edges=len(graph.edges),
         ops=len(analysis.ops),
         events=len(analysis.log),
-        storages=len(analysis.stored),
-        peak_nbytes=peak,
+        storages=sizes.storages,
+        storage_rows=sizes.storages,
+        spans=0,
+        peak_nbytes=sizes.at_peak,
+        saved_nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        released_nbytes=sizes.released,
+        held_nbytes=sizes.held,
+        offloaded_nbytes=sizes.offloaded,
         end_ns=analysis.end_ns,
         backwards=len(analysis.log.of(BackwardStarted)),
         regions=len(analysis.regions),

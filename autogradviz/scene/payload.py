@@ -38,6 +38,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "memory": schema.SceneMemory,
     "lines": schema.SceneLine,
     "storages": schema.SceneStorage,
+    "counted_storages": schema.SceneCountedStorage,
     "storage_events": schema.SceneStorageEvent,
     "modules": schema.SceneModule,
     "changes": schema.SceneChange,

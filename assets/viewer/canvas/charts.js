@@ -141,6 +141,6 @@ export function traceSteps(ctx, points, x, y, [start, end]) {
 export function hueOfSpan(palette, kind) {
   if (kind === "backward" || kind === "node") return palette.backward;
   if (kind === "recompute") return palette.recompute;
-  if (kind === "buffer" || kind === "buffers") return palette.mutation;
+  if (kind === "buffer" || kind === "buffers") return palette.text2;
   return kind === "optimizer" || kind === "accumulate" ? palette.leaf : palette.text2;
 }

@@ -31,9 +31,7 @@ export function makeColoring(sceneIndex, colorBy) {
   const { nodes } = sceneIndex.scene;
   if (colorBy === "module") return moduleColoring(sceneIndex);
   if (colorBy === "bytes") {
-    const values = nodes.map((node) =>
-      sceneIndex.savedTensors[node.index].reduce((sum, { nbytes }) => sum + nbytes, 0),
-    );
+    const values = nodes.map((node) => node.saved_nbytes);
     return amountColoring(sceneIndex, values, "saved", (value) => formatBytes(value));
   }
   if (colorBy === "time") {

@@ -175,7 +175,8 @@ def _op_text(look: _Look, theme: Theme) -> str:
         return svg.text(middle, base, look.op, fill=color, anchor="middle")
     weight, color = (600, theme.mutation) if look.writes else (400, color)
     width = text_width(look.op, bold=look.writes)
-    return svg.pencil(middle - width / 2 - 8, base, theme.mutation) + svg.text(
+    pencil = theme.mutation if look.writes else theme.text2
+    return svg.pencil(middle - width / 2 - 8, base, pencil) + svg.text(
         middle + 8, base, look.op, fill=color, weight=weight, anchor="middle"
     )
 

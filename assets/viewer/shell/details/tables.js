@@ -2,7 +2,7 @@
 /** Tables of the saved tensors and parameters of a node or group. */
 
 import { button, h, section } from "../../dom.js";
-import { formatBytes, formatCount, formatNorm } from "../../scene/format.js";
+import { formatBytes, formatCount, formatNorm, savedTensorLabel } from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
 
@@ -19,25 +19,20 @@ const GRADIENTS = {
 const STATES = {
   held: "held",
   released: "released",
-  recomputed: "recomputed",
-  broken: "written since",
+  recomputed: "freed, recomputed",
+  broken: "not what was saved",
 };
 
 /**
  * @param {import("../../store.js").Store} store
  * @param {SavedTensorBadge[]} badges
+ * @param {string} sum the bytes that they keep alive
  * @returns {HTMLElement[]}
  */
-export function savedTensorSection(store, badges) {
+export function savedTensorSection(store, badges, sum) {
   if (!badges.length) return [];
-  /** @type {Map<number | string, number>} */
-  const storages = new Map();
-  for (const badge of badges)
-    storages.set(badge.storage_id ?? `saved ${badge.saved_id}`, badge.nbytes);
-  const total = [...storages.values()].reduce((sum, nbytes) => sum + nbytes, 0);
   const rows = badges.slice(0, MAX_ROWS).map((badge) => {
-    const seen = badge.state === "broken" ? ` → v${badge.seen_version}` : "";
-    const version = badge.version === null ? "?" : `v${badge.version}${seen}`;
+    const version = savedTensorLabel(badge).version || "?";
     return h(
       "tr",
       { class: `agv-${badge.state}` },
@@ -51,7 +46,7 @@ export function savedTensorSection(store, badges) {
       ),
     );
   });
-  const aside = `${formatCount(badges.length)} · ${formatBytes(total)}`;
+  const aside = [formatCount(badges.length), sum].filter(Boolean).join(" · ");
   return [
     section(
       "Saved tensors",

@@ -199,6 +199,10 @@ export class Lifelines {
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
       free = paintEventMarker(pen, each, x, middle, plain, free);
     });
+    if (lastWrite < 0 && broken && events.length) {
+      const style = { size: 9.5, weight: 600, color: palette.mutation };
+      write(pen, "recomputed differently", free + 6, middle, style);
+    }
     if (lastWrite < 0 || !broken) return;
     paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
   }
