@@ -6,7 +6,7 @@
 
 /** @typedef {0 | 1} Flag a boolean in a table */
 
-/** @typedef {"root" | "module" | "region" | "repeat" | "page" | "graph"} GroupKind */
+/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph"} GroupKind */
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
@@ -357,6 +357,7 @@
  * @property {string} error_message
  * @property {string[]} notices failures and limits of the recorder, problems of the file
  * @property {boolean} torn the file is truncated or damaged
+ * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  */
 
 /**

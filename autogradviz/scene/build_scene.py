@@ -82,7 +82,8 @@ def build_scene(
         return scene
     storages, events, rows = build_storages(analysis, folded, blamed)
     spans, span_count = non_graph_views.build_spans(analysis, folded)
-    summary = replace(scene.summary, storage_rows=rows, spans=span_count)
+    idle = non_graph_views.find_idle(analysis)
+    summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     return replace(
         scene,
         summary=summary,

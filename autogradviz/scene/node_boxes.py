@@ -74,8 +74,8 @@ class NodeBuilder:
     def build(self, places: Sequence[NodePlace]) -> None:
         """Add all nodes and badges."""
         for index, node in enumerate(self._folded.nodes):
-            saved = self._saved_tensors.of(index, node)
-            parameters = self._parameters.of(index, places[index].path)
+            saved = self._saved_tensors.of(index, node, alone=places[index].alone)
+            parameters = self._parameters.of(index, places[index].path, alone=places[index].alone)
             self.saved_tensor_badges += saved
             self.parameter_badges += parameters
             self.nodes.append(self._node(index, places[index], saved, parameters))

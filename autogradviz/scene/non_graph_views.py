@@ -40,6 +40,8 @@ EVENT_MARKERS: Final = frozenset({"toggle", "random", "buffer"})
 MAX_EVENT_MARKERS: Final = 4_000
 """Maximum number of each kind. The first ones are kept."""
 
+IDLE_SHARE: Final = 10
+MAX_IDLE: Final = 200
 MAX_MEMORY_POINTS: Final = 4_000
 MAX_SAVED_DIFFS: Final = 200
 """Maximum number of rows of one region."""
@@ -252,6 +254,36 @@ def _is_known_elsewhere(span: Span) -> bool:
     return span.kind in {"module", "hook"} or (
         span.kind == "node" and not span.label.endswith("AccumulateGrad")
     )
+
+
+def find_idle(analysis: Analysis) -> tuple[int, ...]:
+    """Return start and end of each long interval in which neither an op nor a node ran.
+
+    A long one takes more than a tenth of the time that is left without longer ones: imports in
+    the first step, waiting for data, and the time before the first op and after the last one.
+    """
+    busy = [(op.time_ns, op.time_ns + op.duration_ns) for op in analysis.ops]
+    busy += [
+        (start_ns, analysis.end_ns if end_ns is None else end_ns)
+        for node in analysis.graph.nodes.values()
+        for start_ns, end_ns in node.ran
+    ]
+    if not busy:
+        return ()
+    gaps: list[tuple[int, int]] = []
+    latest = 0
+    for start_ns, end_ns in [*sorted(busy), (analysis.end_ns, analysis.end_ns)]:
+        if start_ns > latest:
+            gaps.append((start_ns - latest, latest))
+        latest = max(latest, end_ns)
+    left = analysis.end_ns
+    idle: list[tuple[int, int]] = []
+    for length, start_ns in sorted(gaps, reverse=True):
+        left -= length
+        if length * IDLE_SHARE < left + length or len(idle) == MAX_IDLE:
+            break
+        idle.append((start_ns, start_ns + length))
+    return tuple(time_ns for interval in sorted(idle) for time_ns in interval)
 
 
 def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:

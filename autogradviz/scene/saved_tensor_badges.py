@@ -40,10 +40,11 @@ class SavedTensorBadges:
         tensors = [analysis.tensors[tensor_id] for tensor_id in analysis.parameters]
         self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
 
-    def of(self, index: int, node: Node) -> list[SavedTensorBadge]:
+    def of(self, index: int, node: Node, *, alone: bool = True) -> list[SavedTensorBadge]:
         """Return the badges of a node, modified tensors first.
 
-        Parameters are left out: they have parameter badges.
+        Parameters are left out: they have parameter badges. A node next to others in its row shows
+        one badge, so that badges do not push its neighbors apart.
         """
         saved = [s for s in node.saved if s.saved_id in self._blamed]
         saved += [
@@ -51,9 +52,10 @@ class SavedTensorBadges:
             for s in node.saved
             if s.tensor.storage_id not in self._parameter_storages and s not in saved
         ]
-        badges = [self._badge(index, s, visible=i < MAX_BADGES) for i, s in enumerate(saved)]
+        most = MAX_BADGES if alone else 1
+        badges = [self._badge(index, s, visible=i < most) for i, s in enumerate(saved)]
         for kept in self._kept_on_ctx.get(node.node_id, ()):
-            badges.append(self._ctx_badge(index, kept, visible=len(badges) < MAX_BADGES))
+            badges.append(self._ctx_badge(index, kept, visible=len(badges) < most))
         return badges
 
     def _ctx_badge(self, index: int, kept: ContextTensorKept, *, visible: bool) -> SavedTensorBadge:

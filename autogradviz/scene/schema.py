@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page", "graph"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "iteration", "page", "graph"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
@@ -388,6 +388,7 @@ class SceneSummary:
     error_message: str
     notices: tuple[str, ...]  # failures and limits of the recorder, problems of the file
     torn: bool = False  # the file is truncated or damaged
+    idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ function moduleColoring(sceneIndex) {
     node: (node) => ({ hue: "backward", share: shareOf(sceneIndex.scene.nodes[node].module) }),
     group: (group) => {
       const { kind, path } = sceneIndex.scene.groups[group];
-      return kind === "repeat" || kind === "page"
+      return kind === "repeat" || kind === "page" || kind === "iteration"
         ? null
         : { hue: "backward", share: shareOf(path) };
     },

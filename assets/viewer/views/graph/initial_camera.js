@@ -6,7 +6,7 @@ import { centered, fitTo, clampTo } from "./camera.js";
 import { mainColumnX, findBox, rectOf } from "./hit_test.js";
 
 /** The smallest scale at which text is readable. */
-export const READABLE = 0.6;
+export const READABLE = 0.56;
 /** The scale used if not even the width of the graph fits at a readable scale. */
 const COMFORTABLE = 0.75;
 

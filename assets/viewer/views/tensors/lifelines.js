@@ -31,9 +31,7 @@ export class Lifelines {
     /** @type {SceneStorage[]} */
     this.rows = store.scene.storages;
     this.drawn = false;
-    // Nothing is drawn before the first span: leave that time out if it is long.
-    const first = store.scene.spans.reduce((least, span) => Math.min(least, span.start_ns), 1e18);
-    this.start = first < 0.9 * store.sceneIndex.end ? first * 0.97 : 0;
+    this.start = 0;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },

@@ -4,6 +4,7 @@
 import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
 import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { proportionalAxis } from "../../scene/time_axis.js";
 import { write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 
@@ -80,7 +81,10 @@ export class StackedMemory {
     const bottom = height - AXIS_HEIGHT;
     const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
     const top = Math.max(1, ...sums);
-    const x = (/** @type {number} */ time) => LEFT + (time / end) * (width - LEFT - RIGHT);
+    const axis = proportionalAxis(this.store.sceneIndex);
+    const length = axis.positionOf(end);
+    const x = (/** @type {number} */ time) =>
+      LEFT + (axis.positionOf(time) / length) * (width - LEFT - RIGHT);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
     this.canvas.setAttribute("aria-label", this.#summary());
     for (const nbytes of ticks(0, top, 4)) {
@@ -89,7 +93,7 @@ export class StackedMemory {
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
-    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null);
+    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
     this.#paintLayers(pen, x, y);
     if (this.store.time !== null) {
       ctx.fillStyle = palette.text;
@@ -182,7 +186,9 @@ export class StackedMemory {
     const at = Math.floor((holder.clientHeight - AXIS_HEIGHT - offsetY) / step);
     const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - RIGHT);
     if (!onLabel) {
-      if (share >= 0 && share <= 1) this.store.set("time", share * this.store.sceneIndex.end);
+      const { end } = this.store.sceneIndex;
+      const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
+      if (share >= 0 && share <= 1) this.store.set("time", timeAt(share * positionOf(end)));
       return;
     }
     const layer = this.layers[at];
