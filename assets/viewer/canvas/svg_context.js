@@ -234,6 +234,7 @@ export class SvgContext {
    * @param {string} text
    * @param {number} x
    * @param {number} y
+   * @param {number} [room] wider text is condensed
    */
   fillText(text, x, y, room) {
     const condensed = room !== undefined && this.measureText(text).width > room;

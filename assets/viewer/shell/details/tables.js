@@ -20,8 +20,16 @@ const STATES = {
   held: "held",
   released: "released",
   recomputed: "freed, recomputed",
-  broken: "not what was saved",
+  broken: "written since",
 };
+
+/**
+ * @param {SavedTensorBadge} badge
+ * @returns {string}
+ */
+function stateText({ state, packed_by }) {
+  return state === "broken" && packed_by === "checkpoint" ? "differs" : STATES[state];
+}
 
 /**
  * @param {import("../../store.js").Store} store
@@ -37,7 +45,7 @@ export function savedTensorSection(store, badges, sum) {
       "tr",
       { class: `agv-${badge.state}` },
       h("td", { class: "agv-strong agv-wrap" }, slotLink(store, badge)),
-      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[badge.state]}`),
+      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${stateText(badge)}`),
       h(
         "td",
         { class: "agv-right" },
