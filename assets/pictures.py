@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PICTURES = Path(__file__).parent / "pictures"
+PROGRAMS = Path(__file__).parents[1] / "tests" / "integration"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
@@ -115,10 +117,20 @@ def shoot_replay_in_theme(page: Page, report: Path, theme: str) -> None:
     page.screenshot(path=PICTURES / f"replay-{theme}.png")
 
 
+def draw_first_pictures() -> None:
+    """Draw the first picture of the models in the tests' programs."""
+    sys.path.insert(0, str(PROGRAMS))
+    import training_programs
+
+    for name, record in training_programs.PICTURES.items():
+        record().graph().svg(PICTURES / f"first-{name}.svg")
+
+
 def main() -> None:
     """Draw everything."""
     torch.set_num_threads(1)
     PICTURES.mkdir(exist_ok=True)
+    draw_first_pictures()
     step, bug, mutation = record_gpt(6), record_cache_bug(), record_mutation()
     step.graph().svg(PICTURES / "graph.svg")
     step.graph().svg(PICTURES / "graph-dark.svg", theme="dark")

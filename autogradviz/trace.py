@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from autogradviz.analysis import CompiledRegion, Region, SavedTensor, TensorHistory
+    from autogradviz.analysis import (
+        CompiledRegion,
+        Region,
+        SavedBytes,
+        SavedTensor,
+        TensorHistory,
+    )
     from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
@@ -60,7 +66,7 @@ class Trace:
         Net  torch ...
         graph       ... nodes, ... edges, 1 backward
         ops         ...
-        saved       ... at the peak, ... storages
+        saved       ... held at peak, ... saved, ... recomputed; ... storages
         checkpoint  1 regions, 1 recomputations
     """
 
@@ -149,6 +155,31 @@ class Trace:
             320
         """
         return sorted(self.analysis.saved.values(), key=lambda saved: saved.saved_seq)
+
+    def saved_bytes(self, module: str | None = None) -> SavedBytes:
+        """Return the bytes that saved tensors kept alive for backward, each storage counted once.
+
+        Args:
+            module: qualified name of a module, which includes its submodules; by default the
+                entire recording. A storage that two modules saved counts for both.
+
+        Returns:
+            Bytes saved by the forward, saved only by recomputations, held when the sum over the
+            recording was highest, released, and still held at the end. Parameters and buffers are
+            not counted.
+
+        Example:
+            >>> sizes = trace.saved_bytes()
+            >>> sizes.saved, sizes.recomputed, sizes.at_peak, sizes.held
+            (96, 64, 96, 0)
+        """
+        memory = self.analysis.saved_memory
+        if module is None:
+            return memory.total()
+        nodes = self.analysis.graph.nodes.values()
+        return memory.of_nodes(
+            {node.node_id for node in nodes if f"{node.module}.".startswith(f"{module}.")}
+        )
 
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.

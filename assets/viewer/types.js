@@ -6,7 +6,7 @@
 
 /** @typedef {0 | 1} Flag a boolean in a table */
 
-/** @typedef {"root" | "module" | "region" | "repeat" | "page" | "graph"} GroupKind */
+/** @typedef {"root" | "module" | "region" | "repeat" | "iteration" | "page" | "graph"} GroupKind */
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
@@ -36,8 +36,8 @@
  * @property {number} saved_id -1 for a tensor that a custom Function keeps on ctx
  * @property {string} slot "self"
  * @property {number | null} version
- * @property {number | null} seen_version different from version if state is "broken"
- * @property {number} nbytes
+ * @property {number | null} seen_version different from version if it was written
+ * @property {number} nbytes of the storage that it keeps alive
  * @property {string} shape "4×12×256×256"
  * @property {string} dtype
  * @property {SavedTensorState} state
@@ -96,6 +96,7 @@
  * @property {string} wrote versions before and after its op's in-place write: "v0 → v1" (pencil)
  * @property {string} cloned saved tensors that were cloned before a write: "self · 3.1 MB"
  * @property {string} not_finite "forward gave 3 NaN"; only if fingerprints were recorded
+ * @property {number} saved_nbytes of the storages that it keeps alive, recomputed ones included
  */
 
 /**
@@ -140,7 +141,9 @@
  * @property {string} path "h.0.attn"
  * @property {number} depth
  * @property {number} node_count
- * @property {number} nbytes saved bytes, each storage counted once
+ * @property {number} nbytes saved by the forward, each storage counted once
+ * @property {number} recomputed_nbytes saved only by recomputations
+ * @property {number} peak_nbytes of both, held at the peak of the recording
  * @property {number} repeat number of identical blocks in a run, else 1
  * @property {Flag} checkpointed the entire group is one checkpoint region
  * @property {number} recomputes
@@ -259,6 +262,21 @@
  */
 
 /**
+ * One storage that saved tensors keep alive for backward, for sums.
+ *
+ * @typedef {object} SceneCountedStorage
+ * @property {number} storage_id
+ * @property {number} nbytes
+ * @property {number} node index of the node that sums count it for, -1 if it is not drawn
+ * @property {string} module
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {Flag} recomputed only a recomputation saved it
+ * @property {Flag} at_peak held at the peak of the recording
+ * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
+ */
+
+/**
  * One event in the history of a storage. Events are sorted by storage and time.
  *
  * @typedef {object} SceneStorageEvent
@@ -267,7 +285,7 @@
  * @property {StorageEventKind} kind
  * @property {number | null} version after the event
  * @property {string} op
- * @property {Flag} ok False if an unpack failed or found a different version than was saved
+ * @property {Flag} ok False for an unpack that failed or found something else, and a harmful write
  * @property {string} filename
  * @property {number} lineno
  * @property {number} nbytes size of a clone
@@ -330,8 +348,15 @@
  * @property {number} edges
  * @property {number} ops
  * @property {number} events
- * @property {number} storages
+ * @property {number} storages that saved tensors kept alive for backward
+ * @property {number} storage_rows of the lifelines, before the smallest ones were left out
+ * @property {number} spans and markers of the timeline, before some were left out
  * @property {number} peak_nbytes
+ * @property {number} saved_nbytes
+ * @property {number} recomputed_nbytes
+ * @property {number} released_nbytes
+ * @property {number} held_nbytes at the end of the recording
+ * @property {number} offloaded_nbytes
  * @property {number} end_ns
  * @property {number} backwards
  * @property {number} regions
@@ -340,6 +365,7 @@
  * @property {string} error_message
  * @property {string[]} notices failures and limits of the recorder, problems of the file
  * @property {boolean} torn the file is truncated or damaged
+ * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  */
 
 /**
@@ -444,6 +470,7 @@
  * @property {SceneMemory[]} memory
  * @property {SceneLine[]} lines
  * @property {SceneStorage[]} storages
+ * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneModule[]} modules
  * @property {SceneChange[]} changes

@@ -11,6 +11,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
+from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.types import (
     Edge,
     Graph,
@@ -46,6 +47,7 @@ __all__ = [
     "CompiledOp",
     "CompiledRegion",
     "CompiledSlot",
+    "CountedStorage",
     "Edge",
     "Graph",
     "GraphBreak",
@@ -67,6 +69,8 @@ __all__ = [
     "Region",
     "RegionRun",
     "RunState",
+    "SavedBytes",
+    "SavedMemory",
     "SavedTensor",
     "SlotRun",
     "SourceLocation",

@@ -27,7 +27,7 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     changes: list[tuple[int, int, int, int]] = []  # seq, +1 or -1, time, saved id
     for event in rows_of(log, TensorSaved):
         tensor = saved[event.saved_id]
-        if not _holds(tensor) or tensor.tensor.storage_id in owned:
+        if not tensor.is_held_in_place or tensor.tensor.storage_id in owned:
             continue
         op, released_seq = tensor.op, tensor.released_seq
         time_ns = event.time_ns if op is None else op.time_ns
@@ -38,19 +38,14 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     return _sum_changes(sorted(changes), saved)
 
 
-def _holds(tensor: SavedTensor) -> bool:
-    elsewhere = tensor.packed_by in ("checkpoint", "offload") and not tensor.is_argument
-    return not elsewhere and tensor.tensor.storage_id is not None
-
-
 def _sum_changes(
     changes: list[tuple[int, int, int, int]], saved: dict[int, SavedTensor]
 ) -> MemoryCurve:
     """Return the curve, with one point for each event that changes the sum."""
     holders: dict[int | None, int] = {}
     points: dict[int, tuple[int, int]] = {}  # seq -> time, bytes
-    started: dict[int | None, tuple[int, int]] = {}  # storage -> saved tensor and time
-    holds: list[tuple[int, int, int | None]] = []  # saved tensor, start, end
+    started: dict[int | None, tuple[int, int, int]] = {}  # storage -> saved tensor, seq, time
+    holds: list[Hold] = []
     nbytes = 0
     for seq, change, time_ns, saved_id in changes:
         tensor = saved[saved_id].tensor
@@ -61,25 +56,35 @@ def _sum_changes(
             nbytes += change * tensor.storage_nbytes
             points[seq] = (time_ns, nbytes)
             if before == 0:
-                started[storage_id] = (saved_id, time_ns)
+                started[storage_id] = (saved_id, seq, time_ns)
             else:
-                holds.append((*started.pop(storage_id), time_ns))
-    holds += [(saved_id, start_ns, None) for saved_id, start_ns in started.values()]
-    holds.sort(key=lambda hold: (hold[1], hold[0]))
+                holds.append(_hold(saved, *started.pop(storage_id), seq, time_ns))
+    holds += [_hold(saved, *start, None, None) for start in started.values()]
+    holds.sort(key=lambda hold: (hold.start_ns, hold.saved_id))
     return MemoryCurve(
         seqs=tuple(points),
         times_ns=tuple(time_ns for time_ns, _ in points.values()),
         nbytes=tuple(total for _, total in points.values()),
-        holds=tuple(_hold(saved[saved_id], start, end) for saved_id, start, end in holds),
+        holds=tuple(holds),
     )
 
 
-def _hold(saved: SavedTensor, start_ns: int, end_ns: int | None) -> Hold:
-    assert saved.tensor.storage_id is not None
+def _hold(
+    saved: dict[int, SavedTensor],
+    saved_id: int,
+    start_seq: int,
+    start_ns: int,
+    end_seq: int | None,
+    end_ns: int | None,
+) -> Hold:
+    tensor = saved[saved_id].tensor
+    assert tensor.storage_id is not None
     return _make_hold(
-        storage_id=saved.tensor.storage_id,
-        nbytes=saved.tensor.storage_nbytes,
-        saved_id=saved.saved_id,
+        storage_id=tensor.storage_id,
+        nbytes=tensor.storage_nbytes,
+        saved_id=saved_id,
+        start_seq=start_seq,
         start_ns=start_ns,
+        end_seq=end_seq,
         end_ns=end_ns,
     )

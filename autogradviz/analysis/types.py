@@ -178,6 +178,15 @@ class SavedTensor:
         return self.packed_by == "checkpoint" and self.position is None
 
     @property
+    def is_held_in_place(self) -> bool:
+        """True if it keeps its storage alive.
+
+        Tensors that checkpointing or offloading packed do not, except arguments of a region.
+        """
+        elsewhere = self.packed_by in {"checkpoint", "offload"} and not self.is_argument
+        return not elsewhere and self.tensor.storage_id is not None
+
+    @property
     def broken(self) -> bool:
         """True if backward found a different version than was saved."""
         return self.changed_version is not None
@@ -427,6 +436,8 @@ class Hold:
     saved_id: int  # the saved tensor that started the interval
     start_ns: int
     end_ns: int | None  # None if the storage was still held at the end
+    start_seq: int  # event number of the start
+    end_seq: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.events import RecordingStarted, StepEnded
-from autogradviz.render.terminal_text import format_duration, strip_controls
+from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.non_graph_views import summarize
 from autogradviz.trace import load
@@ -73,8 +73,8 @@ def overview(trace: Trace) -> RenderableType:
     engine = _engine(analysis)
     if engine:
         facts.add_row("engine", engine)
-    peak, storages = format_bytes(s.peak_nbytes), plural(s.storages, "storage")
-    facts.add_row("saved", f"{peak} for backward at the peak, {storages} in all")
+    for label, text in saved_rows(s):
+        facts.add_row(label, text)
     if s.error_type:
         first = s.error_message.splitlines()[0] if s.error_message else ""
         facts.add_row("raised", Text(f"{s.error_type}: {first}", style="red"))
@@ -82,7 +82,7 @@ def overview(trace: Trace) -> RenderableType:
         facts.add_row("note", Text(notice, style="yellow"))
     torch = f"  torch {s.torch_version}" if s.torch_version else ""
     parts: list[RenderableType] = [Text.assemble((s.title, "bold"), torch), facts]
-    parts += _section("saved at the peak, by module", _memory_table(_memory_at_peak(analysis)))
+    parts += _section("held at peak, by module", _memory_table(_memory_at_peak(analysis)))
     parts += _section("recomputed, by module", _recomputation_table(analysis))
     parts += _section("saved by compiled regions", compiled_table(analysis))
     parts += _section("findings", _finding_table(trace))
@@ -164,30 +164,18 @@ def _outermost_time(span: Span) -> int:
 
 def _memory_at_peak(analysis: Analysis) -> list[_ModuleMemory]:
     """Return the bytes that each block keeps at the peak, largest first."""
-    curve = analysis.memory
-    if not curve.nbytes:
-        return []
-    peak_ns = curve.times_ns[max(range(len(curve.nbytes)), key=curve.nbytes.__getitem__)]
     kept: dict[str, int] = defaultdict(int)
     model_name = analysis.started.model_name if analysis.started else None
     outside = f"{model_name} itself" if model_name else "no module"
-    for hold in curve.holds:
-        if hold.start_ns <= peak_ns and (hold.end_ns is None or hold.end_ns > peak_ns):
-            kept[block_prefix(_module_of(analysis, hold.saved_id)) or outside] += hold.nbytes
+    for storage in analysis.saved_memory.storages:
+        if storage.at_peak:
+            kept[block_prefix(storage.module) or outside] += storage.nbytes
     names = merge_numbered_names(kept)
     blocks: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():
         blocks[names[block]].append(nbytes)
     parts = [_ModuleMemory(name, len(own), sum(own)) for name, own in blocks.items()]
     return sorted(parts, key=lambda part: -part.nbytes)
-
-
-def _module_of(analysis: Analysis, saved_id: int) -> str:
-    saved = analysis.saved[saved_id]
-    node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
-    if saved.op is not None:
-        return saved.op.module
-    return node.module if node else ""
 
 
 def _memory_table(parts: list[_ModuleMemory]) -> Table:

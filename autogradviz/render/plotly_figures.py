@@ -206,14 +206,12 @@ def plot_saved_by_module(analysis: Analysis) -> go.Figure:
 def _changes_by_module(analysis: Analysis) -> dict[str, dict[int, int]]:
     """Return changes in bytes by time for each module, earliest module first."""
     changes: dict[str, dict[int, int]] = {}
-    for hold in analysis.memory.holds:
-        saved = analysis.saved[hold.saved_id]
-        node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
-        path = saved.op.module if saved.op else node.module if node else ""
-        layer = changes.setdefault(block_prefix(path) or "no module", defaultdict(int))
-        layer[hold.start_ns] += hold.nbytes
-        if hold.end_ns is not None:
-            layer[hold.end_ns] -= hold.nbytes
+    for storage in analysis.saved_memory.storages:
+        layer = changes.setdefault(block_prefix(storage.module) or "no module", defaultdict(int))
+        for hold in storage.holds:
+            layer[hold.start_ns] += hold.nbytes
+            if hold.end_ns is not None:
+                layer[hold.end_ns] -= hold.nbytes
     return changes
 
 

@@ -13,15 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.scene.label_text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
+    from autogradviz.scene.schema import SceneSummary
 
 _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
@@ -63,7 +65,8 @@ def render_summary(scene: Scene) -> RenderableType:
     table.add_column()
     table.add_row("graph", f"{s.nodes:,} nodes, {s.edges:,} edges, {s.backwards} backward")
     table.add_row("ops", f"{s.ops:,} in {format_duration(s.end_ns)} ({s.events:,} events)")
-    table.add_row("saved", f"{format_bytes(s.peak_nbytes)} at the peak, {s.storages:,} storages")
+    for label, text in saved_rows(s):
+        table.add_row(label, text)
     if s.regions:
         table.add_row("checkpoint", f"{s.regions} regions, {s.recomputations} recomputations")
     if s.error_type:
@@ -81,6 +84,19 @@ def render_summary(scene: Scene) -> RenderableType:
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
     return strip_controls(Group(title, table))
+
+
+def saved_rows(summary: SceneSummary) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts for the saved bytes of a recording."""
+    s = summary
+    sizes = [f"{format_bytes(s.peak_nbytes)} held at peak", f"{format_bytes(s.saved_nbytes)} saved"]
+    if s.recomputed_nbytes:
+        sizes.append(f"{format_bytes(s.recomputed_nbytes)} recomputed")
+    if s.held_nbytes:
+        sizes.append(f"{format_bytes(s.held_nbytes)} still held")
+    yield "saved", f"{', '.join(sizes)}; {plural(s.storages, 'storage')}"
+    if s.offloaded_nbytes:
+        yield "offloaded", f"{format_bytes(s.offloaded_nbytes)} copied elsewhere by hooks"
 
 
 def _source_line(label: str, location: SourceLocation) -> Text:

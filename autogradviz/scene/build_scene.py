@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.fast_dataclass import maker
 from autogradviz.pause_gc import collector_paused
 from autogradviz.scene import non_graph_views
+from autogradviz.scene.blamed_tensors import find_blamed
 from autogradviz.scene.compiled.tables import build_compiled_tables
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
 from autogradviz.scene.group_boxes import build_groups
@@ -19,7 +20,7 @@ from autogradviz.scene.layout.flatten_group_tree import (
     flatten_groups,
     lay_out_groups,
 )
-from autogradviz.scene.lifelines import build_storages
+from autogradviz.scene.lifelines import build_counted_storages, build_storages
 from autogradviz.scene.module_costs import build_modules
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.schema import Scene, SceneEdge
@@ -60,7 +61,8 @@ def build_scene(
     groups = flatten_groups(group_nodes(folded, analysis.regions, victims))
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
-    builder = NodeBuilder(analysis, folded, findings, victims)
+    blamed = find_blamed(analysis, findings)
+    builder = NodeBuilder(analysis, folded, findings, victims, blamed)
     builder.build(find_node_places(groups, alone, len(folded.nodes)))
     nodes, saved = builder.nodes, builder.saved_tensor_badges
     on_path = _path_to(victims, folded)
@@ -70,7 +72,7 @@ def build_scene(
     )
     scene = Scene(
         summary=non_graph_views.summarize(analysis, title),
-        groups=build_groups(groups, layouts, alone, nodes, saved, analysis, depth=depth),
+        groups=build_groups(groups, layouts, alone, nodes, folded, analysis, depth=depth),
         nodes=tuple(nodes),
         edges=edges,
         saved_badges=tuple(saved),
@@ -79,15 +81,20 @@ def build_scene(
     )
     if graph_only:
         return scene
-    storages, events = build_storages(analysis, folded)
+    storages, events, rows = build_storages(analysis, folded, blamed)
+    spans, span_count = non_graph_views.build_spans(analysis, folded)
+    idle = non_graph_views.find_idle(analysis)
+    summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     return replace(
         scene,
+        summary=summary,
         regions=non_graph_views.build_regions(analysis.regions),
         diffs=non_graph_views.build_diffs(analysis.regions),
-        spans=non_graph_views.build_spans(analysis, folded),
+        spans=spans,
         memory=non_graph_views.build_memory(analysis),
         lines=non_graph_views.build_lines(analysis),
         storages=storages,
+        counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
         modules=build_modules(analysis),
         changes=non_graph_views.build_changes(analysis),

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import format_bytes
 from autogradviz.scene.label_text import last_part, plural
+from autogradviz.scene.layout.measure_groups import GroupGeometry, measure
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autogradviz.analysis import Analysis
-    from autogradviz.scene.group_modules_and_repeats import GroupTree
+    from autogradviz.analysis.saved_memory import SavedBytes
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.group_tree import GroupTree
     from autogradviz.scene.layout.cross_group_edges import GroupLayout
     from autogradviz.scene.layout.flatten_group_tree import FlatGroup
-    from autogradviz.scene.schema import CellKind, RunState, SavedTensorBadge
+    from autogradviz.scene.schema import CellKind, RunState
 
-MAX_VISIBLE: Final = 40
-"""Approximate number of boxes that are initially visible."""
+MAX_WIDTH: Final = 960.0
+MAX_HEIGHT: Final = 720.0
+"""Size of the first picture in pixels, which a notebook cell shows with readable text."""
 
-LARGE: Final = 1_000
-"""Number of nodes from which on only the outermost modules are initially visible."""
+MAX_HEIGHT_OF_RUN: Final = 840.0
+"""The same for a picture with the representative block of a run, which says the most."""
+
+MAX_ADDED: Final = 40
+"""Groups with more boxes are not opened initially."""
+
+MAX_TRIES: Final = 60
 
 MAX_LABEL: Final = 40
 
@@ -32,23 +45,26 @@ def build_groups(
     layouts: list[GroupLayout],
     alone: set[tuple[CellKind, int]],
     nodes: list[SceneNode],
-    badges: list[SavedTensorBadge],
+    folded: FoldedGraph,
     analysis: Analysis,
     *,
     depth: int | None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first."""
-    opened = _find_open(groups, nodes, depth)
     types = {module.name: module.type_name for module in analysis.modules.values()}
-    nbytes = _SavedBytes(badges)
-    return tuple(
+    memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
+    closed = [
         _with_sizes(
             _scene_group(index, group, nodes, layouts[index], types),
-            nbytes=nbytes.of(group.nodes),
-            is_open=index in opened,
+            sizes=memory.of_nodes({ids[i] for i in group.nodes}) if index else memory.total(),
             alone=("group", index) in alone,
         )
         for index, group in enumerate(groups)
+    ]
+    opened = _find_open(groups, closed, nodes, depth)
+    return tuple(
+        replace(group, open=True) if index in opened else group
+        for index, group in enumerate(closed)
     )
 
 
@@ -60,7 +76,7 @@ def _scene_group(
     types: dict[str, str],
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
-    label, type_name = _names(tree, types)
+    label, type_name = _names(tree, types, nodes)
     if tree.kind == "graph":
         type_name = nodes[group.nodes[-1]].op
     return SceneGroup(
@@ -73,7 +89,9 @@ def _scene_group(
         depth=group.depth,
         node_count=len(group.nodes),
         nbytes=0,
-        repeat=len(tree.groups) if tree.kind == "repeat" else 1,
+        recomputed_nbytes=0,
+        peak_nbytes=0,
+        repeat=tree.count,
         checkpointed=region is not None or _all_checkpointed(tree),
         recomputes=len(region.recomputations) if region else _max_recomputes(tree),
         state=_state([nodes[i] for i in group.nodes]),
@@ -89,29 +107,48 @@ def _scene_group(
     )
 
 
-def _names(tree: GroupTree, types: dict[str, str]) -> tuple[str, str]:
+def _names(tree: GroupTree, types: dict[str, str], nodes: Sequence[SceneNode]) -> tuple[str, str]:
     """Return the label and the type name of a group."""
     type_name = types.get(tree.path, "")
+    if tree.label and tree.count > 1:
+        return elide(tree.label, MAX_LABEL), "" if tree.kind == "repeat" else type_name
+    if tree.kind == "repeat" and tree.first.kind == "iteration":
+        return elide(" · ".join(_ops(tree.first, nodes)), MAX_LABEL), ""
     if tree.kind == "region" and tree.region is not None:
         return elide(last_part(tree.region.function), MAX_LABEL), ""
-    if tree.kind in {"page", "graph"}:
+    if tree.kind in {"iteration", "page", "graph"}:
         return tree.label, ""
     if tree.kind == "repeat":
-        ends = tree.groups[0], tree.groups[-1]
+        ends = tree.first, tree.last
         first, last = (block.label or last_part(block.path) for block in ends)
         return elide(f"{first} – {last}", MAX_LABEL), type_name
     return elide(last_part(tree.path), MAX_LABEL) or type_name, type_name
 
 
+def _ops(tree: GroupTree, nodes: Sequence[SceneNode]) -> list[str]:
+    """Return the distinct ops of an iteration, in order of creation."""
+    names = {nodes[i].op or nodes[i].name: None for i in sorted(tree.all_nodes())}
+    return list(names)
+
+
+def _blocks(tree: GroupTree) -> list[GroupTree]:
+    """Return all blocks of a run, also those behind the first that are a run of their own."""
+    if tree.count == 1:
+        return []
+    blocks: list[GroupTree] = []
+    for block in tree.groups:
+        blocks += _blocks(block) if block.kind == "repeat" else [block]
+    return blocks
+
+
 def _all_checkpointed(tree: GroupTree) -> bool:
-    return tree.kind == "repeat" and all(block.region is not None for block in tree.groups)
+    blocks = _blocks(tree)
+    return bool(blocks) and all(block.region is not None for block in blocks)
 
 
 def _max_recomputes(tree: GroupTree) -> int:
     """Return the maximum number of recomputations of a block in a run; 0 for other groups."""
-    if tree.kind != "repeat":
-        return 0
-    regions = [block.region for block in tree.groups]
+    regions = [block.region for block in _blocks(tree)]
     return max((len(region.recomputations) for region in regions if region), default=0)
 
 
@@ -122,36 +159,36 @@ def _state(nodes: list[SceneNode]) -> RunState:
     return "ran" if "ran" in states else "not_run"
 
 
-class _SavedBytes:
-    """Bytes that nodes saved, without tensors that a checkpoint or offloading released."""
-
-    def __init__(self, badges: list[SavedTensorBadge]) -> None:
-        self._saved: dict[int, list[tuple[int, int]]] = {}
-        for badge in badges:
-            if badge.packed_by not in {"checkpoint", "offload"}:
-                key = -1 - badge.saved_id if badge.storage_id is None else badge.storage_id
-                self._saved.setdefault(badge.node, []).append((key, badge.nbytes))
-
-    def of(self, nodes: list[int]) -> int:
-        """Return the bytes that some nodes saved, each storage counted once."""
-        storages: dict[int, int] = {}
-        for node in nodes:
-            for key, nbytes in self._saved.get(node, ()):
-                storages[key] = max(storages.get(key, 0), nbytes)
-        return sum(storages.values())
-
-
-def _with_sizes(group: SceneGroup, *, nbytes: int, is_open: bool, alone: bool) -> SceneGroup:
-    """Return a group with its widths, closed and open."""
+def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGroup:
+    """Return a group with its saved bytes and its widths, closed and open."""
+    group = replace(
+        group,
+        nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        peak_nbytes=sizes.at_peak,
+    )
     label = text_width(group.label, 12.5, bold=True)
     pills = text_width(f"×{group.repeat} identical", 10.0) + 24 if group.repeat > 1 else 0.0
     pills += 40 if group.checkpointed else 0.0
-    width = 20 + label + 8 + pills + 10 + text_width(plural(group.node_count, "node"), 10.5) + 10
+    width = 20 + label + 8 + pills + 10 + text_width(closed_note(group), 10.5) + 10
     column = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
     header = 30 + label + 8 + text_width(header_note(group), 11.5) + 12
-    return replace(
-        group, nbytes=nbytes, open=is_open, width=max(width, column), header_width=header
-    )
+    return replace(group, width=max(width, column), header_width=header)
+
+
+def closed_note(group: SceneGroup) -> str:
+    """Return the text on the right of a closed group: nodes and saved bytes."""
+    return " · ".join(filter(None, (plural(group.node_count, "node"), saved_note(group))))
+
+
+def saved_note(group: SceneGroup) -> str:
+    """Return the saved bytes of a group: "3.1 MB saved · 26 MB recomputed"."""
+    words = []
+    if group.nbytes:
+        words.append(f"{format_bytes(group.nbytes)} saved")
+    if group.recomputed_nbytes:
+        words.append(f"{format_bytes(group.recomputed_nbytes)} recomputed")
+    return " · ".join(words)
 
 
 def header_note(group: SceneGroup) -> str:
@@ -164,43 +201,80 @@ def header_note(group: SceneGroup) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _find_open(groups: list[FlatGroup], nodes: list[SceneNode], depth: int | None) -> set[int]:
-    """Return the groups that are initially open."""
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """The parts of a scene that determine its size."""
+
+    groups: Sequence[SceneGroup]
+    nodes: Sequence[SceneNode]
+
+
+def _find_open(
+    flat: list[FlatGroup], groups: list[SceneGroup], nodes: list[SceneNode], depth: int | None
+) -> set[int]:
+    """Return the groups that are initially open.
+
+    Groups with an error are open. Then groups are opened while the picture keeps its size: runs
+    of blocks first, each with its first block as the representative of all, then other groups,
+    the largest first. Siblings whose names differ only in numbers are opened together.
+    """
     if depth is not None:
-        return {i for i, group in enumerate(groups) if group.module_depth < depth or not i}
+        return {i for i, group in enumerate(flat) if group.module_depth < depth or not i}
     opened = {0}
-    for i, group in enumerate(groups):
-        if group.tree.kind != "repeat" and any(nodes[node].error for node in group.nodes):
-            opened.add(i)
-    if len(nodes) > LARGE:
+    opened |= {
+        i
+        for i, group in enumerate(flat)
+        if group.tree.count == 1 and any(nodes[node].error for node in group.nodes)
+    }
+    drawing = _Drawing(groups, nodes)
+    width, height = _size(drawing, opened)
+    if height > MAX_HEIGHT:
         return opened
-    visible = sum(_added_boxes(groups[i]) for i in opened)
-    waiting: list[tuple[int, int]] = []  # the largest first
+    waiting: list[tuple[bool, int, tuple[int, ...]]] = []
     for i in sorted(opened):
-        _push_closed(waiting, groups, i, opened)
-    while waiting:
-        index = heapq.heappop(waiting)[1]
-        added = _added_boxes(groups[index])
-        if not _stays_closed(groups[index].tree) and visible + added <= MAX_VISIBLE:
-            visible += added
-            opened.add(index)
-            _push_closed(waiting, groups, index, opened)
+        _push_siblings(waiting, flat, groups, i, opened)
+    if any(node.error for node in nodes):  # the failing block represents the others
+        waiting = [each for each in waiting if each[0]]
+        heapq.heapify(waiting)
+    tries = MAX_TRIES
+    while waiting and (tries := tries - 1):
+        chosen = set(heapq.heappop(waiting)[2])
+        if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
+            continue
+        firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
+        chosen |= firsts
+        now_wide, now_high = _size(drawing, opened | chosen)
+        most = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
+        if now_wide <= max(MAX_WIDTH, 1.1 * width) and now_high <= most:
+            opened |= chosen
+            for i in sorted(chosen):
+                _push_siblings(waiting, flat, groups, i, opened)
     return opened
 
 
-def _stays_closed(tree: GroupTree) -> bool:
-    """Return whether a group is a run of blocks. Runs of separate graphs may be opened."""
-    return tree.kind == "repeat" and tree.groups[0].kind != "graph"
+def _size(drawing: _Drawing, opened: set[int]) -> tuple[float, float]:
+    geometries: dict[int, GroupGeometry] = {}
+    measure(drawing, 0, opened, geometries)
+    return geometries[0].width, geometries[0].height
 
 
-def _added_boxes(group: FlatGroup) -> int:
-    """Return the number of additional boxes that opening a group makes visible."""
-    return len(group.tree.nodes) + len(group.children) - 1
-
-
-def _push_closed(
-    waiting: list[tuple[int, int]], groups: list[FlatGroup], index: int, opened: set[int]
+def _push_siblings(
+    waiting: list[tuple[bool, int, tuple[int, ...]]],
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    index: int,
+    opened: set[int],
 ) -> None:
-    for child in groups[index].children:
-        if child not in opened:
-            heapq.heappush(waiting, (-len(groups[child].nodes), child))
+    """Add the closed groups in a group that may be opened: of a run, only the first block."""
+    children, is_run = flat[index].children, flat[index].tree.count > 1
+    alike: dict[tuple[str, str, bool], list[int]] = {}
+    for child in children[:1] if is_run else children:
+        tree = flat[child].tree
+        steps = tree.count > 1 and tree.first.kind == "graph"  # equal steps: one box is enough
+        if child not in opened and not steps:
+            group = groups[child]
+            key = re.sub(r"\d+", "#", group.label), group.type_name, group.repeat > 1
+            alike.setdefault(key, []).append(child)
+    for (_, _, repeated), siblings in alike.items():
+        size = sum(len(flat[i].nodes) for i in siblings)
+        heapq.heappush(waiting, (not repeated, -size, tuple(siblings)))

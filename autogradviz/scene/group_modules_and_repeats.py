@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.connected_components import number_graphs
+from autogradviz.scene.fold_loops import fold_loops
+from autogradviz.scene.group_tree import GroupTree, Part
+from autogradviz.scene.label_text import last_part
+from autogradviz.scene.split_cycles import split_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from autogradviz.analysis.types import Region
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.schema import GroupKind
 
 MIN_RUN: Final = 2
 MIN_BLOCK_NODES: Final = 2
 PAGE: Final = 1_000
 """Maximum number of boxes in one group. The boxes of a larger group are split into pages."""
-
-Part: TypeAlias = "str | int"
-"""One part of a group path: part of a module's name, or a region's id.
-
-The path into one of several separate graphs starts with the negative number of the graph.
-"""
-
-
-@dataclass(slots=True)
-class GroupTree:
-    """One group with its nodes and its subgroups."""
-
-    kind: GroupKind
-    path: str  # the module's qualified name
-    region: Region | None = None  # the checkpoint region that the entire group is
-    nodes: list[int] = field(default_factory=list)  # in creation order
-    groups: list[GroupTree] = field(default_factory=list)
-    by_part: dict[Part, GroupTree] = field(default_factory=dict)
-    label: str = ""  # of a page, "1–1,000 of 5,009"; of a graph, "graph 2"
-
-    def all_nodes(self) -> list[int]:
-        """Return the nodes in this group and its subgroups."""
-        nodes = list(self.nodes)
-        for group in self.groups:
-            nodes += group.all_nodes()
-        return nodes
-
-    def oldest(self) -> int:
-        """Return the first node, in creation order."""
-        return min(self.all_nodes())
 
 
 def group_nodes(folded: FoldedGraph, regions: Sequence[Region], never_join: set[int]) -> GroupTree:
@@ -77,7 +49,10 @@ def group_nodes(folded: FoldedGraph, regions: Sequence[Region], never_join: set[
         root = root.groups[0]
         root.kind = "root"
     _inline_trivial_groups(root)
-    _join_runs(root, _BlockKeys(folded), never_join)
+    split_cycles(root, folded)
+    keys = _BlockKeys(folded)
+    _join_runs(root, keys, never_join)
+    fold_loops(root, keys.loop_key, never_join)
     _paginate(root)
     return root
 
@@ -195,6 +170,16 @@ def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
     """Replace consecutive numbered groups of identical structure by one group that holds them."""
     for group in tree.groups:
         _join_runs(group, keys, never_join)
+    _join_children(tree, keys, never_join)
+    if tree.kind == "module" and tree.region is None and not tree.nodes and len(tree.groups) == 1:
+        run = tree.groups[0]
+        if run.kind == "repeat":  # a container of one run is drawn as the run
+            ends = run.first, run.last
+            tree.groups, tree.count = run.groups, run.count
+            tree.label = " – ".join(last_part(block.path) for block in ends)
+
+
+def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
     numbered = [g.kind == "graph" or _is_numbered(g) for g in tree.groups]
     if sum(numbered) < MIN_RUN:
         return
@@ -228,7 +213,11 @@ def _are_adjacent(before: GroupTree, after: GroupTree, nodes: list[int]) -> bool
 def _as_group(run: list[GroupTree]) -> list[GroupTree]:
     if len(run) < MIN_RUN:
         return list(run)
-    return [GroupTree("repeat", run[0].path, groups=list(run))]
+    first, rest = run[0], list(run[1:])
+    if len(rest) >= MIN_RUN:
+        folded = GroupTree("repeat", rest[0].path, groups=rest, count=len(rest))
+        rest = [folded]
+    return [GroupTree("repeat", first.path, groups=[first, *rest], count=len(run))]
 
 
 def _paginate(tree: GroupTree) -> None:
@@ -277,6 +266,13 @@ class _BlockKeys:
             )
             for node in nodes
         )
+
+    def loop_key(self, index: int) -> object:
+        """Return a key that is equal for the same node of two iterations of a loop."""
+        node = self._folded.nodes[index]
+        shapes = () if node.op is None else tuple(tensor.shape for tensor in node.op.outputs)
+        place = node.location
+        return node.name, node.module, shapes, place and (place.filename, place.lineno)
 
     def _node_key(self, index: int) -> object:
         node = self._folded.nodes[index]

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_shape, short_location
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
+from autogradviz.scene.schema import SceneCountedStorage, SceneStorage, SceneStorageEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.saved_memory import SavedMemory
     from autogradviz.analysis.types import HistoryEntry, Hold, Op, SavedTensor, TensorHistory
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import StorageEventKind, StorageState
 
+_make_counted = maker(SceneCountedStorage)
 _make_event = maker(SceneStorageEvent)
 
 MAX_STORAGES: Final = 4_000
@@ -26,28 +28,59 @@ MAX_KEEPERS: Final = 6
 
 
 def build_storages(
-    analysis: Analysis, folded: FoldedGraph
-) -> tuple[tuple[SceneStorage, ...], tuple[SceneStorageEvent, ...]]:
+    analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int]
+) -> tuple[tuple[SceneStorage, ...], tuple[SceneStorageEvent, ...], int]:
     """Return the storages held for backward, in the order of their first save, and their events.
+
+    The last value is the number of storages before the smallest ones were left out.
 
     Parameters are alive anyway: they get a row only if a problem was recorded for them.
     """
-    builder = _StorageBuilder(analysis, folded)
+    builder = _StorageBuilder(analysis, folded, blamed)
     histories = [h for h in analysis.histories if builder.is_held(h) or builder.has_problem(h)]
-    if len(histories) > MAX_STORAGES:
+    count = len(histories)
+    if count > MAX_STORAGES:
         histories.sort(key=lambda h: (not builder.has_problem(h), -h.nbytes))
         histories = histories[:MAX_STORAGES]
     histories.sort(key=lambda h: (h.entries[0].time_ns, h.storage_id))
     storages = tuple(builder.storage(i, history) for i, history in enumerate(histories))
     events = tuple(
-        builder.event(i, entry) for i, history in enumerate(histories) for entry in history.entries
+        builder.event(i, history.storage_id, entry)
+        for i, history in enumerate(histories)
+        for entry in history.entries
     )
-    return storages, events
+    return storages, events, count
+
+
+def build_counted_storages(
+    memory: SavedMemory, folded: FoldedGraph
+) -> tuple[SceneCountedStorage, ...]:
+    """Return all storages that saved tensors kept alive, in the order in which they were held."""
+    return tuple(
+        _make_counted(
+            storage_id=each.storage_id,
+            nbytes=each.nbytes,
+            node=-1 if each.node_id is None else folded.index_of.get(each.node_id, -1),
+            module=each.module,
+            filename=each.filename,
+            lineno=each.lineno,
+            recomputed=each.recomputed,
+            at_peak=each.at_peak,
+            holds=tuple(
+                time
+                for hold in each.holds
+                for time in (hold.start_ns, -1 if hold.end_ns is None else hold.end_ns)
+            ),
+        )
+        for each in memory.storages
+    )
 
 
 class _StorageBuilder:
-    def __init__(self, analysis: Analysis, folded: FoldedGraph) -> None:
+    def __init__(self, analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int]) -> None:
         self._analysis = analysis
+        self._blamed = blamed
+        self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
         self._folded = folded
         self._holds: dict[int, list[Hold]] = defaultdict(list)
         for hold in analysis.memory.holds:
@@ -69,32 +102,35 @@ class _StorageBuilder:
         return history.storage_id in self._holds
 
     def has_problem(self, history: TensorHistory) -> bool:
-        """Return whether an unpack failed or found a different version, or a clone was needed."""
+        """Return whether a save is wrong, an unpack failed, or a clone was needed."""
+        if any(s.saved_id in self._blamed for s in self._saved[history.storage_id]):
+            return True
         return any(not entry.ok or entry.kind == "cloned" for entry in history.entries)
 
     def storage(self, index: int, history: TensorHistory) -> SceneStorage:
         saved = self._saved[history.storage_id]
-        first = min(saved, key=lambda s: s.saved_seq, default=None)
+        wrong = [s for s in saved if s.saved_id in self._blamed]
+        first = min(wrong or saved, key=lambda s: s.saved_seq, default=None)
         creator = self._analysis.creators.get(history.storage_id)
         location = first.location if first else None
         holds = self._holds[history.storage_id]
-        node_ids = [s.node_id for s in saved if s.node_id in self._folded.index_of]
-        changed = [s.changed_version for s in saved if s.broken]
+        node_ids = [s.node_id for s in wrong or saved if s.node_id in self._folded.index_of]
+        changed = [s.changed_version for s in wrong if s.broken]
         return SceneStorage(
             index=index,
             storage_id=history.storage_id,
             name=self._name(history.storage_id, creator),
             slots=tuple(
-                dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: not s.broken))
+                dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
             ),
-            nbytes=history.nbytes,
+            nbytes=self._sizes.get(history.storage_id, history.nbytes),
             shape=format_shape(first.tensor.shape) if first else "",
             dtype=first.tensor.dtype if first else "",
             module=self._module(first, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
             filename=location.place if location else "",
             lineno=location.lineno if location else 0,
-            state=_state(history, saved, holds),
+            state="broken" if wrong else _state(holds),
             version=first.version if first else None,
             seen_version=changed[0] if changed else None,
             holds=tuple(
@@ -137,26 +173,38 @@ class _StorageBuilder:
             lines.append(f"and {len(held) - MAX_KEEPERS:,} more")
         return tuple(lines)
 
-    def event(self, storage: int, entry: HistoryEntry) -> SceneStorageEvent:
+    def _breaks(self, storage_id: int, write: HistoryEntry) -> bool:
+        """Return whether a write changed a tensor that is wrong in backward."""
+        return any(
+            s.saved_id in self._blamed
+            and s.saved_seq < write.seq
+            and (not s.unpacks or write.seq < s.unpacks[-1].seq)
+            for s in self._saved[storage_id]
+        )
+
+    def event(self, storage: int, storage_id: int, entry: HistoryEntry) -> SceneStorageEvent:
         kind: StorageEventKind = entry.kind
+        ok, version = entry.ok, entry.version
         if entry.saved_id is not None and entry.kind == "saved":
             packed_by = self._analysis.saved[entry.saved_id].packed_by
             kind = "recomputed" if packed_by == "recompute" else kind
+        elif kind == "written":
+            ok = not self._breaks(storage_id, entry)
+        elif kind == "unpacked" and entry.saved_id is not None:
+            saved = self._analysis.saved[entry.saved_id]
+            version = saved.version if saved.cloned else version  # the clone has the saved content
         return _make_event(
             storage=storage,
             time_ns=entry.time_ns,
             kind=kind,
-            version=entry.version,
+            version=version,
             op=entry.op,
-            ok=entry.ok,
+            ok=ok,
             filename=entry.location.place if entry.location else "",
             lineno=entry.location.lineno if entry.location else 0,
             nbytes=entry.nbytes,
         )
 
 
-def _state(history: TensorHistory, saved: list[SavedTensor], holds: list[Hold]) -> StorageState:
-    failed = any(entry.kind == "unpacked" and not entry.ok for entry in history.entries)
-    if failed or any(s.broken for s in saved):
-        return "broken"
+def _state(holds: list[Hold]) -> StorageState:
     return "held" if any(hold.end_ns is None for hold in holds) else "released"

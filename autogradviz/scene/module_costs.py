@@ -32,6 +32,10 @@ def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
     for region in analysis.regions:
         regions[region.module].append(region)
     owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
+    arguments: dict[int | None, set[int | None]] = defaultdict(set)  # storages by region
+    for saved in analysis.saved.values():
+        if saved.is_argument:
+            arguments[saved.region_id].add(saved.tensor.storage_id)
     rows = []
     for module in analysis.modules.values():
         path = module.name
@@ -48,7 +52,9 @@ def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
                 backward_ns=backward_ns[path],
                 nbytes=held[path],
                 checkpointed=bool(own),
-                frees_nbytes=sum(_freed(region, owned) for region in own) if own else frees[path],
+                frees_nbytes=sum(_freed(region, owned, arguments) for region in own)
+                if own
+                else frees[path],
                 costs_ns=sum(again.duration_ns for again in recomputations)
                 if own
                 else forward_ns[path],
@@ -108,12 +114,14 @@ def _common_ancestor(paths: list[str]) -> str:
     return ".".join(parts[0][:shared])
 
 
-def _freed(region: Region, owned: set[int | None]) -> int:
+def _freed(
+    region: Region, owned: set[int | None], arguments: dict[int | None, set[int | None]]
+) -> int:
     """Return the bytes that a region does not hold until its recomputation."""
-    stays = owned | {s.tensor.storage_id for s in region.saved if s.is_argument}
+    stays = owned | arguments[region.region_id]
     sizes = {
         s.tensor.storage_id: s.tensor.storage_nbytes
         for s in region.saved
-        if not s.is_argument and s.tensor.storage_id not in stays
+        if s.tensor.storage_id not in stays
     }
     return sum(sizes.values())

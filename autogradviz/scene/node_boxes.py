@@ -46,8 +46,9 @@ class NodeBuilder:
         folded: FoldedGraph,
         findings: Sequence[Finding],
         victims: set[int],
+        blamed: frozenset[int],
     ) -> None:
-        """Take the analysis, the drawn graph, the findings, and the indices of victim nodes."""
+        """Take analysis, drawn graph, findings, indices of victims, ids of wrong saved tensors."""
         self.nodes: list[SceneNode] = []
         self.saved_tensor_badges: list[SavedTensorBadge] = []
         self.parameter_badges: list[ParameterBadge] = []
@@ -61,10 +62,11 @@ class NodeBuilder:
             if region.reentrant
             for recomputation in region.recomputations
         }
+        self._memory = analysis.saved_memory
         self._annotations = Annotations(analysis)
         self._node_badges = NodeBadgeReader(analysis, findings)
         self._parameters = ParameterBadges(analysis, folded)
-        self._saved_tensors = SavedTensorBadges(analysis, self._annotations.kept_on_ctx)
+        self._saved_tensors = SavedTensorBadges(analysis, self._annotations.kept_on_ctx, blamed)
         self._target_count = [0] * len(folded.nodes)
         for source, _, _ in folded.edges:
             self._target_count[source] += 1
@@ -72,8 +74,8 @@ class NodeBuilder:
     def build(self, places: Sequence[NodePlace]) -> None:
         """Add all nodes and badges."""
         for index, node in enumerate(self._folded.nodes):
-            saved = self._saved_tensors.of(index, node)
-            parameters = self._parameters.of(index, places[index].path)
+            saved = self._saved_tensors.of(index, node, alone=places[index].alone)
+            parameters = self._parameters.of(index, places[index].path, alone=places[index].alone)
             self.saved_tensor_badges += saved
             self.parameter_badges += parameters
             self.nodes.append(self._node(index, places[index], saved, parameters))
@@ -89,6 +91,7 @@ class NodeBuilder:
         reentrant = self._reentrant.get(node.node_id)
         op, region = node.op, reentrant or self._regions.get(node.region_id)
         error = index in self._victims
+        sizes = self._memory.of_nodes((node.node_id,))
         badges = self._node_badges.of(node, self._folded.leaves[index])
         compact = (
             node.name == "AddBackward0"
@@ -139,6 +142,7 @@ class NodeBuilder:
             wrote=badges.wrote,
             cloned=badges.cloned,
             not_finite=badges.not_finite,
+            saved_nbytes=sizes.saved + sizes.recomputed,
         )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation
+    from autogradviz.analysis.types import Op, Region, SavedTensor, SourceLocation, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
@@ -40,6 +40,8 @@ EVENT_MARKERS: Final = frozenset({"toggle", "random", "buffer"})
 MAX_EVENT_MARKERS: Final = 4_000
 """Maximum number of each kind. The first ones are kept."""
 
+IDLE_SHARE: Final = 10
+MAX_IDLE: Final = 200
 MAX_MEMORY_POINTS: Final = 4_000
 MAX_SAVED_DIFFS: Final = 200
 """Maximum number of rows of one region."""
@@ -216,17 +218,21 @@ def _slot(analysis: Analysis, saved: SavedTensor | None) -> str:
     return ".".join(part for part in (owner, saved.slot or "") if part)
 
 
-def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...]:
-    """Return the spans of the timeline, in order of start, then the event markers by kind."""
+def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpan, ...], int]:
+    """Return the spans of the timeline, in order of start, then the event markers by kind.
+
+    The last value is the number of spans and markers before some were left out.
+    """
     region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
     refs = {"node": folded.index_of, "recompute": region_index}
     spans = [span for span in analysis.timeline.spans if span.kind not in EVENT_MARKERS]
     if len(spans) > MAX_SPANS:
-        spans.sort(key=lambda span: span.start_ns - span.end_ns)
+        # Nodes and modules are known from other tables, so their bars are left out first.
+        spans.sort(key=lambda span: (_is_known_elsewhere(span), span.start_ns - span.end_ns))
         spans = sorted(spans[:MAX_SPANS], key=lambda span: (span.start_ns, span.depth))
     for kind in sorted(EVENT_MARKERS):
         spans += [s for s in analysis.timeline.spans if s.kind == kind][:MAX_EVENT_MARKERS]
-    return tuple(
+    rows = tuple(
         _make_span(
             kind=span.kind,
             label=span.label,
@@ -240,6 +246,44 @@ def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneSpan, ...
         )
         for span in spans
     )
+    return rows, len(analysis.timeline.spans)
+
+
+def _is_known_elsewhere(span: Span) -> bool:
+    """Return whether sums do without a span: drawn nodes have their own times."""
+    return span.kind in {"module", "hook"} or (
+        span.kind == "node" and not span.label.endswith("AccumulateGrad")
+    )
+
+
+def find_idle(analysis: Analysis) -> tuple[int, ...]:
+    """Return start and end of each long interval in which neither an op nor a node ran.
+
+    A long one takes more than a tenth of the time that is left without longer ones: imports in
+    the first step, waiting for data, and the time before the first op and after the last one.
+    """
+    busy = [(op.time_ns, op.time_ns + op.duration_ns) for op in analysis.ops]
+    busy += [
+        (start_ns, analysis.end_ns if end_ns is None else end_ns)
+        for node in analysis.graph.nodes.values()
+        for start_ns, end_ns in node.ran
+    ]
+    if not busy:
+        return ()
+    gaps: list[tuple[int, int]] = []
+    latest = 0
+    for start_ns, end_ns in [*sorted(busy), (analysis.end_ns, analysis.end_ns)]:
+        if start_ns > latest:
+            gaps.append((start_ns - latest, latest))
+        latest = max(latest, end_ns)
+    left = analysis.end_ns
+    idle: list[tuple[int, int]] = []
+    for length, start_ns in sorted(gaps, reverse=True):
+        left -= length
+        if length * IDLE_SHARE < left + length or len(idle) == MAX_IDLE:
+            break
+        idle.append((start_ns, start_ns + length))
+    return tuple(time_ns for interval in sorted(idle) for time_ns in interval)
 
 
 def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
@@ -266,12 +310,12 @@ def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
 def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     """Return title and figures of a recording."""
     started, error, graph = analysis.started, analysis.error, analysis.graph
-    peak = max(analysis.memory.nbytes, default=0)
+    sizes = analysis.saved_memory.total()
     parts = [plural(len(graph.nodes), "node"), plural(len(graph.edges), "edge")]
     if analysis.regions:
         parts.append(plural(len(analysis.regions), "checkpoint region"))
-    if peak:
-        parts.append(f"peak saved {format_bytes(peak)}")
+    if sizes.at_peak:
+        parts.append(f"{format_bytes(sizes.at_peak)} held at peak")
     name = (started.model_name if started else None) or "autograd graph"
     return SceneSummary(
         title=name if title is None else title,
@@ -281,8 +325,15 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         edges=len(graph.edges),
         ops=len(analysis.ops),
         events=len(analysis.log),
-        storages=len(analysis.stored),
-        peak_nbytes=peak,
+        storages=sizes.storages,
+        storage_rows=sizes.storages,
+        spans=0,
+        peak_nbytes=sizes.at_peak,
+        saved_nbytes=sizes.saved,
+        recomputed_nbytes=sizes.recomputed,
+        released_nbytes=sizes.released,
+        held_nbytes=sizes.held,
+        offloaded_nbytes=sizes.offloaded,
         end_ns=analysis.end_ns,
         backwards=len(analysis.log.of(BackwardStarted)),
         regions=len(analysis.regions),

@@ -28,7 +28,7 @@ class ParameterBadges:
         self._folded = folded
         self._backward_ran = any(node.runs for node in analysis.graph.nodes.values())
 
-    def of(self, index: int, path: str) -> list[ParameterBadge]:
+    def of(self, index: int, path: str, *, alone: bool = True) -> list[ParameterBadge]:
         """Return the badges of a node, largest parameter first.
 
         Parameters whose gradients have the same state share a badge. Inputs have their own.
@@ -36,6 +36,7 @@ class ParameterBadges:
         Args:
             index: index of the node.
             path: the module that is drawn around it, whose name labels leave out.
+            alone: whether it is alone in its row; else the badges have no room for shapes.
         """
         leaves = sorted(self._folded.leaves[index], key=_nbytes, reverse=True)
         sharing: dict[tuple[GradState, bool], list[Parameter]] = {}
@@ -43,7 +44,7 @@ class ParameterBadges:
             if leaf.parameter is not None:
                 key = self._grad_state(leaf.parameter), bool(leaf.parameter.name)
                 sharing.setdefault(key, []).append(leaf.parameter)
-        return [self._badge(index, leaf, path, sharing) for leaf in leaves]
+        return [self._badge(index, leaf, path, sharing, alone=alone) for leaf in leaves]
 
     def _badge(
         self,
@@ -51,6 +52,8 @@ class ParameterBadges:
         leaf: Node,
         path: str,
         sharing: dict[tuple[GradState, bool], list[Parameter]],
+        *,
+        alone: bool,
     ) -> ParameterBadge:
         parameter = leaf.parameter
         assert parameter is not None
@@ -60,7 +63,7 @@ class ParameterBadges:
         if members[0] is parameter:
             label = _joint_label([_label(member, path) for member in members])
             width = text_width(label, BADGE_FONT_SIZE, bold=True)
-            width += text_width(f" {shape}", BADGE_FONT_SIZE) + BADGE_PADDING
+            width += (text_width(f" {shape}", BADGE_FONT_SIZE) if alone else 0.0) + BADGE_PADDING
             width += 0.0 if grad == "unknown" else GRAD_ICON
         return _make_badge(
             node=index,

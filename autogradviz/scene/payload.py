@@ -38,6 +38,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "memory": schema.SceneMemory,
     "lines": schema.SceneLine,
     "storages": schema.SceneStorage,
+    "counted_storages": schema.SceneCountedStorage,
     "storage_events": schema.SceneStorageEvent,
     "modules": schema.SceneModule,
     "changes": schema.SceneChange,
@@ -57,6 +58,7 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     payload: dict[str, Any] = {"schema": PAYLOAD_SCHEMA, "strings": [], "string_columns": {}}
     payload["summary"] = {f.name: getattr(scene.summary, f.name) for f in fields(scene.summary)}
     payload["summary"]["notices"] = list(scene.summary.notices)
+    payload["summary"]["idle_ns"] = list(scene.summary.idle_ns)
     for name, kind in TABLES.items():
         table, named = _columns(getattr(scene, name), kind, strings)
         payload[name] = table

@@ -28,40 +28,46 @@ class SavedTensorBadges:
     """Builds the saved-tensor badges of nodes."""
 
     def __init__(
-        self, analysis: Analysis, kept_on_ctx: Mapping[int, Sequence[ContextTensorKept]]
+        self,
+        analysis: Analysis,
+        kept_on_ctx: Mapping[int, Sequence[ContextTensorKept]],
+        blamed: frozenset[int],
     ) -> None:
-        """Take the analysis, and the tensors that custom Functions keep on ctx, by node id."""
+        """Take the analysis, tensors kept on ctx by node id, and ids of wrong saved tensors."""
+        self._blamed = blamed
         self._tensors = analysis.tensors
         self._kept_on_ctx = kept_on_ctx
         tensors = [analysis.tensors[tensor_id] for tensor_id in analysis.parameters]
         self._parameter_storages = {t.storage_id for t in tensors if t.storage_id is not None}
 
-    def of(self, index: int, node: Node) -> list[SavedTensorBadge]:
+    def of(self, index: int, node: Node, *, alone: bool = True) -> list[SavedTensorBadge]:
         """Return the badges of a node, modified tensors first.
 
-        Parameters are left out: they have parameter badges.
+        Parameters are left out: they have parameter badges. A node next to others in its row shows
+        one badge, so that badges do not push its neighbors apart.
         """
-        saved = [s for s in node.saved if s.broken]
+        saved = [s for s in node.saved if s.saved_id in self._blamed]
         saved += [
             s
             for s in node.saved
             if s.tensor.storage_id not in self._parameter_storages and s not in saved
         ]
-        badges = [self._badge(index, s, visible=i < MAX_BADGES) for i, s in enumerate(saved)]
+        most = MAX_BADGES if alone else 1
+        badges = [self._badge(index, s, visible=i < most) for i, s in enumerate(saved)]
         for kept in self._kept_on_ctx.get(node.node_id, ()):
-            badges.append(self._ctx_badge(index, kept, visible=len(badges) < MAX_BADGES))
+            badges.append(self._ctx_badge(index, kept, visible=len(badges) < most))
         return badges
 
     def _ctx_badge(self, index: int, kept: ContextTensorKept, *, visible: bool) -> SavedTensorBadge:
         tensor = self._tensors[kept.tensor_id]
-        label = saved_tensor_label(kept.slot, None, None, tensor.nbytes)
+        label = saved_tensor_label(kept.slot, None, None, tensor.storage_nbytes)
         return _make_badge(
             node=index,
             saved_id=-1,
             slot=kept.slot,
             version=None,
             seen_version=None,
-            nbytes=tensor.nbytes,
+            nbytes=tensor.storage_nbytes,
             shape=format_shape(tensor.shape),
             dtype=tensor.dtype,
             state="held",
@@ -73,17 +79,17 @@ class SavedTensorBadges:
     def _badge(self, index: int, saved: SavedTensor, *, visible: bool) -> SavedTensorBadge:
         slot, changed = elide(saved.slot or "", MAX_NAME // 2), saved.changed_version
         seen = saved.version if changed is None else changed
-        label = saved_tensor_label(slot, saved.version, seen, saved.tensor.nbytes)
+        label = saved_tensor_label(slot, saved.version, seen, saved.tensor.storage_nbytes)
         return _make_badge(
             node=index,
             saved_id=saved.saved_id,
             slot=slot,
             version=saved.version,
             seen_version=seen,
-            nbytes=saved.tensor.nbytes,
+            nbytes=saved.tensor.storage_nbytes,
             shape=format_shape(saved.tensor.shape),
             dtype=saved.tensor.dtype,
-            state=_state(saved),
+            state="broken" if saved.saved_id in self._blamed else _state(saved),
             packed_by=saved.packed_by,
             storage_id=saved.tensor.storage_id,
             width=_width(label) if visible else 0.0,
@@ -99,8 +105,6 @@ def _width(label: tuple[str, str, str]) -> float:
 
 
 def _state(saved: SavedTensor) -> SavedTensorState:
-    if saved.broken:
-        return "broken"
     if saved.packed_by in {"checkpoint", "recompute"}:
         return "recomputed"
     return "held" if saved.released_seq is None else "released"

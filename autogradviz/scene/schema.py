@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "page", "graph"]
+GroupKind: TypeAlias = Literal["root", "module", "region", "repeat", "iteration", "page", "graph"]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
 SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
@@ -45,8 +45,8 @@ class SavedTensorBadge:
     saved_id: int  # -1 for a tensor that a custom Function keeps on ctx
     slot: str  # "self"
     version: int | None
-    seen_version: int | None  # different from version if state is "broken"
-    nbytes: int
+    seen_version: int | None  # different from version if it was written
+    nbytes: int  # of the storage that it keeps alive
     shape: str  # "4×12×256×256"
     dtype: str
     state: SavedTensorState
@@ -109,6 +109,7 @@ class SceneNode:
     wrote: str = ""  # versions before and after its op's in-place write: "v0 → v1" (pencil)
     cloned: str = ""  # saved tensors that were cloned before a write: "self · 3.1 MB"
     not_finite: str = ""  # "forward gave 3 NaN"; only if fingerprints were recorded
+    saved_nbytes: int = 0  # of the storages that it keeps alive, recomputed ones included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,9 @@ class SceneGroup:
     path: str  # "h.0.attn"
     depth: int
     node_count: int
-    nbytes: int  # saved bytes, each storage counted once
+    nbytes: int  # saved by the forward, each storage counted once
+    recomputed_nbytes: int  # saved only by recomputations
+    peak_nbytes: int  # of both, held at the peak of the recording
     repeat: int  # number of identical blocks in a run, else 1
     checkpointed: bool  # the entire group is one checkpoint region
     recomputes: int
@@ -283,6 +286,24 @@ class SceneStorage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCountedStorage:
+    """One storage that saved tensors keep alive for backward, for sums.
+
+    There is one for each such storage of the recording: nothing is left out.
+    """
+
+    storage_id: int
+    nbytes: int
+    node: int  # index of the node that sums count it for, -1 if it is not drawn
+    module: str
+    filename: str
+    lineno: int  # 0 if unknown
+    recomputed: bool  # only a recomputation saved it
+    at_peak: bool  # held at the peak of the recording
+    holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStorageEvent:
     """One event in the history of a storage. Events are sorted by storage and time."""
 
@@ -291,7 +312,7 @@ class SceneStorageEvent:
     kind: StorageEventKind
     version: int | None  # after the event
     op: str
-    ok: bool  # False if an unpack failed or found a different version than was saved
+    ok: bool  # False for an unpack that failed or found something else, and a harmful write
     filename: str
     lineno: int
     nbytes: int = 0  # size of a clone
@@ -354,8 +375,15 @@ class SceneSummary:
     edges: int
     ops: int
     events: int
-    storages: int
+    storages: int  # that saved tensors kept alive for backward
+    storage_rows: int  # of the lifelines, before the smallest ones were left out
+    spans: int  # and markers of the timeline, before some were left out
     peak_nbytes: int
+    saved_nbytes: int
+    recomputed_nbytes: int
+    released_nbytes: int
+    held_nbytes: int  # at the end of the recording
+    offloaded_nbytes: int
     end_ns: int
     backwards: int
     regions: int
@@ -364,6 +392,7 @@ class SceneSummary:
     error_message: str
     notices: tuple[str, ...]  # failures and limits of the recorder, problems of the file
     torn: bool = False  # the file is truncated or damaged
+    idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,6 +502,7 @@ class Scene:
     memory: tuple[SceneMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
+    counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()

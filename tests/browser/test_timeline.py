@@ -19,6 +19,11 @@ def scrub(stage, share):
     stage.settle()
 
 
+def without_idle(scene):
+    """Return a scene whose time axis is proportional."""
+    return replace(scene, summary=replace(scene.summary, idle_ns=()))
+
+
 def words(stage):
     return stage.page.get_attribute(".agv-scrubber-bar", "aria-valuetext")
 
@@ -28,7 +33,7 @@ def pixels(stage, selector=".agv-canvas"):
 
 
 def test_scrubbing_displays_the_state_at_that_time(open_page, picture):
-    scene = recordings.checkpointed()
+    scene = without_idle(recordings.checkpointed())
     stage = Stage(open_page(), scene)
     ended = pixels(stage)
     again = next(span for span in scene.spans if span.kind == "recompute")
@@ -103,7 +108,7 @@ def sum_rows(stage):
 
 
 def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
-    scene = recordings.checkpointed()
+    scene = without_idle(recordings.checkpointed())
     for theme in ("light", "dark"):
         stage = timeline(scene, color_scheme=theme)
         phases = {row[1] for row in sum_rows(stage)}

@@ -65,8 +65,8 @@ def test_show_prints_a_summary_of_the_trace(folder, capsys):
         "steps   none ended; 1 backward",
         "graph   1 node, 0 edges",
     ]
-    assert "saved   32 B for backward at the peak, 1 storage in all" in lines
-    assert lines[lines.index("saved at the peak, by module") + 1].split()[:2] == ["32", "B"]
+    assert "saved   32 B held at peak, 32 B saved, 32 B still held; 1 storage" in lines
+    assert lines[lines.index("held at peak, by module") + 1].split()[:2] == ["32", "B"]
     assert lines[lines.index("findings") + 1].split()[:2] == ["certain", "ExpBackward0.result"]
     assert any(line.endswith("train.py:5") for line in lines)
 
@@ -109,8 +109,8 @@ def test_show_sums_steps_memory_and_recomputations(folder, capsys):
     event_log.save(m.make_log(facts), folder / "x.agv")
     lines = shown(capsys, folder / "x.agv")
     assert "steps       2 (7 to 8), 1 backward" in lines
-    assert "saved       3.5 MB for backward at the peak, 4 storages in all" in lines
-    place = lines.index("saved at the peak, by module")
+    assert "saved       3.5 MB held at peak, 3.5 MB saved, 3.5 MB still held; 4 storages" in lines
+    place = lines.index("held at peak, by module")
     bars = [line.split() for line in lines[place + 1 : place + 3]]
     assert [bar[:2] + bar[3:] for bar in bars] == [
         ["3.0", "MB", "blocks.*", "3", "blocks,", "1.0", "MB", "each"],

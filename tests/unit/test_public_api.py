@@ -121,6 +121,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_timeline",
         "redacted",
         "save",
+        "saved_bytes",
         "saved_tensors",
         "snapshot",
         "storage_histories",

@@ -54,9 +54,11 @@ def test_model_with_a_single_module_is_the_root():
 
 def test_identical_blocks_are_one_repeat_group():
     scene = scene_of(*tower(4))
-    assert labels(scene)[1:] == ["h", "h.0 – h.3", "h.0", "h.1", "h.2", "h.3"]
-    run = scene.groups[2]
-    assert (run.kind, run.repeat, run.node_count, run.open) == ("repeat", 4, 12, False)
+    assert labels(scene)[1:] == ["h.0 – h.3", "h.0", "h.1 – h.3", "h.1", "h.2", "h.3"]
+    run, first, rest = scene.groups[1:4]
+    assert (run.path, run.repeat, run.node_count, run.open) == ("h", 4, 12, True)
+    assert (first.repeat, first.node_count, first.open) == (1, 3, True)
+    assert (rest.kind, rest.repeat, rest.node_count, rest.open) == ("repeat", 3, 9, False)
 
 
 def test_failing_block_is_open_and_not_in_a_repeat_group():
@@ -127,13 +129,13 @@ def test_depth_is_the_number_of_open_levels(depth, expected):
     assert opened(scene) == expected
 
 
-def test_about_forty_boxes_are_visible_initially():
+@pytest.mark.parametrize(("count", "expected"), [(3, 3), (30, 0)])
+def test_similar_modules_are_opened_together_if_the_picture_stays_small(count, expected):
     boxes = [Box(1, "exp")]
-    for i in range(30):
+    for i in range(count):
         boxes += block(2 + 3 * i, f"part{i}", to=[1 + 3 * i])
-    scene = scene_of(*boxes, Box(92, "sum", to=[91]))
-    visible = 32 + sum(2 for group in scene.groups[1:] if group.open)
-    assert visible == 40
+    scene = scene_of(*boxes, Box(3 * count + 2, "sum", to=[3 * count + 1]))
+    assert sum(group.open for group in scene.groups[1:]) == expected
 
 
 def test_large_graph_shows_only_its_outermost_modules():

@@ -39,7 +39,7 @@ def test_storage_has_its_events_oldest_first():
     events = [
         (each.kind, each.version, each.ok) for each in scene.storage_events if each.storage == 0
     ]
-    assert events == [("saved", 0, True), ("written", 1, True), ("unpacked", 1, False)]
+    assert events == [("saved", 0, True), ("written", 1, False), ("unpacked", 1, False)]
     written = next(each for each in scene.storage_events if each.kind == "written")
     assert (written.op, written.filename, written.lineno) == ("add_", "net.py", 5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from event_strategies import any_events
@@ -34,5 +35,6 @@ def test_graph_only_scene_has_the_same_picture(events):
     whole, alone = build_scene(model, ()), build_scene(model, (), graph_only=True)
     assert render_svg(alone) == render_svg(whole)
     assert to_dot(alone) == to_dot(whole)
-    assert alone.summary == whole.summary
+    cuts = {"spans": whole.summary.spans, "storage_rows": whole.summary.storage_rows}
+    assert replace(alone.summary, **cuts) == whole.summary
     assert (alone.storages, alone.spans, alone.memory, alone.lines) == ((), (), (), ())

@@ -68,9 +68,26 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   const times =
     axis?.kind === "events"
       ? ticks(axis.positionOf(start), axis.positionOf(end), count).map(axis.timeAt)
-      : ticks(start, end, count);
+      : roundTimes(start, end, count, axis);
+  const breaks = axis?.kind === "time" ? axis.idle : [];
+  /** @type {number[]} */
+  const middles = [];
+  for (let i = 0; i < breaks.length; i += 2) {
+    const [from, to] = [breaks[i], breaks[i + 1]];
+    if (to < start || from > end) continue;
+    const at = (x(Math.max(from, start)) + x(Math.min(to, end))) / 2;
+    if (middles.length && at - middles[middles.length - 1] < 60) continue;
+    middles.push(at);
+    paintBreak(pen, at, y, grid);
+    const text = `${formatDuration(to - from)} idle`;
+    const left = at - x(start) < 34;
+    ctx.textAlign = left ? "left" : x(end) - at < 34 ? "right" : "center";
+    ctx.fillStyle = palette.text3;
+    ctx.fillText(text, left ? x(start) : at, y);
+  }
   for (const time of times) {
     const at = Math.round(x(time)) + 0.5;
+    if (middles.some((middle) => Math.abs(middle - at) < 56)) continue;
     if (grid) {
       ctx.strokeStyle = palette.line;
       ctx.beginPath();
@@ -83,6 +100,54 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
     ctx.fillStyle = palette.text2;
     ctx.fillText(time ? formatDuration(time) : "0 ms", at, y);
   }
+}
+
+/**
+ * Return round times that are apart on an axis with short idle intervals.
+ *
+ * @param {number} start
+ * @param {number} end
+ * @param {number} count
+ * @param {import("../scene/time_axis.js").TimeAxis} [axis]
+ * @returns {number[]}
+ */
+function roundTimes(start, end, count, axis) {
+  if (!axis?.idle.length) return ticks(start, end, count);
+  const length = axis.positionOf(end) - axis.positionOf(start);
+  const [first, second] = ticks(0, length, count);
+  const step = Math.max(second - first || length, (end - start) / 5000);
+  const apart = (0.7 * length) / count;
+  const times = [];
+  let last = -Infinity;
+  for (let time = Math.ceil(start / step) * step; time <= end; time += step) {
+    const at = axis.positionOf(time);
+    const idle = axis.idle.some((from, i) => i % 2 === 0 && from < time && time < axis.idle[i + 1]);
+    if (idle || at - last < apart) continue;
+    times.push(time);
+    last = at;
+  }
+  return times;
+}
+
+/**
+ * Paint the mark of a short idle interval: two slanted strokes.
+ *
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} y of the axis labels
+ * @param {{top: number, bottom: number} | null} grid
+ */
+function paintBreak({ ctx, palette }, x, y, grid) {
+  if (!grid) return;
+  ctx.strokeStyle = palette.line2;
+  ctx.setLineDash([2, 3]);
+  ctx.beginPath();
+  for (const shift of [-2, 2]) {
+    ctx.moveTo(Math.round(x + shift) + 0.5, grid.top);
+    ctx.lineTo(Math.round(x + shift) + 0.5, grid.bottom);
+  }
+  ctx.stroke();
+  ctx.setLineDash([]);
 }
 
 /**
@@ -141,6 +206,6 @@ export function traceSteps(ctx, points, x, y, [start, end]) {
 export function hueOfSpan(palette, kind) {
   if (kind === "backward" || kind === "node") return palette.backward;
   if (kind === "recompute") return palette.recompute;
-  if (kind === "buffer" || kind === "buffers") return palette.mutation;
+  if (kind === "buffer" || kind === "buffers") return palette.text2;
   return kind === "optimizer" || kind === "accumulate" ? palette.leaf : palette.text2;
 }

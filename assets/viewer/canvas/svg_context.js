@@ -234,8 +234,10 @@ export class SvgContext {
    * @param {string} text
    * @param {number} x
    * @param {number} y
+   * @param {number} [room] wider text is condensed
    */
-  fillText(text, x, y) {
+  fillText(text, x, y, room) {
+    const condensed = room !== undefined && this.measureText(text).width > room;
     const [, weight, size, family] = /^(?:(\d+) )?([\d.]+)px (.*)$/.exec(this.font) ?? [];
     const anchor = { center: "middle", right: "end" }[this.textAlign];
     const [px, py] = this.#at(x, y).split(" ");
@@ -245,6 +247,9 @@ export class SvgContext {
         ` font-size="${round(Number(size) * this.scaleX)}" font-family="${escapeXml(family)}"` +
         (weight && weight !== "400" ? ` font-weight="${weight}"` : "") +
         (anchor ? ` text-anchor="${anchor}"` : "") +
+        (condensed
+          ? ` textLength="${round(room * this.scaleX)}" lengthAdjust="spacingAndGlyphs"`
+          : "") +
         `${this.#commonAttributes()} xml:space="preserve">${escapeXml(text)}</text>`,
     );
   }

@@ -1,6 +1,26 @@
 // @ts-check
 /** Text on a canvas, shortened to the available width; rounded rectangles. */
 
+/** The smallest text in screen pixels. */
+const MIN_SIZE = 9.5;
+/** Text is enlarged at most by this factor; text that would need more is left out. */
+const MAX_GROWTH = 1.75;
+
+/** Text that is wider than its room by this factor is condensed; longer text is shortened. */
+const MAX_CONDENSED = 1.25;
+
+/**
+ * Return the size in world units at which a text is readable.
+ *
+ * @param {number} size
+ * @param {number} scale
+ * @returns {number} 0 if it is too small
+ */
+function readableSize(size, scale) {
+  const least = MIN_SIZE / (scale || 1);
+  return least > size * MAX_GROWTH ? 0 : Math.max(size, least);
+}
+
 /** @type {Map<string, number>} */
 const widths = new Map();
 
@@ -31,15 +51,21 @@ const widths = new Map();
  * @param {TextStyle} style
  */
 export function write(pen, text, x, y, style) {
-  if (style.size * pen.scale < 4) return;
+  const size = readableSize(style.size, pen.scale);
+  if (!size) return;
   const { ctx } = pen;
-  const font = `${style.weight ?? 400} ${style.size}px ${pen.family}`;
+  const font = `${style.weight ?? 400} ${size}px ${pen.family}`;
   ctx.font = font;
   ctx.textAlign = style.align ?? "left";
   ctx.textBaseline = "middle";
   ctx.fillStyle = style.color;
-  const fitted = style.room === undefined ? text : shorten(ctx, font, text, style.room);
-  ctx.fillText(fitted, x, y + 0.5);
+  const { room } = style;
+  // A little too long: narrower letters are easier to read than a shorter text.
+  if (room !== undefined && room > 0 && cachedWidth(ctx, font, text) <= room * MAX_CONDENSED) {
+    ctx.fillText(text, x, y + 0.5, room);
+    return;
+  }
+  ctx.fillText(room === undefined ? text : shorten(ctx, font, text, room), x, y + 0.5);
 }
 
 /**
@@ -52,7 +78,7 @@ export function write(pen, text, x, y, style) {
  * @returns {number}
  */
 export function widthOf(pen, text, size, weight = 400) {
-  const font = `${weight} ${size}px ${pen.family}`;
+  const font = `${weight} ${readableSize(size, pen.scale) || size}px ${pen.family}`;
   pen.ctx.font = font;
   return cachedWidth(pen.ctx, font, text);
 }

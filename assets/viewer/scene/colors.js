@@ -31,9 +31,7 @@ export function makeColoring(sceneIndex, colorBy) {
   const { nodes } = sceneIndex.scene;
   if (colorBy === "module") return moduleColoring(sceneIndex);
   if (colorBy === "bytes") {
-    const values = nodes.map((node) =>
-      sceneIndex.savedTensors[node.index].reduce((sum, { nbytes }) => sum + nbytes, 0),
-    );
+    const values = nodes.map((node) => node.saved_nbytes);
     return amountColoring(sceneIndex, values, "saved", (value) => formatBytes(value));
   }
   if (colorBy === "time") {
@@ -88,7 +86,7 @@ function moduleColoring(sceneIndex) {
     node: (node) => ({ hue: "backward", share: shareOf(sceneIndex.scene.nodes[node].module) }),
     group: (group) => {
       const { kind, path } = sceneIndex.scene.groups[group];
-      return kind === "repeat" || kind === "page"
+      return kind === "repeat" || kind === "page" || kind === "iteration"
         ? null
         : { hue: "backward", share: shareOf(path) };
     },

@@ -61,6 +61,18 @@ export function plural(count, noun) {
 }
 
 /**
+ * State how many of something are shown: `largest 4,000 of 53,800`; empty if all are.
+ *
+ * @param {number} shown
+ * @param {number} all
+ * @param {string} [which]
+ * @returns {string}
+ */
+export function cutText(shown, all, which = "largest") {
+  return shown < all ? `${which} ${formatCount(shown)} of ${formatCount(all)}` : "";
+}
+
+/**
  * A file's name with the line: `gpt.py:53`; empty if the file is unknown.
  *
  * @param {string} filename
@@ -104,7 +116,8 @@ export function blockPrefix(path) {
  */
 export function savedTensorLabel(badge) {
   const saved = badge.version === null ? "" : `v${badge.version}`;
-  const broken = badge.state === "broken" && badge.seen_version !== null;
+  const broken =
+    badge.state === "broken" && badge.seen_version !== null && badge.seen_version !== badge.version;
   return {
     slot: badge.slot,
     version: broken ? `${saved} → v${badge.seen_version}` : saved,

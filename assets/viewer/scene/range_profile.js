@@ -1,6 +1,7 @@
 // @ts-check
 /** Time and released memory of a range of the recording, summed by node, module or line. */
 
+import { releasedIn } from "./saved_bytes.js";
 import { formatPlace } from "./format.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
@@ -28,7 +29,7 @@ import { formatPlace } from "./format.js";
  * @param {Grouping} grouping
  * @returns {ProfileRow[]} the longest first
  */
-export function profileRange({ scene, savedTensors }, [start, end], grouping) {
+export function profileRange({ scene, end: last }, [start, end], grouping) {
   /** @type {Map<string, ProfileRow>} */
   const rows = new Map();
   const add = (
@@ -71,34 +72,36 @@ export function profileRange({ scene, savedTensors }, [start, end], grouping) {
       add(groupName(node, node.op || node.name), "forward", node.module, time, node.index);
     }
   }
+  // The runs of drawn nodes are complete; of their spans, the shortest may be left out.
+  for (const node of scene.nodes) {
+    const runs = node.runs_ns;
+    for (let at = 0; at < runs.length; at += 2) {
+      const until = runs[at + 1] < 0 ? last : runs[at + 1];
+      const time = overlap(runs[at], until);
+      if (!time) continue;
+      const selfTime = time - recomputeTime(runs[at], until);
+      add(groupName(node, node.name), "backward", node.module, selfTime, node.index);
+    }
+  }
   for (const span of scene.spans) {
     const time = overlap(span.start_ns, span.end_ns);
     if (!time) continue;
     if (span.kind === "node") {
-      const node = scene.nodes[span.ref];
-      const selfTime = time - recomputeTime(span.start_ns, span.end_ns);
+      if (span.ref >= 0) continue;
       const phase = span.label.endsWith("AccumulateGrad") ? "accumulate" : "backward";
-      const label = node ? groupName(node, span.label) : span.label;
-      const row = add(label, phase, node?.module ?? "", selfTime, span.ref);
-      for (const { released_ns, nbytes } of node ? savedTensors[node.index] : []) {
-        if (released_ns >= span.start_ns && released_ns < end) row.released += nbytes;
-      }
+      add(span.label, phase, "", time - recomputeTime(span.start_ns, span.end_ns), -1);
     } else if (span.kind === "recompute" && !span.depth) {
       add(`${span.label || "region"}, recomputed`, "recompute", span.label, time, -1);
     } else if (span.kind === "optimizer") {
       add("optimizer", "optimizer", "", time, -1);
     }
   }
+  for (const { node: index, nbytes } of releasedIn(scene, [start, end])) {
+    const node = scene.nodes[index];
+    const label = node ? groupName(node, node.name) : "other";
+    const row =
+      rows.get(`backward|${label}`) ?? add(label, "backward", node?.module ?? "", 0, index);
+    row.released += nbytes;
+  }
   return [...rows.values()].sort((a, b) => b.time - a.time);
-}
-
-/**
- * Return the bytes that were saved for backward at a time.
- *
- * @param {import("../types.js").Scene} scene
- * @param {number} time
- * @returns {number}
- */
-export function savedBytesAt(scene, time) {
-  return scene.memory.findLast((point) => point.time_ns <= time)?.nbytes ?? 0;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Positions on a time axis: proportional to time, or one step for each event. */
+/** Positions on a time axis: proportional to time without idle intervals, or by events. */
 
 /** @typedef {"time" | "events"} AxisKind */
 
@@ -11,15 +11,60 @@
  * @property {number} minLength the shortest range worth zooming to, in positions
  * @property {(time: number) => number} positionOf
  * @property {(position: number) => number} timeAt
+ * @property {number[]} idle start and end of each interval that is drawn short
  */
 
-/** @type {TimeAxis} */
-const PROPORTIONAL = {
-  kind: "time",
-  minLength: 1000,
-  positionOf: (time) => time,
-  timeAt: (position) => position,
-};
+/** Share of the axis that a long idle interval takes. */
+const IDLE_SHARE = 0.02;
+
+/** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */
+const timeAxes = new WeakMap();
+
+/**
+ * Return an axis proportional to time on which long idle intervals are short.
+ *
+ * @param {number[]} idle start and end of each interval, ascending
+ * @param {number} end of the recording
+ * @returns {TimeAxis}
+ */
+export function compressedAxis(idle, end) {
+  let busy = end;
+  for (let i = 0; i < idle.length; i += 2) busy -= idle[i + 1] - idle[i];
+  const short = Math.max(1, busy * IDLE_SHARE);
+  /** @type {[time: number, position: number][]} */
+  const knots = [[0, 0]];
+  const add = (/** @type {number} */ time, /** @type {number} */ length) =>
+    knots.push([time, knots[knots.length - 1][1] + length]);
+  let last = 0;
+  for (let i = 0; i < idle.length; i += 2) {
+    if (idle[i] > last) add(idle[i], idle[i] - last);
+    add(idle[i + 1], Math.min(short, idle[i + 1] - idle[i]));
+    last = idle[i + 1];
+  }
+  if (end > last) add(end, end - last);
+  const map =
+    (/** @type {0 | 1} */ from, /** @type {0 | 1} */ to) => (/** @type {number} */ value) => {
+      let at = 1;
+      while (at < knots.length - 1 && knots[at][from] < value) at++;
+      if (knots.length < 2) return value;
+      const [a, b] = [knots[at - 1], knots[at]];
+      return a[to] + ((value - a[from]) / (b[from] - a[from] || 1)) * (b[to] - a[to]);
+    };
+  return { kind: "time", minLength: 1000, positionOf: map(0, 1), timeAt: map(1, 0), idle };
+}
+
+/**
+ * Return the axis of times, whatever the user chose.
+ *
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @returns {TimeAxis}
+ */
+export function proportionalAxis(sceneIndex) {
+  const { idle_ns: idle } = sceneIndex.scene.summary;
+  const axis = timeAxes.get(sceneIndex) ?? compressedAxis(idle ?? [], sceneIndex.end);
+  timeAxes.set(sceneIndex, axis);
+  return axis;
+}
 
 /** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */
 const eventAxes = new WeakMap();
@@ -31,7 +76,7 @@ const eventAxes = new WeakMap();
  * @returns {TimeAxis}
  */
 export function timeAxis({ axis, sceneIndex }) {
-  if (axis === "time") return PROPORTIONAL;
+  if (axis === "time") return proportionalAxis(sceneIndex);
   const events = eventAxes.get(sceneIndex) ?? eventAxis(eventTimes(sceneIndex));
   eventAxes.set(sceneIndex, events);
   return events;
@@ -47,6 +92,7 @@ export function eventAxis(times) {
   const last = times.length - 1;
   return {
     kind: "events",
+    idle: [],
     minLength: Math.min(8, Math.max(1, last)),
     positionOf(time) {
       if (time <= times[0]) return 0;

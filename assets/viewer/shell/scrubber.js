@@ -1,6 +1,7 @@
 // @ts-check
 /** The bar below all views: the recording over time; dragging it replays the recording. */
 
+import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/charts.js";
 import { button, h } from "../dom.js";
 import { formatCount, formatDuration } from "../scene/format.js";
@@ -122,7 +123,8 @@ export class Scrubber {
     if (time >= end) time = 0;
     let last = performance.now();
     const next = (/** @type {number} */ now) => {
-      time += (Math.max(0, now - last) / PLAY_MS) * end;
+      const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
+      time = timeAt(positionOf(time) + (Math.max(0, now - last) / PLAY_MS) * positionOf(end));
       last = now;
       this.store.set("time", time < end ? time : null);
       this.frame = time < end ? requestAnimationFrame(next) : 0;
@@ -153,7 +155,8 @@ export class Scrubber {
   #timeAt(x) {
     const { end } = this.store.sceneIndex;
     const share = (x - SIDE) / Math.max(1, this.bar.clientWidth - SIDE - this.right);
-    return share >= 1 ? null : Math.max(0, share * end);
+    const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
+    return share >= 1 ? null : Math.max(0, timeAt(share * positionOf(end)));
   }
 
   draw() {
@@ -162,9 +165,12 @@ export class Scrubber {
     if (!drawing) return;
     const { pen, width, height } = drawing;
     const { end } = this.store.sceneIndex;
-    const x = (/** @type {number} */ time) => SIDE + (time / end) * (width - SIDE - this.right);
+    const axis = proportionalAxis(this.store.sceneIndex);
+    const length = axis.positionOf(end);
+    const x = (/** @type {number} */ time) =>
+      SIDE + (axis.positionOf(time) / length) * (width - SIDE - this.right);
     const grid = { top: 15, bottom: height - 3 };
-    paintTimes(pen, x, [0, end], 8, grid, undefined, this.failedAt);
+    paintTimes(pen, x, [0, end], 8, grid, axis, this.failedAt);
     paintPhases(pen, x, this.store.scene);
     paintMemory(pen, x, height, this.store);
     if (this.store.scene.summary.torn) {

@@ -61,7 +61,7 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }) {
   ctx.beginPath();
   ctx.arc(x(highest.time_ns), y(peak), 2.6, 0, 2 * Math.PI);
   ctx.fill();
-  const label = `peak ${formatBytes(peak)} saved`;
+  const label = `${formatBytes(peak)} held at peak`;
   const room = widthOf(pen, label, 9.5, 600) + 10;
   const left = x(highest.time_ns) - room > 0 && x(highest.time_ns) + room > x(end);
   const start = x(highest.time_ns) + (left ? -room : 4);

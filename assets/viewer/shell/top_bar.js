@@ -1,9 +1,10 @@
 // @ts-check
-/** The top bar: title, figures, search, coloring, export and keyboard help. */
+/** The top bar: title, figures, search, coloring, export and help. */
 
 import { COLORS } from "../scene/colors.js";
 import { button, h } from "../dom.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
+import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/icons.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -32,7 +33,7 @@ export function makeTopBar(views, store, search, exportPicture) {
       formatCount(summary.nodes),
       ` node${summary.nodes === 1 ? "" : "s"} · ${formatCount(summary.edges)} edges`,
     ],
-    [formatBytes(summary.peak_nbytes), " saved at peak"],
+    [formatBytes(summary.peak_nbytes), " held at peak"],
     [formatDuration(summary.end_ns), ""],
   ];
   return h(
@@ -106,10 +107,18 @@ function keyHelp(views) {
   for (const [keys, action] of entries) {
     list.append(h("dt", { text: keys }), h("dd", { text: action }));
   }
+  list.append(h("dt", { class: "agv-help-head", text: "Bytes" }), h("dd"));
+  for (const [word, meaning] of DEFINITIONS) {
+    list.append(h("dt", { text: word }), h("dd", { text: meaning }));
+  }
   const help = h(
     "details",
     { class: "agv-help" },
-    h("summary", { title: "Keys", attrs: { "aria-label": "Keys" } }, icon("help", "agv-icon-16")),
+    h(
+      "summary",
+      { title: "Keys and terms", attrs: { "aria-label": "Keys and terms" } },
+      icon("help", "agv-icon-16"),
+    ),
     list,
   );
   help.addEventListener("focusout", () => (help.open = false));

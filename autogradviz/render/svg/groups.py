@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.theme import Theme, mix
-from autogradviz.scene.group_boxes import header_note
+from autogradviz.scene.group_boxes import closed_note, header_note, saved_note
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.layout.measure_groups import GROUP_HEIGHT
 from autogradviz.scene.text_metrics import text_width
@@ -20,9 +19,7 @@ PILL_HEIGHT: Final = 16.0
 
 
 def _group_tooltip(group: SceneGroup) -> str:
-    lines = [group.path or group.label, group.type_name, plural(group.node_count, "node")]
-    if group.nbytes:
-        lines.append(f"{format_bytes(group.nbytes)} saved")
+    lines = [group.path or group.label, group.type_name, closed_note(group)]
     return "\n".join(line for line in lines if line)
 
 
@@ -51,7 +48,7 @@ def draw_group(group: SceneGroup, box: Box, theme: Theme) -> str:
         at += width + 6
     if group.checkpointed:
         parts.append(_recompute_pill(at, y + 6, str(group.recomputes), theme))
-    count = plural(group.node_count, "node")
+    count = closed_note(group)
     right = x + box.width - 9
     parts.append(svg.text(right, base, count, fill=theme.text2, size=10.5, anchor="end"))
     if group.error:
@@ -89,8 +86,15 @@ def draw_frame(group: SceneGroup, box: Box, theme: Theme) -> str:
     if note:
         at = label_x + text_width(group.label, 12.5, bold=True) + 8
         parts.append(svg.text(at, y + 22, note, fill=theme.text2, size=11.5))
+    right, at = x + box.width - 12, label_x + text_width(group.label, 12.5, bold=True) + 8
     if group.checkpointed and group.recomputes and group.repeat == 1:
         label = plural(group.recomputes, "recompute")
         width = 24 + text_width(label, 10.0, bold=True)
-        parts.append(_recompute_pill(x + box.width - width - 12, y + 9, label, theme))
+        right -= width
+        parts.append(_recompute_pill(right, y + 9, label, theme))
+        right -= 8
+    saved = saved_note(group)
+    width = text_width(saved, 10.5)
+    if saved and right - width > max(at + text_width(note, 11.5) + 16, x + box.width / 2):
+        parts.append(svg.text(right, y + 22, saved, fill=theme.text2, size=10.5, anchor="end"))
     return "".join(parts)

@@ -69,7 +69,12 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
         (any(n.hooks for n in nodes), "hook", _at(svg.hook_disc, 16, 0, theme.text2, theme.page)),
         (any(g.checkpointed for g in groups), "checkpoint region", partial(_dashed, theme)),
         (any(n.error for n in nodes), "fails here", _at(svg.fail_disc, 16, 0, red, theme.page)),
-        (any(n.writes or n.wrote for n in nodes), "writes in place", _at(svg.pencil, 12, 5, red)),
+        (any(n.writes for n in nodes), "harmful write", _at(svg.pencil, 12, 5, red)),
+        (
+            any(n.wrote and not n.writes for n in nodes),
+            "writes in place",
+            _at(svg.pencil, 12, 5, theme.text2),
+        ),
         (
             any(n.cloned for n in nodes),
             "cloned before a write",

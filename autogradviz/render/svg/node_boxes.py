@@ -175,7 +175,8 @@ def _op_text(look: _Look, theme: Theme) -> str:
         return svg.text(middle, base, look.op, fill=color, anchor="middle")
     weight, color = (600, theme.mutation) if look.writes else (400, color)
     width = text_width(look.op, bold=look.writes)
-    return svg.pencil(middle - width / 2 - 8, base, theme.mutation) + svg.text(
+    pencil = theme.mutation if look.writes else theme.text2
+    return svg.pencil(middle - width / 2 - 8, base, pencil) + svg.text(
         middle + 8, base, look.op, fill=color, weight=weight, anchor="middle"
     )
 
@@ -257,6 +258,8 @@ def _parameter(label: str, shape: str, grad: GradState, width: float, theme: The
     icons = {"ok": svg.tick, "none": svg.empty_set, "zero": svg.zero, "nan": svg.not_finite}
     icon = icons.get(grad)
     hue = theme.mutation if grad in {"zero", "nan"} else theme.leaf
+    used = text_width(f"{label} ", BADGE_FONT_SIZE, bold=True) + (28 if icon else 14)
+    shape = shape if used + text_width(shape, BADGE_FONT_SIZE) <= width + 4 else ""
     return (
         svg.path(d, f'{style} stroke-linejoin="round"')
         + '<text x="7" y="13.1" font-size="11">'

@@ -9,7 +9,7 @@ from autogradviz.scene.layout.cross_group_edges import EdgeRouter, GroupEdges, G
 
 if TYPE_CHECKING:
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_modules_and_repeats import GroupTree
+    from autogradviz.scene.group_tree import GroupTree
     from autogradviz.scene.schema import CellKind
 
 
@@ -43,7 +43,7 @@ def flatten_groups(tree: GroupTree) -> list[FlatGroup]:
 def _add(tree: GroupTree, parent: int, groups: list[FlatGroup]) -> int:
     index = len(groups)
     depth = groups[parent].depth + 1 if index else 0
-    counts = tree.kind not in {"repeat", "page", "graph"}
+    counts = tree.kind not in {"repeat", "iteration", "page", "graph"}
     module_depth = groups[parent].module_depth + counts if index else 0
     group = FlatGroup(tree, parent, depth, module_depth, [], sorted(tree.all_nodes()))
     groups.append(group)

@@ -10,7 +10,7 @@ cell in its parent.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from autogradviz.scene.layout.edge_tracks import Step, assign_tracks
 from autogradviz.scene.layout.main_column import longest_path
@@ -24,7 +24,9 @@ from autogradviz.scene.layout.x_positions import (
 )
 
 if TYPE_CHECKING:
-    from autogradviz.scene.schema import Link, Scene, SceneGroup
+    from collections.abc import Sequence
+
+    from autogradviz.scene.schema import Link, SceneGroup, SceneNode
 
 NODE_HEIGHT: Final = 24.0
 COMPACT_HEIGHT: Final = 18.0
@@ -42,6 +44,18 @@ PADDING: Final = 14.0
 PILL_ROOM: Final = 126.0  # "1 recompute" on the right of a header
 PORT_STEP: Final = 40.0  # between the ends of lines on one side of a box
 BENT_WEIGHT: Final = 0.25  # of a link with bends, against 1
+
+
+class Drawing(Protocol):
+    """Groups and nodes: a scene, or a scene that is being built."""
+
+    @property
+    def groups(self) -> Sequence[SceneGroup]:
+        """All groups, the root first."""
+
+    @property
+    def nodes(self) -> Sequence[SceneNode]:
+        """All nodes."""
 
 
 @dataclass(slots=True)
@@ -65,7 +79,7 @@ class GroupGeometry:
 
 
 def measure(
-    scene: Scene, index: int, opened: set[int], geometries: dict[int, GroupGeometry]
+    scene: Drawing, index: int, opened: set[int], geometries: dict[int, GroupGeometry]
 ) -> None:
     """Add the geometries of a group and of the open groups in it."""
     group = scene.groups[index]
@@ -85,7 +99,7 @@ def measure(
 
 
 def _extents(
-    scene: Scene, group: SceneGroup, geometries: dict[int, GroupGeometry]
+    scene: Drawing, group: SceneGroup, geometries: dict[int, GroupGeometry]
 ) -> GroupGeometry:
     """Return a geometry with the size of every cell."""
     geometry = GroupGeometry([], [], [], [])
@@ -187,7 +201,7 @@ def _frame(group: SceneGroup, geometry: GroupGeometry) -> None:
 
 
 def _spread_ends(
-    scene: Scene, group: SceneGroup, geometry: GroupGeometry, geometries: dict[int, GroupGeometry]
+    scene: Drawing, group: SceneGroup, geometry: GroupGeometry, geometries: dict[int, GroupGeometry]
 ) -> None:
     """Set the x at which each link starts and ends on its boxes."""
     ends: dict[tuple[int, bool], list[tuple[float, int, bool]]] = {}  # by cell and its top side
@@ -229,7 +243,9 @@ def _spread(geometry: GroupGeometry, cell: int, side: list[tuple[float, int, boo
             xs[number] = middle + sign * rank * step
 
 
-def _leaves_sideways(scene: Scene, group: SceneGroup, link: Link, geometry: GroupGeometry) -> bool:
+def _leaves_sideways(
+    scene: Drawing, group: SceneGroup, link: Link, geometry: GroupGeometry
+) -> bool:
     """Return whether a link leaves a compact node to the left, for the lane there."""
     cell = link.path[0]
     kind, ref = group.cells[cell].kind, group.cells[cell].ref

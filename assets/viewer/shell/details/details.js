@@ -9,6 +9,7 @@ import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
+import { savedText } from "../../scene/saved_bytes.js";
 import { storageDetails } from "./storage.js";
 import { recordingDetails } from "./recording.js";
 import { MAX_ROWS, moreNote, parameterSection, savedTensorSection } from "./tables.js";
@@ -113,7 +114,11 @@ function nodeDetails(store, index) {
     if (lines.length) parts.push(section(title, String(lines.length), h("div", {}, ...lines)));
   }
   parts.push(
-    ...savedTensorSection(store, sceneIndex.savedTensors[index]),
+    ...savedTensorSection(
+      store,
+      sceneIndex.savedTensors[index],
+      node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} kept` : "",
+    ),
     ...parameterSection(sceneIndex.parameters[index]),
   );
   parts.push(...neighborSections(store, index));
@@ -131,8 +136,6 @@ function groupDetails(store, index) {
   const nodes = nodesWithin(sceneIndex, index);
   const open = store.open.has(index);
   const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
-  const hasRecomputed = saved.some(({ state }) => state === "recomputed");
-  const rest = hasRecomputed ? ", the rest recomputed" : "";
   const parts = [
     titleSection(
       group.label,
@@ -147,7 +150,9 @@ function groupDetails(store, index) {
       "",
       propertyList([
         ["path", group.path && h("code", { text: group.path })],
-        ["saved", `${formatBytes(group.nbytes)}${rest}`],
+        ["saved", formatBytes(group.nbytes)],
+        ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
+        ["held at peak", formatBytes(group.peak_nbytes)],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
@@ -163,7 +168,7 @@ function groupDetails(store, index) {
   ];
   parts.push(...findingSections(store, [...new Set(nodes.flatMap((n) => sceneIndex.findings[n]))]));
   parts.push(
-    ...savedTensorSection(store, largestFirst(saved, MAX_ROWS)),
+    ...savedTensorSection(store, largestFirst(saved, MAX_ROWS), savedText(group)),
     ...parameterSection(nodes.flatMap((n) => sceneIndex.parameters[n])),
   );
   return parts;

@@ -2,7 +2,7 @@
 /** Details of a storage: its properties, what keeps it alive, its events. */
 
 import { button, h, propertyList } from "../../dom.js";
-import { formatBytes, formatPlace } from "../../scene/format.js";
+import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -37,10 +37,13 @@ export function storageDetails(store, index) {
     h("h4", { text: "Events" }),
     ...events.slice(0, MAX_EVENTS).map((event) =>
       h("p", {
-        class: `agv-text ${event.ok && event.kind !== "written" ? "" : "agv-mutation"}`,
+        class: `agv-text ${event.ok ? "" : "agv-mutation"}`,
         text: describeEvent(event),
       }),
     ),
+    ...(events.length > MAX_EVENTS
+      ? [h("p", { class: "agv-muted", text: cutText(MAX_EVENTS, events.length, "first") })]
+      : []),
     ...(storage.node < 0
       ? []
       : [button("Show in the graph", "agv-link", show, "Show in the graph")]),

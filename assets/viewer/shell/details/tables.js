@@ -2,7 +2,7 @@
 /** Tables of the saved tensors and parameters of a node or group. */
 
 import { button, h, section } from "../../dom.js";
-import { formatBytes, formatCount, formatNorm } from "../../scene/format.js";
+import { formatBytes, formatCount, formatNorm, savedTensorLabel } from "../../scene/format.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
 
@@ -19,30 +19,33 @@ const GRADIENTS = {
 const STATES = {
   held: "held",
   released: "released",
-  recomputed: "recomputed",
+  recomputed: "freed, recomputed",
   broken: "written since",
 };
 
 /**
+ * @param {SavedTensorBadge} badge
+ * @returns {string}
+ */
+function stateText({ state, packed_by }) {
+  return state === "broken" && packed_by === "checkpoint" ? "differs" : STATES[state];
+}
+
+/**
  * @param {import("../../store.js").Store} store
  * @param {SavedTensorBadge[]} badges
+ * @param {string} sum the bytes that they keep alive
  * @returns {HTMLElement[]}
  */
-export function savedTensorSection(store, badges) {
+export function savedTensorSection(store, badges, sum) {
   if (!badges.length) return [];
-  /** @type {Map<number | string, number>} */
-  const storages = new Map();
-  for (const badge of badges)
-    storages.set(badge.storage_id ?? `saved ${badge.saved_id}`, badge.nbytes);
-  const total = [...storages.values()].reduce((sum, nbytes) => sum + nbytes, 0);
   const rows = badges.slice(0, MAX_ROWS).map((badge) => {
-    const seen = badge.state === "broken" ? ` → v${badge.seen_version}` : "";
-    const version = badge.version === null ? "?" : `v${badge.version}${seen}`;
+    const version = savedTensorLabel(badge).version || "?";
     return h(
       "tr",
       { class: `agv-${badge.state}` },
       h("td", { class: "agv-strong agv-wrap" }, slotLink(store, badge)),
-      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${STATES[badge.state]}`),
+      h("td", {}, h("span", { class: "agv-version", text: version }), ` ${stateText(badge)}`),
       h(
         "td",
         { class: "agv-right" },
@@ -51,7 +54,7 @@ export function savedTensorSection(store, badges) {
       ),
     );
   });
-  const aside = `${formatCount(badges.length)} · ${formatBytes(total)}`;
+  const aside = [formatCount(badges.length), sum].filter(Boolean).join(" · ");
   return [
     section(
       "Saved tensors",

@@ -7,6 +7,8 @@
 const MIN_SCALE = 0.01;
 const MAX_SCALE = 3;
 const MARGIN = 24;
+/** Height of the toolbar over the graph. */
+const TOOLBAR = 44;
 
 /**
  * Return a camera that shows an entire rectangle, at most at scale 1.
@@ -17,8 +19,9 @@ const MARGIN = 24;
  * @returns {Camera}
  */
 export function fitTo(rect, width, height) {
-  const room = Math.min((width - 2 * MARGIN) / rect.w, (height - 2 * MARGIN) / rect.h);
-  return centered(rect, width, height, clamp(room, MIN_SCALE, 1));
+  const free = height > 300 ? height - TOOLBAR : height;
+  const room = Math.min((width - 2 * MARGIN) / rect.w, (free - 2 * MARGIN) / rect.h);
+  return centered(rect, width, free, clamp(room, MIN_SCALE, 1));
 }
 
 /**

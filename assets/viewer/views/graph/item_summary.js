@@ -4,6 +4,8 @@
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
+import { savedText } from "../../scene/saved_bytes.js";
+
 /** @typedef {import("../../store.js").Item} Item */
 
 /**
@@ -35,7 +37,7 @@ function nodeLines(node) {
     node.op ? `${node.op} → ${node.name}` : node.name,
     [node.module, place].filter((part) => part).join(" · "),
     [node.shape, backward].filter((part) => part).join(" · "),
-    node.writes ? "wrote into a saved tensor" : "",
+    node.writes ? "its write did harm" : "",
     node.wrote ? `wrote in place, ${node.wrote}` : "",
     node.cloned ? `cloned before a write: ${node.cloned}` : "",
     node.recomputes ? `recomputed ${node.recomputes}×` : "",
@@ -50,11 +52,11 @@ function nodeLines(node) {
  * @returns {string[]}
  */
 function groupLines(group) {
-  const saved = group.nbytes ? ` · ${formatBytes(group.nbytes)} saved` : "";
+  const saved = savedText(group);
   return [
     group.path || group.label,
     group.type_name,
-    plural(group.node_count, "node") + saved,
+    [plural(group.node_count, "node"), saved].filter(Boolean).join(" · "),
     group.repeat > 1 ? `${group.repeat} identical blocks` : "",
     group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
   ];

@@ -52,7 +52,7 @@ function badgeSample(hue) {
 
 /**
  * @param {import("../../canvas/icons.js").GlyphName} name
- * @param {"leaf" | "mutation" | "recompute"} hue
+ * @param {"leaf" | "mutation" | "recompute" | "text2"} hue
  * @returns {Sample}
  */
 function glyphSample(name, hue) {
@@ -108,8 +108,13 @@ const ENTRIES = [
   ],
   [
     glyphSample("pencil", "mutation"),
+    "write that did harm",
+    ({ nodes }) => nodes.some((node) => node.writes),
+  ],
+  [
+    glyphSample("pencil", "text2"),
     "in-place write",
-    ({ nodes }) => nodes.some((node) => node.writes || node.wrote),
+    ({ nodes }) => nodes.some((node) => node.wrote && !node.writes),
   ],
   [
     glyphSample("clone", "recompute"),

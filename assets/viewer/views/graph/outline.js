@@ -140,7 +140,11 @@ export class Outline {
       group?.checkpointed &&
         h("span", { class: "agv-recompute", title: "checkpointed" }, icon("checkpoint")),
       (node?.writes || node?.wrote) &&
-        h("span", { class: "agv-mutation", title: "in-place write" }, icon("pencil")),
+        h(
+          "span",
+          { class: node.writes ? "agv-mutation" : "agv-muted", title: "in-place write" },
+          icon("pencil"),
+        ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
       failed && h("span", { class: "agv-mutation", title: "failed here" }, icon("failed")),
       group && h("span", { class: "agv-row-count", text: formatCount(group.node_count) }),

@@ -2,14 +2,17 @@
 /** The recorded source lines with the nodes, saved bytes and time of each. */
 
 import { button, h } from "../../dom.js";
+import { sumBy } from "../../scene/saved_bytes.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 
+const COLUMNS = ["saved", "held at peak", "recomputed", "time"];
+
 /**
  * @typedef {object} LineCost
  * @property {number[]} nodes
- * @property {number} nbytes
+ * @property {import("../../scene/saved_bytes.js").SavedBytes} bytes
  * @property {number} time of its forward ops and their backward nodes, nanoseconds
  */
 
@@ -31,21 +34,36 @@ export function makeSource(store) {
 }
 
 /**
+ * @param {{filename: string, lineno: number}} place
+ * @returns {string}
+ */
+const placeKey = ({ filename, lineno }) => `${lineno} ${filename}`;
+
+/**
  * @param {Store} store
  * @returns {Map<string, Map<number, LineCost>>}
  */
-function lineCosts({ scene, sceneIndex }) {
+function lineCosts({ scene }) {
   /** @type {Map<string, Map<number, LineCost>>} */
   const files = new Map();
+  const costOf = (/** @type {string} */ file, /** @type {number} */ line) => {
+    const lines = files.get(file) ?? new Map();
+    files.set(file, lines);
+    const none = { saved: 0, recomputed: 0, at_peak: 0 };
+    const cost = lines.get(line) ?? { nodes: [], bytes: none, time: 0 };
+    lines.set(line, cost);
+    return cost;
+  };
   for (const node of scene.nodes) {
     if (!node.lineno) continue;
-    const lines = files.get(node.filename) ?? new Map();
-    files.set(node.filename, lines);
-    const cost = lines.get(node.lineno) ?? { nodes: [], nbytes: 0, time: 0 };
-    lines.set(node.lineno, cost);
+    const cost = costOf(node.filename, node.lineno);
     cost.nodes.push(node.index);
     cost.time += node.forward_ns + node.duration_ns;
-    for (const { nbytes } of sceneIndex.savedTensors[node.index]) cost.nbytes += nbytes;
+  }
+  const places = new Map(scene.counted_storages.map((each) => [placeKey(each), each]));
+  for (const [key, bytes] of sumBy(scene.counted_storages, placeKey)) {
+    const place = places.get(/** @type {string} */ (key));
+    if (place?.lineno) costOf(place.filename, place.lineno).bytes = bytes;
   }
   return files;
 }
@@ -58,9 +76,24 @@ function lineCosts({ scene, sceneIndex }) {
  * @returns {HTMLElement}
  */
 function fileSection(store, file, lines, costs) {
-  const largest = Math.max(1, ...[...costs.values()].map((cost) => cost.nbytes));
+  const largest = Math.max(
+    1,
+    ...[...costs.values()].map((cost) => cost.bytes.saved + cost.bytes.recomputed),
+  );
   const numbers = [...lines.keys()].sort((a, b) => a - b);
-  const block = h("div", { class: "agv-source agv-source-wide" });
+  const head = h(
+    "div",
+    { class: "agv-source-line agv-source-columns" },
+    h("span", { class: "agv-source-number", text: "line" }),
+    h("code", { text: " " }),
+    h(
+      "span",
+      { class: "agv-source-tag" },
+      h("span", { class: "agv-source-bar" }),
+      ...[...COLUMNS, "nodes"].map((text) => h("span", { text })),
+    ),
+  );
+  const block = h("div", { class: "agv-source agv-source-wide" }, head);
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
     block.append(costLine(store, number, lines.get(number) ?? "", costs.get(number), largest));
@@ -97,25 +130,25 @@ function costLine(store, number, text, cost, largest) {
     h("code", { text: text || " " }),
   );
   if (!cost) return line;
+  const { nodes: own } = cost;
   const bar = h("span", { class: "agv-source-bar" });
-  bar.style.width = `${(cost.nbytes / largest) * 60}px`;
-  const show = () => store.reveal({ kind: "node", index: cost.nodes[0] });
+  bar.style.width = `${((cost.bytes.saved + cost.bytes.recomputed) / largest) * 60}px`;
+  const show = () => store.reveal({ kind: "node", index: own[0] });
   line.append(
     h(
       "span",
       { class: "agv-source-tag" },
       bar,
-      h("span", { class: "agv-saved", text: cost.nbytes ? formatBytes(cost.nbytes) : "" }),
-      h("span", {
-        title: "forward and backward",
-        text: cost.time ? formatDuration(cost.time) : "",
-      }),
-      button(
-        `Show line ${number} in the graph`,
-        "agv-link",
-        show,
-        plural(cost.nodes.length, "node"),
+      ...[cost.bytes.saved, cost.bytes.at_peak, cost.bytes.recomputed].map((nbytes, at) =>
+        h("span", {
+          class: at < 2 ? "agv-saved" : "agv-recompute",
+          title: COLUMNS[at],
+          text: nbytes ? formatBytes(nbytes) : "",
+        }),
       ),
+      h("span", { title: COLUMNS[3], text: cost.time ? formatDuration(cost.time) : "" }),
+      own.length > 0 &&
+        button(`Show line ${number} in the graph`, "agv-link", show, plural(own.length, "node")),
     ),
   );
   return line;

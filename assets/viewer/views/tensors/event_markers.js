@@ -40,9 +40,10 @@ export function paintEventMarker(pen, event, x, middle, hue, free) {
     case "written": {
       const at = Math.max(x, free + 2) + 6;
       paintDot(ctx, at, middle, 8, palette.surface);
-      paintGlyph(ctx, "pencil", at, middle, 13, palette.mutation);
+      const color = event.ok ? palette.text2 : palette.mutation;
+      paintGlyph(ctx, "pencil", at, middle, 13, color);
       if (event.version === null) return at + 9;
-      return paintVersion(pen, `v${event.version}`, at + 8, middle, palette.mutation) + 4;
+      return paintVersion(pen, `v${event.version}`, at + 8, middle, color) + 4;
     }
     case "unpacked":
       if (failed) {
@@ -77,13 +78,22 @@ export function describeEvent(event) {
     saved: "saved",
     recomputed: "saved again by recomputation",
     written: `written${event.op ? ` by ${event.op}` : ""}`,
-    unpacked: event.ok ? "unpacked" : "unpacked at a different version",
+    unpacked: unpackText(event),
     cloned: `cloned before a write, ${formatBytes(event.nbytes)} more`,
     released: "released",
   }[event.kind];
   const what = event.version === null ? verb : `${verb} at v${event.version}`;
   const place = formatPlace(event.filename, event.lineno);
   return [what, formatDuration(event.time_ns), place].filter(Boolean).join(" · ");
+}
+
+/**
+ * @param {SceneStorageEvent} event
+ * @returns {string}
+ */
+function unpackText({ ok, version }) {
+  if (ok) return "unpacked";
+  return version === null ? "unpack failed" : "unpacked at a different version";
 }
 
 /**

@@ -31,9 +31,7 @@ export class Lifelines {
     /** @type {SceneStorage[]} */
     this.rows = store.scene.storages;
     this.drawn = false;
-    // Nothing is drawn before the first span: leave that time out if it is long.
-    const first = store.scene.spans.reduce((least, span) => Math.min(least, span.start_ns), 1e18);
-    this.start = first < 0.9 * store.sceneIndex.end ? first * 0.97 : 0;
+    this.start = 0;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
@@ -199,6 +197,10 @@ export class Lifelines {
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
       free = paintEventMarker(pen, each, x, middle, plain, free);
     });
+    if (lastWrite < 0 && broken && events.length) {
+      const style = { size: 9.5, weight: 600, color: palette.mutation };
+      write(pen, "recomputed differently", free + 6, middle, style);
+    }
     if (lastWrite < 0 || !broken) return;
     paintVersionMismatch(pen, storage, events[lastWrite], room, middle);
   }

@@ -4,10 +4,12 @@
 import { paintTimes, startDrawing, ticks } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
 import { blockPrefix, formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { proportionalAxis } from "../../scene/time_axis.js";
 import { write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 
-/** @typedef {import("../../types.js").SceneStorage} SceneStorage */
+/** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
+/** @typedef {import("../../types.js").Scene} Scene */
 /** @typedef {"module" | "kind" | "line"} Grouping */
 /** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
 
@@ -18,10 +20,10 @@ const AXIS_HEIGHT = 22;
 const MAX_LAYERS = 9;
 const MAX_TIMES = 600;
 
-/** @type {Record<Grouping, (storage: SceneStorage) => string>} */
+/** @type {Record<Grouping, (storage: CountedStorage, scene: Scene) => string>} */
 const GROUPINGS = {
   module: (storage) => blockPrefix(storage.module) || "no module",
-  kind: (storage) => (storage.slots[0] ?? "").split(".")[0] || "other",
+  kind: ({ node }, scene) => scene.nodes[node]?.name ?? "other",
   line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
 };
 
@@ -59,8 +61,11 @@ export class StackedMemory {
   /** @returns {string | null} label of the layer that holds the selection */
   #selectedLayer() {
     const { selected, scene } = this.store;
-    if (selected?.kind === "storage")
-      return GROUPINGS[this.grouping](scene.storages[selected.index]);
+    if (selected?.kind === "storage") {
+      const { storage_id } = scene.storages[selected.index];
+      const counted = scene.counted_storages.find((each) => each.storage_id === storage_id);
+      return counted ? GROUPINGS[this.grouping](counted, scene) : null;
+    }
     if (selected?.kind === "node" && this.grouping === "module") {
       return blockPrefix(scene.nodes[selected.index].module);
     }
@@ -76,7 +81,10 @@ export class StackedMemory {
     const bottom = height - AXIS_HEIGHT;
     const sums = this.times.map((_, at) => this.layers.reduce((sum, l) => sum + l.values[at], 0));
     const top = Math.max(1, ...sums);
-    const x = (/** @type {number} */ time) => LEFT + (time / end) * (width - LEFT - RIGHT);
+    const axis = proportionalAxis(this.store.sceneIndex);
+    const length = axis.positionOf(end);
+    const x = (/** @type {number} */ time) =>
+      LEFT + (axis.positionOf(time) / length) * (width - LEFT - RIGHT);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
     this.canvas.setAttribute("aria-label", this.#summary());
     for (const nbytes of ticks(0, top, 4)) {
@@ -85,7 +93,7 @@ export class StackedMemory {
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
-    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null);
+    paintTimes(pen, x, [0, end], bottom + AXIS_HEIGHT / 2, null, axis);
     this.#paintLayers(pen, x, y);
     if (this.store.time !== null) {
       ctx.fillStyle = palette.text;
@@ -178,16 +186,18 @@ export class StackedMemory {
     const at = Math.floor((holder.clientHeight - AXIS_HEIGHT - offsetY) / step);
     const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - RIGHT);
     if (!onLabel) {
-      if (share >= 0 && share <= 1) this.store.set("time", share * this.store.sceneIndex.end);
+      const { end } = this.store.sceneIndex;
+      const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
+      if (share >= 0 && share <= 1) this.store.set("time", timeAt(share * positionOf(end)));
       return;
     }
     const layer = this.layers[at];
-    const storages = this.store.scene.storages
-      .filter((storage) => layer && GROUPINGS[this.grouping](storage) === layer.label)
+    const { scene, sceneIndex } = this.store;
+    const storages = scene.counted_storages
+      .filter((storage) => layer && GROUPINGS[this.grouping](storage, scene) === layer.label)
       .sort((a, b) => b.nbytes - a.nbytes);
-    if (storages.length) {
-      this.store.set("selected", { kind: "storage", index: storages[0].index });
-    }
+    const index = storages.length ? sceneIndex.storageOf.get(storages[0].storage_id) : undefined;
+    if (index !== undefined) this.store.set("selected", { kind: "storage", index });
   }
 }
 
@@ -199,10 +209,12 @@ export class StackedMemory {
  */
 function changeTimes({ scene, sceneIndex }) {
   const times = new Set([0, sceneIndex.end]);
-  for (const { holds } of scene.storages) for (const time of holds) if (time >= 0) times.add(time);
+  for (const { holds } of scene.counted_storages)
+    for (const time of holds) if (time >= 0) times.add(time);
   const sorted = [...times].sort((a, b) => a - b);
   const step = Math.ceil(sorted.length / MAX_TIMES);
-  return sorted.filter((_, at) => at % step === 0 || at === sorted.length - 1);
+  const peak = scene.memory.find((point) => point.nbytes === scene.summary.peak_nbytes)?.time_ns;
+  return sorted.filter((time, at) => at % step === 0 || at === sorted.length - 1 || time === peak);
 }
 
 /**
@@ -214,8 +226,8 @@ function changeTimes({ scene, sceneIndex }) {
 export function stackLayers({ scene }, times, grouping) {
   /** @type {Map<string, Layer>} */
   const layers = new Map();
-  for (const storage of scene.storages) {
-    const label = GROUPINGS[grouping](storage);
+  for (const storage of scene.counted_storages) {
+    const label = GROUPINGS[grouping](storage, scene);
     let layer = layers.get(label);
     if (!layer) {
       layer = { label, values: times.map(() => 0), peak: 0, first: storage.holds[0] ?? Infinity };

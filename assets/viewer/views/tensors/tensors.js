@@ -3,7 +3,8 @@
 
 import { icon } from "../../canvas/icons.js";
 import { choice, h } from "../../dom.js";
-import { formatBytes, plural } from "../../scene/format.js";
+import { cutText, formatBytes, plural } from "../../scene/format.js";
+import { savedSums } from "../../scene/saved_bytes.js";
 import { makeAxisSwitch } from "../../shell/axis_switch.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { makeCheckpointSavings } from "./checkpoint_savings.js";
@@ -16,7 +17,7 @@ import { StackedMemory } from "./stacked_memory.js";
 /** @type {[glyph: import("../../canvas/icons.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [
   ["pack", "pack", "agv-saved"],
-  ["pencil", "write", "agv-mutation"],
+  ["pencil", "write", "agv-muted"],
   ["clone", "clone", "agv-recompute"],
   ["check", "unpack", "agv-saved"],
   ["failed", "unpack failed", "agv-mutation"],
@@ -36,18 +37,16 @@ export class Tensors {
     this.table = new SavedTensorTable(store);
     this.memory = new StackedMemory(store, palette);
     const { summary, storages } = store.scene;
+    this.cut = cutText(storages.length, summary.storage_rows);
     if (!storages.length) {
-      const text = "No tensor was saved for backward in this recording.";
+      const elsewhere = summary.offloaded_nbytes
+        ? `Hooks copied ${formatBytes(summary.offloaded_nbytes)} of saved tensors elsewhere; none is held in place.`
+        : "";
+      const text = elsewhere || "No tensor was saved for backward in this recording.";
       this.element = h("div", {}, h("p", { class: "agv-empty-text", text }));
       return;
     }
-    const held = storages.filter((each) => each.state !== "released");
-    const heldBytes = held.reduce((sum, each) => sum + each.nbytes, 0);
-    const totals = [
-      plural(storages.length, "storage"),
-      `${formatBytes(summary.peak_nbytes)} at peak`,
-      `${formatBytes(heldBytes)} still held`,
-    ].join(" · ");
+    const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
     this.element = h(
       "div",
       { class: "agv-tensors agv-panel-grid" },
@@ -58,7 +57,12 @@ export class Tensors {
           "div",
           { class: "agv-view-head" },
           h("h3", { text: "Lifelines" }),
-          h("span", { class: "agv-muted agv-clamp", text: totals }),
+          h("span", {
+            class: "agv-muted agv-clamp",
+            text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
+            title: totals.join(" · "),
+          }),
+          h("span", { class: "agv-muted", text: this.cut }),
           h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
           makeAxisSwitch(store),
         ),
@@ -98,6 +102,7 @@ export class Tensors {
         "div",
         { class: "agv-view-head" },
         h("h3", { text: "Saved tensors" }),
+        h("span", { class: "agv-muted", text: this.cut }),
         h("span", { class: "agv-end" }, choice(["fold ×n", "all", "checkpointing"], first, show)),
       ),
       body,

@@ -2,8 +2,9 @@
 /** The profile of a time range as a table and as totals. */
 
 import { choice, h, propertyList } from "../../dom.js";
-import { formatBytes, formatCount, formatDuration } from "../../scene/format.js";
-import { profileRange, savedBytesAt } from "../../scene/range_profile.js";
+import { cutText, formatBytes, formatCount, formatDuration } from "../../scene/format.js";
+import { profileRange } from "../../scene/range_profile.js";
+import { heldBytesAt } from "../../scene/saved_bytes.js";
 
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 /** @typedef {import("../../scene/range_profile.js").ProfileRow} ProfileRow */
@@ -55,7 +56,10 @@ export class RangeProfilePanel {
     const [start, end] = range ?? [0, sceneIndex.end];
     const rows = profileRange(sceneIndex, [start, end], this.grouping);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
-    this.rangeText.textContent = range ? rangeText : "whole recording";
+    const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
+    this.rangeText.textContent = [range ? rangeText : "whole recording", cut]
+      .filter(Boolean)
+      .join(" · ");
     const head = [
       ...[this.grouping, "phase", "module", "count", "self time", "share"],
       "bytes released",
@@ -116,7 +120,7 @@ export class RangeProfilePanel {
       const time = some.reduce((sum, row) => sum + row.time, 0);
       return count ? `${formatCount(count)}, ${formatDuration(time)}` : "none";
     };
-    const [before, after] = [savedBytesAt(scene, start), savedBytesAt(scene, end)];
+    const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = rows.reduce((sum, row) => sum + row.released, 0);
     return [
       ["wall time", formatDuration(end - start)],
@@ -125,7 +129,7 @@ export class RangeProfilePanel {
       ["recomputed", ofPhase("recompute")],
       ["gradients", ofPhase("accumulate")],
       ["optimizer", ofPhase("optimizer")],
-      ["saved memory", `${formatBytes(before)} → ${formatBytes(after)}`],
+      ["held", `${formatBytes(before)} → ${formatBytes(after)}`],
       ["released", formatBytes(released)],
     ];
   }

@@ -3,8 +3,8 @@
 
 import { startDrawing } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
-import { formatBytes, formatDuration } from "../../scene/format.js";
-import { savedBytesAt } from "../../scene/range_profile.js";
+import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
+import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { timeAxis } from "../../scene/time_axis.js";
 import { makeAxisSwitch } from "../../shell/axis_switch.js";
 import { placeTooltip } from "../../shell/tooltip.js";
@@ -99,9 +99,16 @@ export class Timeline {
 
   /** @returns {string} */
   #summary() {
-    const { summary } = this.store.scene;
-    const peak = summary.peak_nbytes ? `, peak ${formatBytes(summary.peak_nbytes)} saved` : "";
-    return `${formatDuration(this.store.sceneIndex.end)}${peak}`;
+    const { summary, spans } = this.store.scene;
+    return [
+      formatDuration(this.store.sceneIndex.end),
+      summary.peak_nbytes ? `${formatBytes(summary.peak_nbytes)} held at peak` : "",
+      spans.length < summary.spans
+        ? `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`
+        : "",
+    ]
+      .filter(Boolean)
+      .join(" · ");
   }
 
   destroy() {
@@ -186,7 +193,7 @@ export class Timeline {
     if (!inPlot) return;
     const time = this.#timeAt(event.offsetX);
     const lines = bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)];
-    lines.push(`${formatBytes(savedBytesAt(this.store.scene, time))} saved`);
+    lines.push(`${formatBytes(heldBytesAt(this.store.scene, time))} held`);
     this.tooltip.replaceChildren(
       ...lines.map((text, at) => h("div", { text, class: at ? "" : "agv-strong" })),
     );

@@ -79,9 +79,26 @@ function paintSavedTensorBadge(pen, badge, x, y) {
     });
     at += widthOf(pen, text, BADGE_TEXT_SIZE, weight);
   };
-  if (label.slot) put(label.version ? `${label.slot} ` : label.slot, palette.text);
-  if (label.version) put(label.version, hue, 600);
-  put(label.slot || label.version ? ` · ${label.bytes}` : label.bytes, palette.text2);
+  const { slot, version, bytes } = label;
+  /** @type {[string, string, number?][][]} the first one that fits is written */
+  const forms = [
+    [
+      [slot && version ? `${slot} ` : slot, palette.text],
+      [version, hue, 600],
+      [slot || version ? ` · ${bytes}` : bytes, palette.text2],
+    ],
+    [
+      [`${slot} `, palette.text],
+      badge.state === "broken" ? [version, hue, 600] : [bytes, palette.text2],
+    ],
+    [badge.state === "broken" ? [version, hue, 600] : [bytes, palette.text2]],
+  ];
+  const fits = (/** @type {[string, string, number?][]} */ parts) =>
+    parts.reduce((sum, [text, , weight]) => sum + widthOf(pen, text, BADGE_TEXT_SIZE, weight), 0) <=
+    badge.width - 11;
+  for (const [text, color, weight] of forms.find(fits) ?? forms[2]) {
+    if (text) put(text, color, weight);
+  }
 }
 
 /**
@@ -132,11 +149,9 @@ function paintParameterBadge(pen, badge, x, y) {
     room: room - x - 7,
   });
   const after = x + 7 + widthOf(pen, `${badge.label} `, BADGE_TEXT_SIZE, 600);
-  write(pen, badge.shape, after, middle, {
-    size: BADGE_TEXT_SIZE,
-    color: palette.text2,
-    room: room - after,
-  });
+  if (after + widthOf(pen, badge.shape, BADGE_TEXT_SIZE) <= room) {
+    write(pen, badge.shape, after, middle, { size: BADGE_TEXT_SIZE, color: palette.text2 });
+  }
   if (glyph) {
     const [name, hue] = GRADIENTS[badge.grad];
     paintGlyph(ctx, name, right - 15, middle, 11, palette[hue], palette.surface);

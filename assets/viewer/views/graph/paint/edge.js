@@ -84,7 +84,7 @@ function paintArrow(ctx, from, to, style) {
  * @param {string} background
  */
 export function paintViews(pen, line, views, color, background) {
-  if (!line.label || 9.5 * pen.scale < 4) return;
+  if (!line.label || pen.scale < 0.6) return;
   const text = `${views} view ops`;
   const width = widthOf(pen, text, 9.5) + 8;
   const [x, y] = line.label;

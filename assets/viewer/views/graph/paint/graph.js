@@ -3,7 +3,7 @@
 
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/rows.js";
-import { frameFill, paintClosed, paintFrame } from "./group.js";
+import { frameFill, paintClosed, paintFrame, paintMapLabels } from "./group.js";
 import { lineStyle, paintLine, paintViews } from "./edge.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
@@ -16,7 +16,7 @@ import { itemOf, keyOf } from "../hit_test.js";
 /** @typedef {import("../../../store.js").Item} Item */
 
 /** Height in pixels below which a node is painted as a bar without text. */
-const MIN_TEXT_HEIGHT = 8;
+const MIN_TEXT_HEIGHT = 12;
 
 /**
  * Everything that a picture of the graph depends on.
@@ -71,6 +71,7 @@ export function paint(pen, look) {
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = 1;
+  paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
   ctx.restore();
 }
 
@@ -115,7 +116,8 @@ function paintBox(pen, look, box) {
   const node = sceneIndex.scene.nodes[box.ref];
   const nodeNow = time === null ? node : nodeAt(node, time);
   const tint = look.coloring?.node(box.ref) ?? null;
-  if (box.height * pen.scale < MIN_TEXT_HEIGHT) return paintNodeBar(pen, box, nodeNow, tint);
+  const least = node.compact ? MIN_TEXT_HEIGHT / 2 : MIN_TEXT_HEIGHT;
+  if (box.height * pen.scale < least) return paintNodeBar(pen, box, nodeNow, tint);
   const saved = sceneIndex.savedTensors[box.ref];
   const parameters = sceneIndex.parameters[box.ref];
   const { nodePart } = look;

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
+import { savedText } from "../../../scene/saved_bytes.js";
 import { plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
@@ -12,6 +13,9 @@ import { mix } from "../../../canvas/theme.js";
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
 const DASHES = [6, 4];
+
+/** Height in pixels of a header that has room for its text. */
+const MIN_HEADER = 14;
 
 /**
  * Return whether a frame is drawn as a checkpoint region. In a run of blocks, the blocks are.
@@ -64,7 +68,7 @@ export function paintFrame(pen, box, group) {
  */
 function paintHeader(pen, box, group) {
   const { ctx, palette } = pen;
-  if (12 * pen.scale < 4) return;
+  if (HEADER_HEIGHT * pen.scale < MIN_HEADER) return; // named by `paintMapLabels`
   const middle = box.y + HEADER_HEIGHT / 2 + 3;
   paintGlyph(ctx, "down", box.x + 18, middle, 14, palette.text2);
   const label = { size: 12.5, weight: 600, color: palette.text };
@@ -74,11 +78,14 @@ function paintHeader(pen, box, group) {
     isDashed(group) && group.recomputes
       ? paintRecomputes(pen, box.x + box.width - 8, middle, group)
       : 0;
-  write(pen, headerNote(group), at, middle, {
-    size: 11.5,
-    color: palette.text2,
-    room: box.x + box.width - pill - 14 - at,
-  });
+  const right = box.x + box.width - pill - 14;
+  const note = headerNote(group);
+  write(pen, note, at, middle, { size: 11.5, color: palette.text2, room: right - at });
+  const saved = savedText(group);
+  const width = widthOf(pen, saved, 10.5);
+  // On the right of the line that enters the group at its middle.
+  if (right - width < Math.max(at + widthOf(pen, note, 11.5) + 16, box.x + box.width / 2)) return;
+  write(pen, saved, right, middle, { size: 10.5, color: palette.text2, align: "right" });
 }
 
 /**
@@ -159,7 +166,7 @@ export function paintClosed(pen, box, group, tint) {
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  if (height * pen.scale >= 8) paintClosedText(pen, box, height, group);
+  if (height * pen.scale >= MIN_HEADER - 1) paintClosedText(pen, box, height, group);
   if (group.error) {
     paintGlyph(ctx, "failed", box.x + box.width - 1, box.y, 16, palette.mutation, palette.surface);
   }
@@ -177,7 +184,21 @@ function paintClosedText(pen, box, height, group) {
   const ran = group.state !== "not_run";
   paintGlyph(pen.ctx, "right", box.x + 14, middle, 14, palette.text2);
   const color = ran ? palette.text : palette.text2;
-  const count = plural(group.node_count, "node");
+  const saved = savedText(group);
+  const nodes = plural(group.node_count, "node");
+  const labelWidth = widthOf(pen, group.label, 12.5, 600);
+  const repeats = group.repeat > 1 ? [`×${group.repeat} identical`, `×${group.repeat}`] : [""];
+  const pill = (/** @type {string} */ text) => (text ? widthOf(pen, text, 10, 500) + 27 : 8);
+  const counterWidth = group.recomputes ? 32 : 0;
+  // The first combination that has room; the name and the multiplicity come first.
+  const fits = (/** @type {string} */ note, /** @type {string} */ repeat) =>
+    labelWidth + pill(repeat) + counterWidth + widthOf(pen, note, 10.5) + 34 <= box.width;
+  const notes = [[nodes, saved].filter(Boolean).join(" · "), saved || nodes, ""];
+  const forms = notes.flatMap((note) => repeats.map((repeat) => ({ note, repeat })));
+  const { note: count, repeat } = forms.find((form) => fits(form.note, form.repeat)) ?? {
+    note: "",
+    repeat: repeats[repeats.length - 1],
+  };
   const right = box.x + box.width - 10;
   const countWidth = widthOf(pen, count, 10.5);
   write(pen, count, right, middle, { size: 10.5, color: palette.text2, align: "right" });
@@ -185,7 +206,7 @@ function paintClosedText(pen, box, height, group) {
   const room = right - countWidth - 8;
   write(pen, group.label, at, middle, { size: 12.5, weight: 600, color, room: room - at });
   at += widthOf(pen, group.label, 12.5, 600) + 8;
-  if (group.repeat > 1) at = paintRepeat(pen, at, middle, group.repeat, room);
+  if (repeat) at = paintRepeat(pen, at, middle, repeat, room);
   if (group.recomputes) paintCount(pen, at, middle, group.recomputes, room);
   else if (group.type_name && group.repeat === 1) {
     write(pen, group.type_name, at, middle, { size: 10.5, color: palette.text3, room: room - at });
@@ -196,16 +217,15 @@ function paintClosedText(pen, box, height, group) {
  * @param {Pen} pen
  * @param {number} x
  * @param {number} middle
- * @param {number} repeat
+ * @param {string} repeat
  * @param {number} room
  * @returns {number} x at which the following text may start
  */
 function paintRepeat(pen, x, middle, repeat, room) {
-  const text = `×${repeat} identical`;
-  const width = widthOf(pen, text, 10, 500) + 14;
+  const width = widthOf(pen, repeat, 10, 500) + 14;
   if (x + width > room) return x;
   paintPill(pen, x, middle, width, pen.palette.line2);
-  write(pen, text, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
+  write(pen, repeat, x + 7, middle, { size: 10, weight: 500, color: pen.palette.text2 });
   return x + width + 5;
 }
 
@@ -223,4 +243,44 @@ function paintCount(pen, x, middle, count, room) {
   paintPill(pen, x, middle, width, palette.recompute);
   paintGlyph(pen.ctx, "checkpoint", x + 10, middle, 11, palette.recompute);
   write(pen, String(count), x + 17, middle, { size: 10, weight: 500, color: palette.recompute });
+}
+
+const MAP_LABEL_SIZE = 11;
+
+/**
+ * Write the names of groups at a fixed size on the screen, as on a map, where they are too small
+ * for their own text. Outer groups come first; a name that would cover another one is left out.
+ *
+ * @param {Pen} pen
+ * @param {Box[]} boxes outer groups first
+ * @param {SceneGroup[]} groups
+ */
+export function paintMapLabels(pen, boxes, groups) {
+  const { ctx, palette, scale } = pen;
+  if (HEADER_HEIGHT * scale >= MIN_HEADER) return;
+  const size = MAP_LABEL_SIZE / scale;
+  const height = 15 / scale;
+  /** @type {[x: number, y: number, right: number, bottom: number][]} */
+  const taken = [];
+  for (const box of boxes) {
+    const group = groups[box.ref];
+    const room = box.width - 8 / scale;
+    if (box.kind === "node" || room * scale < 24) continue;
+    const text = group.repeat > 1 ? `${group.label} ×${group.repeat}` : group.label;
+    const width = Math.min(widthOf(pen, text, size, 600), room) + 6 / scale;
+    const x = box.x + 2 / scale;
+    const y = box.kind === "frame" ? box.y + 2 / scale : box.y + (box.height - height) / 2;
+    const [right, bottom] = [x + width, y + height];
+    if (taken.some(([l, t, r, b]) => x < r && right > l && y < b && bottom > t)) continue;
+    taken.push([x, y, right, bottom]);
+    ctx.fillStyle = `${palette.surface}e0`;
+    roundRect(ctx, x, y, width, height, 3 / scale);
+    ctx.fill();
+    write(pen, text, x + 3 / scale, y + height / 2, {
+      size,
+      weight: 600,
+      color: group.error ? palette.mutation : palette.text,
+      room: width - 5 / scale,
+    });
+  }
 }

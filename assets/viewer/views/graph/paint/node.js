@@ -207,7 +207,14 @@ function paintOp(pen, box, node, ran) {
   write(pen, node.op, middle, y, { size: 12, weight, color, align: "center", room });
   if (wrote) {
     const half = Math.min(room, widthOf(pen, node.op, 12, weight)) / 2;
-    paintGlyph(pen.ctx, "pencil", middle - half - 9, y, 12, palette.mutation);
+    paintGlyph(
+      pen.ctx,
+      "pencil",
+      middle - half - 9,
+      y,
+      12,
+      node.writes ? palette.mutation : palette.text2,
+    );
   }
 }
 

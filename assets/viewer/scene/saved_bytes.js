@@ -1,0 +1,118 @@
+// @ts-check
+/**
+ * Sums of saved bytes. What "saved", "held at peak", "recomputed" and "released" mean is defined in
+ * `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none is left out.
+ */
+
+import { formatBytes } from "./format.js";
+
+/** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
+
+/** The definitions, for the help. */
+export const DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
+  ["saved", "bytes of the storages that saved tensors of the forward keep alive"],
+  ["recomputed", "bytes of storages that only a recomputation saved"],
+  ["held at peak", "the part of both that is alive when the sum is highest"],
+  ["released", "the part of both that nothing keeps alive at the end"],
+  ["still held", "the rest: saved + recomputed = released + still held"],
+  [
+    "counted",
+    "each storage once, with all its bytes; no parameters and buffers, no tensors that " +
+      "checkpointing or offloading packed",
+  ],
+]);
+
+/**
+ * @typedef {object} SavedBytes
+ * @property {number} saved
+ * @property {number} recomputed
+ * @property {number} at_peak
+ */
+
+/**
+ * Sum storages by a key, each storage where it was saved first.
+ *
+ * @param {CountedStorage[]} storages
+ * @param {(storage: CountedStorage) => string | number} keyOf
+ * @returns {Map<string | number, SavedBytes>}
+ */
+export function sumBy(storages, keyOf) {
+  /** @type {Map<string | number, SavedBytes>} */
+  const sums = new Map();
+  for (const storage of storages) {
+    const key = keyOf(storage);
+    const sum = sums.get(key) ?? { saved: 0, recomputed: 0, at_peak: 0 };
+    sums.set(key, sum);
+    sum[storage.recomputed ? "recomputed" : "saved"] += storage.nbytes;
+    if (storage.at_peak) sum.at_peak += storage.nbytes;
+  }
+  return sums;
+}
+
+/**
+ * Return the bytes that were held at a time.
+ *
+ * @param {import("../types.js").Scene} scene
+ * @param {number} time
+ * @returns {number}
+ */
+export function heldBytesAt(scene, time) {
+  let sum = 0;
+  for (const { holds, nbytes } of scene.counted_storages) {
+    for (let at = 0; at < holds.length; at += 2) {
+      if (holds[at] <= time && (holds[at + 1] < 0 || holds[at + 1] > time)) {
+        sum += nbytes;
+        break;
+      }
+    }
+  }
+  return sum;
+}
+
+/**
+ * Return the storages whose last release is in a range.
+ *
+ * @param {import("../types.js").Scene} scene
+ * @param {[start: number, end: number]} range the end included
+ * @returns {CountedStorage[]}
+ */
+export function releasedIn(scene, [start, end]) {
+  return scene.counted_storages.filter(({ holds }) => {
+    const last = holds[holds.length - 1];
+    return last >= start && last <= end;
+  });
+}
+
+/**
+ * Return the sums of a recording as texts, those that are zero left out.
+ *
+ * @param {import("../types.js").Scene["summary"]} summary
+ * @returns {string[]}
+ */
+export function savedSums(summary) {
+  /** @type {[number, string][]} */
+  const sums = [
+    [summary.peak_nbytes, "held at peak"],
+    [summary.saved_nbytes, "saved"],
+    [summary.recomputed_nbytes, "recomputed"],
+    [summary.released_nbytes, "released"],
+    [summary.held_nbytes, "still held"],
+    [summary.offloaded_nbytes, "offloaded"],
+  ];
+  return sums
+    .filter(([nbytes]) => nbytes)
+    .map(([nbytes, word]) => `${formatBytes(nbytes)} ${word}`);
+}
+
+/**
+ * Return the saved bytes of a group as text.
+ *
+ * @param {import("../types.js").SceneGroup} group
+ * @returns {string} "3.1 MB saved · 26 MB recomputed"; empty without any
+ */
+export function savedText({ nbytes, recomputed_nbytes }) {
+  const parts = [];
+  if (nbytes) parts.push(`${formatBytes(nbytes)} saved`);
+  if (recomputed_nbytes) parts.push(`${formatBytes(recomputed_nbytes)} recomputed`);
+  return parts.join(" · ");
+}

@@ -1,0 +1,213 @@
+"""Saved memory: what "saved", "held at peak", "recomputed" and "released" mean in every view.
+
+A storage is counted if a saved tensor keeps it alive. Parameters and buffers are alive anyway; a
+tensor that checkpointing or offloading packed is not kept in place. Each storage is counted once,
+with all of its bytes, however many nodes saved it or a part of it. Of the counted storages,
+
+* saved are those that the forward saved,
+* recomputed are the others, which only a recomputation saved,
+* held at peak are those that are kept alive while the sum over all storages is highest,
+* released are those that nothing keeps alive at the end of the recording; the others are held.
+
+So saved + recomputed = released + held, for the recording and for any part of it.
+
+Sums by module, node or line count a storage where it was saved first. A storage that only a
+recomputation saved belongs to the node that packed it in the forward; an argument of a checkpoint
+region belongs to the region's first node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from autogradviz.analysis.types import Graph, Hold, MemoryCurve, Region, SavedTensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedBytes:
+    """Bytes of the storages that saved tensors keep alive for backward, each counted once.
+
+    Attributes:
+        storages: number of storages.
+        saved: bytes that the forward saved.
+        recomputed: bytes that only recomputations saved.
+        at_peak: bytes held when the sum over the entire recording is highest.
+        released: bytes that nothing keeps alive at the end of the recording.
+        held: bytes that are kept alive at the end of the recording.
+        offloaded: bytes that hooks copied elsewhere. They are not part of the other sums.
+
+    Example:
+        >>> sizes = trace.saved_bytes()
+        >>> sizes.saved + sizes.recomputed == sizes.released + sizes.held
+        True
+    """
+
+    storages: int
+    saved: int
+    recomputed: int
+    at_peak: int
+    released: int
+    held: int
+    offloaded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedStorage:
+    """One storage that saved tensors keep alive for backward."""
+
+    storage_id: int
+    nbytes: int
+    node_id: int | None  # the node that sums by node, module and line count it for
+    module: str  # of that node, "" for none
+    filename: str  # of that node's line, "" if unknown
+    lineno: int
+    savers: frozenset[int]  # all nodes that saved it
+    recomputed: bool  # only a recomputation saved it
+    at_peak: bool
+    holds: tuple[Hold, ...]  # the intervals in which it is kept alive
+
+    @property
+    def released(self) -> bool:
+        """Whether nothing keeps it alive at the end of the recording."""
+        return all(hold.end_ns is not None for hold in self.holds)
+
+
+_make_storage = maker(CountedStorage)
+
+
+class SavedMemory:
+    """The counted storages of a recording, and their sums."""
+
+    def __init__(
+        self,
+        curve: MemoryCurve,
+        saved: dict[int, SavedTensor],
+        graph: Graph,
+        regions: Sequence[Region],
+    ) -> None:
+        """Take the memory curve, the saved tensors by id, the graph and checkpoint regions."""
+        self._saved = saved
+        self._graph = graph
+        self._region_modules = {region.region_id: region.module for region in regions}
+        self._first_in_region = _first_nodes(graph, regions)
+        self._packed_at: dict[tuple[int | None, int | None], int | None] = {
+            (each.region_id, each.position): each.node_id
+            for each in saved.values()
+            if each.recompute_id is None and each.position is not None
+        }
+        self.storages: tuple[CountedStorage, ...] = tuple(self._count(curve))
+        """In the order in which they were first held."""
+        self._by_node: dict[int, list[CountedStorage]] = defaultdict(list)
+        for storage in self.storages:
+            for node_id in storage.savers:
+                self._by_node[node_id].append(storage)
+        self._offloaded: dict[int, dict[int, int]] = defaultdict(dict)  # by node id
+        for each in saved.values():
+            if each.packed_by == "offload" and each.tensor.storage_id is not None:
+                node_id = -1 if each.node_id is None else each.node_id
+                self._offloaded[node_id][each.tensor.storage_id] = each.tensor.storage_nbytes
+
+    def total(self) -> SavedBytes:
+        """Return the sums over the recording."""
+        return self._sum(self.storages, self._offloaded)
+
+    def of_nodes(self, node_ids: Collection[int]) -> SavedBytes:
+        """Return the sums over all storages that some nodes saved.
+
+        A storage that several nodes saved counts for each of them, so sums of disjoint sets of
+        nodes may add up to more than the total.
+        """
+        if len(node_ids) == 1:
+            (node_id,) = node_ids
+            return self._sum(self._by_node.get(node_id, ()), node_ids)
+        storages = {
+            each.storage_id: each for node_id in node_ids for each in self._by_node.get(node_id, ())
+        }
+        return self._sum(storages.values(), node_ids)
+
+    def _sum(self, storages: Iterable[CountedStorage], node_ids: Iterable[int]) -> SavedBytes:
+        count = total = recomputed = at_peak = released = 0
+        for each in storages:
+            count += 1
+            total += each.nbytes
+            recomputed += each.nbytes if each.recomputed else 0
+            at_peak += each.nbytes if each.at_peak else 0
+            released += each.nbytes if each.released else 0
+        offloaded: dict[int, int] = {}
+        for node_id in node_ids if self._offloaded else ():
+            offloaded.update(self._offloaded.get(node_id, {}))
+        return SavedBytes(
+            storages=count,
+            saved=total - recomputed,
+            recomputed=recomputed,
+            at_peak=at_peak,
+            released=released,
+            held=total - released,
+            offloaded=sum(offloaded.values()),
+        )
+
+    def _count(self, curve: MemoryCurve) -> Iterator[CountedStorage]:
+        peak_seq = curve.seqs[curve.peak] if curve.seqs else 0
+        holds: dict[int, list[Hold]] = defaultdict(list)
+        for hold in curve.holds:
+            holds[hold.storage_id].append(hold)
+        savers: dict[int, set[int]] = defaultdict(set)
+        for each in self._saved.values():
+            storage_id = each.tensor.storage_id
+            if storage_id in holds and each.is_held_in_place:
+                node_id = self._node_of(each)
+                if node_id is not None:
+                    savers[storage_id].add(node_id)
+        for storage_id, intervals in holds.items():
+            first = self._saved[intervals[0].saved_id]
+            node_id = self._node_of(first)
+            node = None if node_id is None else self._graph.nodes.get(node_id)
+            location = node.location if node else first.location
+            module = node.module if node else first.op.module if first.op else ""
+            if first.is_argument and first.region_id is not None:
+                module = self._region_modules.get(first.region_id, module)
+            yield _make_storage(
+                storage_id=storage_id,
+                nbytes=intervals[0].nbytes,
+                node_id=node_id,
+                module=module,
+                filename=location.place if location else "",
+                lineno=location.lineno if location else 0,
+                savers=frozenset(savers[storage_id]),
+                recomputed=all(
+                    self._saved[hold.saved_id].packed_by == "recompute" for hold in intervals
+                ),
+                at_peak=any(_contains(hold, peak_seq) for hold in intervals),
+                holds=tuple(intervals),
+            )
+
+    def _node_of(self, saved: SavedTensor) -> int | None:
+        """Return the node that a saved tensor belongs to, None if it is unknown."""
+        if saved.is_argument:
+            return self._first_in_region.get(saved.region_id)
+        if saved.node_id is None and saved.recompute_id is not None:
+            return self._packed_at.get((saved.region_id, saved.position))
+        return saved.node_id
+
+
+def _contains(hold: Hold, seq: int) -> bool:
+    return hold.start_seq <= seq and (hold.end_seq is None or hold.end_seq > seq)
+
+
+def _first_nodes(graph: Graph, regions: Sequence[Region]) -> dict[int | None, int]:
+    """Return the oldest node of each region, also of those inside it."""
+    parents = {region.region_id: region.parent_region_id for region in regions}
+    first: dict[int | None, int] = {}
+    for node in sorted(graph.nodes.values(), key=lambda node: node.order) if parents else ():
+        region_id = node.region_id
+        while region_id is not None and region_id not in first:
+            first[region_id] = node.node_id
+            region_id = parents.get(region_id)
+    return first

@@ -1,0 +1,52 @@
+"""The tree of groups that nodes are drawn in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from autogradviz.analysis.types import Region
+    from autogradviz.scene.schema import GroupKind
+
+Part: TypeAlias = "str | int"
+"""One part of a group path: part of a module's name, or a region's id.
+
+The path into one of several separate graphs starts with the negative number of the graph.
+"""
+
+
+@dataclass(slots=True)
+class GroupTree:
+    """One group with its nodes and its subgroups."""
+
+    kind: GroupKind
+    path: str  # the module's qualified name
+    region: Region | None = None  # the checkpoint region that the entire group is
+    nodes: list[int] = field(default_factory=list)  # in creation order
+    groups: list[GroupTree] = field(default_factory=list)
+    by_part: dict[Part, GroupTree] = field(default_factory=dict)
+    label: str = ""  # of a page, "1–1,000 of 5,009"; of a graph, "graph 2"; of a loop, its ops
+    count: int = 1  # number of identical blocks in a run
+
+    def all_nodes(self) -> list[int]:
+        """Return the nodes in this group and its subgroups."""
+        nodes = list(self.nodes)
+        for group in self.groups:
+            nodes += group.all_nodes()
+        return nodes
+
+    @property
+    def first(self) -> GroupTree:
+        """The first block of a run."""
+        return self.groups[0]
+
+    @property
+    def last(self) -> GroupTree:
+        """The last block of a run, also if the blocks behind the first are a run of their own."""
+        last = self.groups[-1]
+        return last.last if last.kind == "repeat" and self.count > last.count > 1 else last
+
+    def oldest(self) -> int:
+        """Return the first node, in creation order."""
+        return min(self.all_nodes())

@@ -1,0 +1,90 @@
+"""The numbers that the views display are those of the Python API."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from viewer_page import Stage
+
+from autogradviz.analysis.formatting import format_bytes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from training_programs import PROGRAMS
+
+
+def properties(page, selector):
+    """Return the names and values of a property list."""
+    names = page.locator(f"{selector} dl.agv-properties dt").all_text_contents()
+    values = page.locator(f"{selector} dl.agv-properties dd").all_text_contents()
+    return dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("name", ["transformer", "checkpointed", "mutation_allowed", "failing"])
+def test_views_display_the_sums_of_the_python_api(open_page, name):
+    trace = PROGRAMS[name]()
+    sizes, stage = trace.saved_bytes(), Stage(open_page(), trace._scene)
+    peak = f"{format_bytes(sizes.at_peak)} held at peak"
+    stage.page.locator(".agv-canvas").first.focus()
+    stage.page.keyboard.press("Escape")  # the path to the victim of a failing step
+    stage.page.keyboard.press("Escape")  # the victim itself
+    stage.settle()
+    shown = properties(stage.page, ".agv-details")
+    assert shown["saved"] == format_bytes(sizes.saved)
+    assert shown.get("recomputed", "0 B") == format_bytes(sizes.recomputed)
+    assert shown["held at peak"] == format_bytes(sizes.at_peak)
+    assert shown["released"] == format_bytes(sizes.released)
+    assert peak in stage.page.locator(".agv-top-bar").text_content()
+    stage.show("tensors")
+    head = stage.page.locator(".agv-pane-tensors .agv-view-head").first.text_content()
+    assert peak in head
+    assert f"{format_bytes(sizes.saved)} saved" in head
+    stage.show("timeline")
+    assert peak in stage.page.locator(".agv-pane-timeline .agv-view-head").first.text_content()
+    profile = properties(stage.page, ".agv-pane-timeline")
+    assert profile["released"] == format_bytes(sizes.released)
+    assert profile["held"] == f"0 B → {format_bytes(sizes.held)}"
+
+
+@pytest.mark.parametrize("name", ["transformer", "checkpointed"])
+def test_source_view_displays_the_bytes_of_each_line(open_page, name):
+    trace = PROGRAMS[name]()
+    stage = Stage(open_page(), trace._scene)
+    lines = defaultdict(lambda: [0, 0, 0])
+    for each in trace.analysis.saved_memory.storages:
+        sums = lines[each.lineno]
+        sums[2 if each.recomputed else 0] += each.nbytes
+        sums[1] += each.nbytes * each.at_peak
+    stage.show("source")
+    shown = {}
+    for row in stage.page.locator(".agv-source-wide .agv-source-line").all():
+        cells = row.locator(".agv-source-tag span:not(.agv-source-bar)").all_text_contents()
+        number = row.locator(".agv-source-number").text_content()
+        if number.isdigit() and any(cells[:3]):
+            shown[int(number)] = cells[:3]
+    expected = {
+        line: [format_bytes(value) if value else "" for value in sums]
+        for line, sums in lines.items()
+        if line
+    }
+    assert shown == expected
+
+
+def test_cut_tables_say_how_much_they_leave_out(open_page):
+    scene = PROGRAMS["transformer"]()._scene
+    rows, spans = scene.storages[:20], scene.spans[:50]
+    kept = {row.index for row in rows}
+    events = tuple(each for each in scene.storage_events if each.storage in kept)
+    stage = Stage(open_page(), replace(scene, storages=rows, storage_events=events, spans=spans))
+    stage.show("tensors")
+    total = f"{scene.summary.storage_rows:,}"
+    heads = stage.page.locator(".agv-pane-tensors .agv-view-head").all_text_contents()
+    assert [f"largest 20 of {total}" in head for head in heads[:2]] == [True, True]
+    assert f"{format_bytes(scene.summary.peak_nbytes)} held at peak" in heads[0]
+    stage.show("timeline")
+    head = stage.page.locator(".agv-pane-timeline .agv-view-head").first.text_content()
+    assert f"longest 50 of {scene.summary.spans:,} bars" in head

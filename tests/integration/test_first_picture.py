@@ -1,0 +1,116 @@
+"""The first picture of a healthy step: what is open, folded and named."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from training_programs import PICTURES, checkpointed_transformer
+
+from autogradviz.render.svg.document import render_svg
+from autogradviz.scene.group_boxes import MAX_HEIGHT_OF_RUN
+from autogradviz.scene.layout.coordinates import place
+
+
+@cache
+def scene_of(name):
+    return PICTURES[name]()._scene
+
+
+def opened(scene):
+    return {group.index for group in scene.groups if group.open}
+
+
+def labels(scene, parent=None):
+    return [group.label for group in scene.groups if parent is None or group.parent == parent]
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_first_picture_fits_a_page(name):
+    placement = place(scene_of(name), opened(scene_of(name)))
+    assert placement.width < 1200
+    assert placement.height < 1000
+
+
+@pytest.mark.parametrize("name", ["transformer", "resnet", "rnn"])
+def test_first_picture_is_no_higher_than_a_cell(name):
+    assert place(scene_of(name), opened(scene_of(name))).height <= MAX_HEIGHT_OF_RUN
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_first_picture_equals_the_golden_file(name, golden):
+    picture = re.sub(r", norm [^<]*", "", render_svg(scene_of(name)))  # depends on the processor
+    golden(f"first_{name}.svg", picture)
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_no_gradient_flows_down(name):
+    assert not any(link.reversed for group in scene_of(name).groups for link in group.links)
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_closed_boxes_state_their_saved_bytes(name):
+    scene = scene_of(name)
+    picture = render_svg(scene)
+    closed = [box.ref for box in place(scene, opened(scene)).boxes if box.kind == "group"]
+    assert all(scene.groups[ref].nbytes for ref in closed)
+    assert picture.count(" saved</text>") >= len(closed)
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_no_text_of_the_picture_is_smaller_than_9_5_pixels(name):
+    sizes = map(float, re.findall(r'font-size="([\d.]+)"', render_svg(scene_of(name))))
+    assert min(sizes) >= 9.5
+
+
+def test_transformer_opens_its_first_block_and_folds_the_others():
+    scene = scene_of("transformer")
+    [run] = [group for group in scene.groups if group.repeat == 12]
+    first, rest = (group for group in scene.groups if group.parent == run.index)
+    assert (run.label, run.path, run.open) == ("h.0 – h.11", "h", True)
+    assert (first.label, first.open) == ("h.0", True)
+    assert (rest.label, rest.repeat, rest.open) == ("h.1 – h.11", 11, False)
+    assert run.nbytes > 10 * first.nbytes
+
+
+def test_checkpointed_blocks_are_folded_and_say_what_they_recompute():
+    scene = checkpointed_transformer()._scene
+    [run] = [group for group in scene.groups if group.repeat == 4]
+    assert run.checkpointed
+    assert run.recomputed_nbytes > run.nbytes
+
+
+def test_loop_without_modules_is_folded_by_its_lines():
+    scene = scene_of("rnn")
+    [loop] = [group for group in scene.groups if group.repeat == 400]
+    parts = [group for group in scene.groups if group.parent == loop.index]
+    assert loop.label == "addmm · mm · add · tanh"
+    assert [(part.label, part.repeat, part.open) for part in parts] == [
+        ("iteration 1", 1, True),
+        ("iterations 2 – 399", 398, False),
+        ("iteration 400", 1, False),
+    ]
+    assert [part.node_count for part in parts] == [4, 398 * 4, 4]
+
+
+def test_stages_of_a_resnet_are_opened_consistently():
+    stages = [g for g in scene_of("resnet").groups if re.fullmatch(r"layer[2-4]", g.label)]
+    assert len(stages) == 3
+    assert len({stage.open for stage in stages}) == 1
+
+
+def test_list_used_in_turn_with_another_one_is_split():
+    paths = [group.path for group in scene_of("unet").groups]
+    assert "ups" not in paths
+    assert [path for path in paths if path.startswith("convs")] == [f"convs.{i}" for i in range(4)]
+
+
+def test_idle_time_is_listed():
+    scene = scene_of("transformer")
+    idle = scene.summary.idle_ns
+    assert list(idle) == sorted(idle)
+    assert all(0 <= time <= scene.summary.end_ns for time in idle)
+    busy = [node.born_ns for node in scene.nodes if node.born_ns >= 0]
+    for start, end in zip(idle[::2], idle[1::2], strict=True):
+        assert not any(start < time < end for time in busy)

@@ -1,0 +1,28 @@
+// The time axis with short idle intervals.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { compressedAxis } from "../../assets/viewer/scene/time_axis.js";
+
+test("an axis without idle intervals is proportional", () => {
+  const { positionOf, timeAt } = compressedAxis([], 100);
+  assert.deepEqual([0, 40, 100].map(positionOf), [0, 40, 100]);
+  assert.deepEqual([0, 40, 100].map(timeAt), [0, 40, 100]);
+});
+
+test("an idle interval takes a fiftieth of the busy time", () => {
+  const { positionOf } = compressedAxis([100, 9_100], 9_200); // 200 busy
+  assert.deepEqual([0, 100, 9_100, 9_200].map(positionOf), [0, 100, 104, 204]);
+});
+
+test("both directions are inverse and monotonic", () => {
+  const { positionOf, timeAt } = compressedAxis([0, 500, 700, 5_000], 5_500);
+  let last = -1;
+  for (let time = 0; time <= 5_500; time += 50) {
+    const position = positionOf(time);
+    assert.ok(position > last);
+    assert.ok(Math.abs(timeAt(position) - time) < 1e-6);
+    last = position;
+  }
+});
