@@ -576,6 +576,15 @@ class HookRegistered(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardHookRegistered(Event):
+    """A forward hook or pre-hook was registered on a module; its calls are not recorded."""
+
+    module_id: ModuleId | None
+    hook_name: str  # qualified
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HookRan(Event):
     """Backward called a hook."""
 
@@ -873,6 +882,8 @@ class CompiledGraphCaptured(Event):
     lineno: int  # from 1, 0 where unknown
     function: str
     text: SourceText  # source line without indentation
+    caller_files: tuple[FilePath, ...]  # the calls that led to the line, outermost first
+    caller_lines: tuple[int, ...]
 
 
 @event(lasting=True)

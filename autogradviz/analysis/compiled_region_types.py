@@ -150,6 +150,7 @@ class GraphBreak:
         reason: one line.
         details: all that PyTorch says, with hints.
         location: the user's line; None if unknown.
+        calls: file and line of the calls that led to it, outermost first, with the line itself.
     """
 
     seq: int
@@ -157,6 +158,7 @@ class GraphBreak:
     reason: str
     details: str
     location: SourceLocation | None
+    calls: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

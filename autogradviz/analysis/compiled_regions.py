@@ -102,6 +102,7 @@ def build_graph_breaks(log: Log) -> tuple[GraphBreak, ...]:
             reason=event.reason.partition("\n")[0],
             details=event.reason,
             location=locations.of(event.filename, event.lineno, event.function, event.text),
+            calls=tuple(zip(event.caller_files, event.caller_lines, strict=True)),
         )
         for event in log.of(CompiledGraphCaptured)
         if event.graph_break

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.raw_memory_or_thread_write import thread_write, unrecorded_write
+from autogradviz.diagnose.evidence.compiled_code import find_slot, need_line, region_name
 from autogradviz.diagnose.evidence.version_error_writes import (
     REPLACES_STORAGE,
     bumps_in_message,
@@ -210,14 +211,20 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     thread = thread_write(evidence) if unrecorded else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
+    compiled = find_slot(evidence, saved)
     victim = saved.location or node.location
+    named = slot_name(saved, node.name)
+    if compiled is not None:
+        region, slot = compiled
+        victim = need_line(region, slot) or victim
+        named = f"{slot.source or slot.name}, which the {region_name(region)} saved,"
     culprit = thread or (write.location if write is not None else None)
     culprit = culprit or unrecorded_write(evidence)
     by = f"{_op_name(write)} at {short_location(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
     proven = write is not None and write.location is not None and not unrecorded
     return Draft(
-        title=f"{slot_name(saved, node.name)} was written before backward needed it",
+        title=f"{named} was written before backward needed it",
         culprit=culprit,
         victim=victim,
         explanation=[

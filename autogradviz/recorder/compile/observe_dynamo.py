@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -78,6 +79,8 @@ class DynamoTable:
             frames[0].filename if frames else "", count,
             bool(getattr(reason, "graph_break", False)), str(getattr(reason, "reason", "")),
             line.filename, line.lineno, line.function, line.text,
+            tuple([frame.filename for frame in frames]),
+            tuple([frame.lineno or 0 for frame in frames]),
         )  # fmt: skip
 
     def _read_breaks(self, compile_id: str) -> None:
@@ -102,6 +105,17 @@ class DynamoTable:
             self._last_metrics = row
             if getattr(row, "recompile_reason", None):
                 self._emit_recompiled(row)
+            if getattr(row, "fail_type", None) and getattr(row, "fail_user_frame_filename", None):
+                self._emit_skipped(row)
+
+    def _emit_skipped(self, row: Any) -> None:
+        """Record a break after which Dynamo compiled nothing of a function, as in a loop."""
+        filename, lineno = row.fail_user_frame_filename, row.fail_user_frame_lineno or 0
+        self._session.emit(
+            CompiledGraphCaptured, str(row.compile_id), "", row.co_name or "",
+            row.co_filename or "", 0, True, str(row.fail_reason), filename, lineno, "",
+            linecache.getline(filename, lineno).strip(), (), (),
+        )  # fmt: skip
 
     def _emit_recompiled(self, row: Any) -> None:
         compile_id = str(row.compile_id)
