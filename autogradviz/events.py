@@ -119,12 +119,13 @@ ChangeKind: TypeAlias = Literal[
 CompileTrigger: TypeAlias = Literal["dynamo", "backward", "compiled_autograd"]
 """The caller of a compiler: a frame, the first run of a compiled backward, compiled autograd."""
 
-RegionSource: TypeAlias = Literal["objects", "cache", "found"]
+RegionSource: TypeAlias = Literal["objects", "cache", "found", "log"]
 """Where the graphs of a compiled region were read:
 
 - ``objects``: from the graphs themselves, while they were compiled.
 - ``cache``: from text that PyTorch keeps in its cache of compiled graphs.
 - ``found``: from what remained of a region that was compiled before the recording.
+- ``log``: from text that PyTorch wrote to a folder named by ``TORCH_TRACE``.
 """
 
 CompiledGraph: TypeAlias = Literal["joint", "forward", "backward", "inference"]
@@ -889,12 +890,18 @@ class CompiledGraphCaptured(Event):
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompiled(Event):
-    """Dynamo compiled a function again, because a guard of an earlier compilation failed."""
+    """Dynamo was to compile a function again, because a guard of an earlier compilation failed.
+
+    ``filename``, ``lineno`` and ``function`` are the user's line that the guard comes from.
+    """
 
     compile_id: str  # of the new compilation
     failed_compile_id: str  # of the compilation whose guard failed, "" where unknown
     guard: ValueText  # "L['self'].scale == 0.5"
-    guard_line: SourceText  # the user's source that the guard comes from, "" where unknown
+    filename: FilePath  # "" where unknown
+    lineno: int  # from 1, 0 where unknown
+    function: str
+    text: SourceText
     code_name: str
     code_file: FilePath
     code_line: int  # first line of the function, 0 where unknown

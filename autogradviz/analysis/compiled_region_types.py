@@ -172,7 +172,8 @@ class Recompile:
         guard: the guard, "self.scale == 0.5".
         guard_line: the source that the guard comes from, "" if unknown.
         function: the function that was compiled.
-        location: its first line; None if unknown.
+        location: the line that the guard comes from, or the first line of the function; None if
+            unknown.
         count: how often it had been compiled before.
         limit: it runs eagerly from this number on.
     """
@@ -222,7 +223,8 @@ class CompiledRegion:
         compile_id: PyTorch's name of the compilation: frame and count, "0/1".
         aot_number: PyTorch's number of the region.
         source: "objects" if its graphs were read while it was compiled, "cache" if they come from
-            PyTorch's cache, "found" if it was compiled before the recording.
+            PyTorch's cache, "found" if it was compiled before the recording, "log" if it was
+            imported from a log of PyTorch.
         missing: what could not be read.
         differentiable: whether it has a backward.
         location: where its graph ended in the user's code; None if unknown.

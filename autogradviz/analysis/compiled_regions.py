@@ -118,9 +118,10 @@ def build_recompiles(log: Log) -> tuple[Recompile, ...]:
             compile_id=event.compile_id,
             failed_compile_id=event.failed_compile_id,
             guard=event.guard,
-            guard_line=event.guard_line,
             function=event.code_name,
-            location=locations.of(event.code_file, event.code_line, event.code_name),
+            location=locations.of(event.filename, event.lineno, event.function, event.text)
+            or locations.of(event.code_file, event.code_line, event.code_name),
+            guard_line=event.text,
             count=event.recompile_count,
             limit=event.recompile_limit,
         )

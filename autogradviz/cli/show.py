@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.common_arguments import add_trace
+from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, strip_controls
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
@@ -66,6 +67,9 @@ def overview(trace: Trace) -> RenderableType:
     )
     for label, text in _times(analysis):
         facts.add_row(label, text)
+    compiled = compiled_summary(analysis)
+    if compiled:
+        facts.add_row("compiled", compiled)
     engine = _engine(analysis)
     if engine:
         facts.add_row("engine", engine)
@@ -80,6 +84,7 @@ def overview(trace: Trace) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((s.title, "bold"), torch), facts]
     parts += _section("saved at the peak, by module", _memory_table(_memory_at_peak(analysis)))
     parts += _section("recomputed, by module", _recomputation_table(analysis))
+    parts += _section("saved by compiled regions", compiled_table(analysis))
     parts += _section("findings", _finding_table(trace))
     return strip_controls(Group(*parts))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.compare.compiled_regions import compiled_differences
 from autogradviz.compare.counts import count_differences, step_differences
 from autogradviz.compare.first_different_op import first_other_op, first_other_values
 from autogradviz.compare.gradients import gradient_differences, hash_differences
@@ -22,7 +23,8 @@ def compare(before: Trace, after: Trace) -> Comparison:
     """Return the differences between two recordings of the same program.
 
     Compares the number of steps, ops, saved tensors and their bytes, writes to saved tensors,
-    checkpoint regions and recomputations, the gradients of leaves (whether one arrived, whether it
+    checkpoint regions and recomputations, compiled regions with their saved bytes, recomputed ops,
+    graph breaks and recompiles, the gradients of leaves (whether one arrived, whether it
     is finite, its L2 norm), and the exception. If one recording has more steps, counts that are
     proportional to the steps are not listed.
 
@@ -52,6 +54,7 @@ def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     yield from step_differences(before, after)
     yield from first_other_op(before, after)
     yield from count_differences(before, after)
+    yield from compiled_differences(before, after)
     yield from gradient_differences(before, after)
     yield from first_other_values(before, after)
     yield from hash_differences(before, after)

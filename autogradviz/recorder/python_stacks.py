@@ -268,6 +268,11 @@ class StackTable:
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
         return filename, lineno, function, text, library
 
+    def read_source(self, filename: str, lineno: int) -> None:
+        """Record the source around a line that is in no stack, if it is not recorded yet."""
+        if (filename, lineno) not in self._read:
+            self._text(filename, lineno)
+
     def _text(self, filename: str, lineno: int) -> str:
         source = self._files.get(filename)
         if source is None:

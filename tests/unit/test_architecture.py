@@ -23,6 +23,8 @@ LAYERS = {
     "pause_gc": 0,
     "fast_dataclass": 0,
     "event_log": 1,
+    "compiled_graphs": 1,
+    "import_compile_trace": 8,
     "explain": 5,
     "own_error_pages": 4,
     "analysis": 2,

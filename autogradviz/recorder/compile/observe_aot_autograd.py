@@ -5,16 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import CacheDecided
-from autogradviz.recorder.compile.current_backend import backend_name
-from autogradviz.recorder.compile.min_cut_reasons import blocked_ops
-from autogradviz.recorder.compile.plan_region import TANGENT
-from autogradviz.recorder.compile.read_graph_module import GraphOp, calls, plain_name, read_graph
-from autogradviz.recorder.compile.region_facts import (
+from autogradviz.compiled_graphs.graph_op import GraphOp, calls, plain_name
+from autogradviz.compiled_graphs.plan_region import TANGENT
+from autogradviz.compiled_graphs.region_facts import (
     InlinedHook,
     RegionFacts,
     facts_of_cache_entry,
 )
+from autogradviz.events import CacheDecided
+from autogradviz.recorder.compile.current_backend import backend_name
+from autogradviz.recorder.compile.min_cut_reasons import blocked_ops
+from autogradviz.recorder.compile.read_graph_module import read_graph
 from autogradviz.recorder.torch_internals.compiler_names import MIN_CUT, owner_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import patched_for_compilers_too

@@ -46,6 +46,8 @@ class CompilerObserver:
 
         self._waiting: list[tuple[names.CompilerName, Callable[[Any], Any]]] = [
             (names.DYNAMO_GRAPH, reading(self._dynamo.on_graph)),
+            (names.COMPILED_BACKWARD, reading(self._dynamo.on_backward_graph)),
+            (names.BACKWARD_REASONS, reading(self._dynamo.on_backward_reasons)),
             (names.JOINT_GRAPH, reading(aot.on_joint_graph)),
             (names.PARTITION, reading(aot.on_partition)),
             (names.OTHER_GRAPHS, reading(aot.on_other_graph)),

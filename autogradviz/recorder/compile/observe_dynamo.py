@@ -7,8 +7,15 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.events import CompiledGraphCaptured, CompileEnded, CompileStarted, Recompiled
-from autogradviz.recorder.compile.source_lines import Line, line_of_frames
+from autogradviz.compiled_graphs.source_lines import Line, innermost_user_line, line_of_frames
+from autogradviz.events import (
+    BackwardCaptured,
+    CompiledGraphCaptured,
+    CompileEnded,
+    CompileStarted,
+    Recompiled,
+)
+from autogradviz.recorder.compile.read_graph_module import target_text
 from autogradviz.recorder.torch_internals.private_api import current_compile_id
 
 if TYPE_CHECKING:
@@ -21,6 +28,7 @@ _PREFIX: Final = "__compiled_fn"
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 _FAILED: Final = re.compile(r"^(\d+/\d+): (.*)$", re.DOTALL)
 _FROM_LINE: Final = "  # "
+_NO_CODE: Final = ("", "", 0)
 
 
 class DynamoTable:
@@ -32,10 +40,14 @@ class DynamoTable:
         self._last_metrics: Any = None
         self._break_count = 0
         self._captured: list[Any] = []
+        self._codes: dict[str, tuple[str, str, int]] = {}
+        self._reasons: list[str] = []
 
     def begin(self) -> None:
         """Skip what PyTorch recorded about earlier compilations."""
-        self._last_metrics = next(iter(reversed(_metrics())), None)
+        for row in _metrics():
+            self._last_metrics = row
+            self._read_code(row)
         self._break_count = len(_breaks())
 
     def on_change(self) -> None:
@@ -56,7 +68,8 @@ class DynamoTable:
             trigger: CompileTrigger = "dynamo" if compile_id else "backward"
             opened = self._open[state.number] = ("", trigger)
         if compile_id and not opened[0]:
-            self._open[state.number] = (compile_id, opened[1])
+            trigger = "compiled_autograd" if compile_id.startswith("!") else opened[1]
+            opened = self._open[state.number] = (compile_id, trigger)
             self.poll()
             self._session.emit(
                 CompileStarted, compile_id, opened[1], stack_id=self._session.stack_id()
@@ -103,6 +116,7 @@ class DynamoTable:
             new.append(row)
         for row in reversed(new):
             self._last_metrics = row
+            self._read_code(row)
             if getattr(row, "recompile_reason", None):
                 self._emit_recompiled(row)
             if getattr(row, "fail_type", None) and getattr(row, "fail_user_frame_filename", None):
@@ -117,15 +131,36 @@ class DynamoTable:
             linecache.getline(filename, lineno).strip(), (), (),
         )  # fmt: skip
 
+    def _read_code(self, row: Any) -> None:
+        """Remember the function of a frame: a compilation that is given up does not name it."""
+        if row.co_name:
+            frame = str(row.compile_id).rpartition("/")[0]
+            self._codes[frame] = (row.co_name, row.co_filename or "", row.co_firstlineno or 0)
+
+    def on_backward_reasons(self, _compiler: Any, reasons: Any) -> None:
+        """Remember why compiled autograd cannot use an earlier graph."""
+        self._reasons = [str(each) for each in reasons]
+
+    def on_backward_graph(self, _title: Any, graph_module: Any, *_: Any) -> None:
+        """Record the graph of a backward that compiled autograd has captured."""
+        nodes = [node for node in graph_module.graph.nodes if node.op in _CALLS]
+        reasons, self._reasons = self._reasons, []
+        self._session.emit(
+            BackwardCaptured, current_compile_id(), type(graph_module).__name__, len(nodes),
+            "; ".join(reasons), tuple([node.name for node in nodes]),
+            tuple([target_text(node.target) for node in nodes]),
+        )  # fmt: skip
+
     def _emit_recompiled(self, row: Any) -> None:
         compile_id = str(row.compile_id)
-        count = compile_id.rpartition("/")[2]
+        frame, _, count = compile_id.rpartition("/")
         found = _FAILED.match(row.recompile_reason)
         failed, text = found.groups() if found else ("", row.recompile_reason)
-        guard, _, line = text.partition(_FROM_LINE)
+        first, _, stack = text.partition("\n")
+        line = innermost_user_line(stack)
         self._session.emit(
-            Recompiled, compile_id, failed, guard.strip(), line.strip(), row.co_name or "",
-            row.co_filename or "", row.co_firstlineno or 0, int(count) if count.isdigit() else 0,
+            Recompiled, compile_id, failed, first.partition(_FROM_LINE)[0].strip(), *line[:4],
+            *self._codes.get(frame, _NO_CODE), int(count) if count.isdigit() else 0,
             getattr(sys.modules.get(_CONFIG), "recompile_limit", 0),
         )  # fmt: skip
 

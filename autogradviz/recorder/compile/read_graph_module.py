@@ -6,48 +6,17 @@ hint are read. PyTorch changes and strips the graphs later, so all is read at on
 
 from __future__ import annotations
 
-import re
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
+from autogradviz.compiled_graphs.graph_op import GraphOp, plain_name
+from autogradviz.compiled_graphs.source_lines import innermost_user_line
 from autogradviz.events import NO_ID
-from autogradviz.recorder.compile.source_lines import NO_LINE, Line, innermost_user_line
 from autogradviz.recorder.torch_internals.private_api import OpOverload, shape_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _Tensor: Final = torch.Tensor
-
-
-_VARIABLE: Final = re.compile(r"^[LG]\['(\w+)'\]")
-_MEMBER: Final = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
-_OWN: Final = ("self.", "self")
-
-
-class GraphOp(NamedTuple):
-    """One op, input or output of a graph."""
-
-    name: str
-    op_kind: str  # "call_function", "placeholder", "get_attr", "output"
-    target: str
-    shape: tuple[int, ...] = ()
-    symbolic_shape: str = ""
-    dtype: str = ""
-    nbytes: int = 0
-    is_size: bool = False  # a symbolic number
-    line: Line = NO_LINE
-    module_name: str = ""
-    module_type: str = ""
-    arguments: tuple[str, ...] = ()
-    sequence_nr: int | None = None  # equal for the ops of one autograd node and their gradients
-    tag: str = ""  # "is_forward", "is_backward"
-    policy: str = ""
-    checkpoint_number: int | None = None
-    sums_gradients: bool = False
-    description: str = ""
 
 
 class _Value(NamedTuple):
@@ -99,15 +68,6 @@ def _module(entry: Any) -> tuple[str, str]:
     return plain_name(str(entry[0])), name
 
 
-def plain_name(name: str) -> str:
-    """Return a variable as in source: "attn.qkv.weight" of a module's parameter.
-
-    Dynamo writes ``L['self']._modules['attn']._modules['qkv']._parameters['weight']``.
-    """
-    plain = _MEMBER.sub(r".\1", _VARIABLE.sub(r"\1", name))
-    return plain.removeprefix("self").removeprefix(".") if plain.startswith(_OWN) else plain
-
-
 def target_text(target: Any) -> str:
     """Return a target as text: "aten.mm.default", "_operator.getitem", "primals_1"."""
     if isinstance(target, (str, OpOverload)):
@@ -143,8 +103,3 @@ def _hint(size: Any) -> int:
     node = size.node
     hint = node._hint if hasattr(node, "_hint") else getattr(node, "hint", None)  # noqa: SLF001
     return hint if type(hint) is int else NO_ID
-
-
-def calls(ops: Iterable[GraphOp]) -> list[GraphOp]:
-    """Return the ops of a graph that compute."""
-    return [op for op in ops if op.op_kind == "call_function"]

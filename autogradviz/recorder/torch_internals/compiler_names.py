@@ -59,6 +59,11 @@ COMPILED_BACKWARD: Final = CompilerName(
     "lazy_format_graph_code",
     "the graphs that compiled autograd captures",
 )
+BACKWARD_REASONS: Final = CompilerName(
+    "torch._dynamo.compiled_autograd",
+    "AutogradCompilerInstance.log_compile_reasons",
+    "why compiled autograd captures a backward again",
+)
 SOLVE_MIN_CUT: Final = CompilerName(
     "torch._functorch.partitioners", "solve_min_cut", "why the partitioner saves a value"
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.recorder.compile.read_graph_module import calls
+from autogradviz.compiled_graphs.graph_op import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from autogradviz.compiled_graphs.graph_op import GraphOp
     from autogradviz.events import RecomputeCause, SlotKind
-    from autogradviz.recorder.compile.read_graph_module import GraphOp
 
 INPUT: Final = "primals_"
 """The inputs of forward graphs have this prefix and a number from 1 on."""

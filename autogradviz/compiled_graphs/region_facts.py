@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from autogradviz.recorder.compile.read_graph_text import read_graph_text
+from autogradviz.compiled_graphs.read_graph_text import read_graph_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from autogradviz.compiled_graphs.graph_op import GraphOp
     from autogradviz.events import RegionSource
-    from autogradviz.recorder.compile.read_graph_module import GraphOp
 
 
 class InlinedHook(NamedTuple):

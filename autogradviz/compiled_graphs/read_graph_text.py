@@ -10,9 +10,8 @@ import re
 from math import prod
 from typing import Any, Final
 
-from autogradviz.recorder.compile.read_graph_module import GraphOp
-from autogradviz.recorder.compile.source_lines import NO_LINE, Line
-from autogradviz.recorder.python_stacks import is_library
+from autogradviz.compiled_graphs.graph_op import GraphOp
+from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_library
 
 _COMMENT: Final = re.compile(
     r"^\s*# ?(?P<notes>.*?)File: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), "

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
-from functools import lru_cache
+import sysconfig
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from autogradviz.recorder.python_stacks import is_library
-
 _FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
+
+
+_INSTALLED: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|"
+    r"[/\\]lib[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
+)
+"""Files of PyTorch and of the standard library, also where another machine has them."""
 
 
 class Line(NamedTuple):
@@ -22,6 +31,25 @@ class Line(NamedTuple):
 
 
 NO_LINE: Final = Line("", 0, "", "", library=True)
+
+
+@cache
+def _library_roots() -> tuple[str, ...]:
+    torch = find_spec("torch")  # without importing it
+    folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    folders += [] if torch is None or torch.origin is None else [str(Path(torch.origin).parent)]
+    return tuple(folder + os.sep for folder in folders)
+
+
+def is_library(filename: str) -> bool:
+    """Return whether a file belongs to PyTorch or to the standard library."""
+    if filename.startswith("<frozen ") or _INSTALLED.search(filename):
+        return True
+    # Other packages are installed below the standard library's folder; they count as user code.
+    return any(
+        filename.startswith(root) and "-packages" not in filename[len(root) :]
+        for root in _library_roots()
+    )
 
 
 @lru_cache(maxsize=4_096)

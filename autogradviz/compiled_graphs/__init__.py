@@ -1,0 +1,1 @@
+"""Graphs of compilers as plain values, and the events that describe them; without PyTorch."""
