@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -58,7 +59,7 @@ def checkpoint_broken(evidence: Evidence) -> Iterator[Draft]:
         region = _eager_region(evidence, found)
         if region is not None and place not in named:
             named.add(place)
-            yield _draft(evidence, found, region)
+            yield _draft(evidence, _with_function(found), region)
 
 
 def _eager_region(evidence: Evidence, found: GraphBreak) -> Region | None:
@@ -79,17 +80,30 @@ def _eager_region(evidence: Evidence, found: GraphBreak) -> Region | None:
     return None
 
 
-def _runs_function_at(evidence: Evidence, region: Region, location: SourceLocation | None) -> bool:
-    """Return whether the function around a line called an op of a region, from inside of it."""
-    if location is None:
-        return False
+def _with_function(found: GraphBreak) -> GraphBreak:
+    """Return a break whose line has the name of the function around it."""
+    line = found.location
+    if line is None or line.function:
+        return found
+    return replace(found, location=replace(line, function=_function_at(line)))
+
+
+def _function_at(location: SourceLocation) -> str:
+    """Return the qualified name of the function around a line, "" outside of all."""
     around = [
-        (node.lineno, name.rpartition(".")[2])
+        (node.lineno, name)
         for name, node in source.functions(location.filename)
         if isinstance(node, (ast.FunctionDef, ast.Lambda))
         and node.lineno <= location.lineno <= (node.end_lineno or 0)
     ]
-    function = max(around, default=(0, ""))[1]
+    return max(around, default=(0, ""))[1]
+
+
+def _runs_function_at(evidence: Evidence, region: Region, location: SourceLocation | None) -> bool:
+    """Return whether the function around a line called an op of a region, from inside of it."""
+    if location is None:
+        return False
+    function = _function_at(location).rpartition(".")[2]
     for op in region.ops:
         for frame in evidence.analysis.stack(op.stack_id):
             if same_line(frame, region.location):
