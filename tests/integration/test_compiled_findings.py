@@ -77,7 +77,7 @@ class Autoencoder(nn.Module):
         return self.decode(torch.tanh(self.encode(x)).exp())
 
 
-@bug("compiled-buffers-donated", raises=RuntimeError, words=["tanh", "overwrite"])
+@bug("compiled-buffers-donated", raises=RuntimeError, words=["exp", "overwrite"])
 def weight_of_a_second_loss(compiled):
     net = Autoencoder()
     step = compiled(net)
@@ -168,11 +168,11 @@ def refilled_batch(compiled):
 
 @bug("compiled-saved-value-written", compiler=INDUCTOR)
 def state_is_normalized(compiled):
-    state, w = torch.rand(4, 3), torch.rand(4, 2, requires_grad=True)
+    state, w = torch.rand(4, 3), torch.rand(3, 2, requires_grad=True)
 
     @compiled
     def read(s):
-        return s.t() @ w  # <state_is_normalized victim>
+        return (s @ w).exp()  # <state_is_normalized victim>
 
     for _ in range(2):
         out = read(state)
@@ -469,24 +469,35 @@ def recomputed_eagerly(compiled):
         torch.compiler.set_stance("default")
 
 
-@bug("compiled-recompute-at-once")
-def regions_recomputed_at_once(compiled):
+@bug("compiled-recompute-at-once", words=["5 recomputed checkpoint regions", "partitioner"])
+def regions_are_multiplied(compiled):
     def block(x, n):
         return (x + n).sin().exp().tanh()
 
     @compiled
     def model(x):
-        parts = [
-            checkpoint(block, x, n, use_reentrant=False)  # <regions_recomputed_at_once culprit>
-            for n in range(5)
-        ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = checkpoint(torch.mul, total, part, use_reentrant=False)
+        parts = [checkpoint(block, x, n, use_reentrant=False) for n in range(5)]
+        total = x
+        for part in parts:
+            total = total * part  # <regions_are_multiplied culprit>
         return total
 
     loss = model(torch.rand(32, 32, requires_grad=True)).sum()
-    loss.backward()  # <regions_recomputed_at_once victim>
+    loss.backward()  # <regions_are_multiplied victim>
+
+
+@bug("compiled-recompute-at-once", words=["ac"])
+def cheap_ops_between_regions(compiled):
+    layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    @compiled
+    def model(x):
+        for layer in layers:
+            x = checkpoint(lambda x, layer=layer: layer(x).tanh().exp(), x, use_reentrant=False)
+            x = x.cos() * 2  # <cheap_ops_between_regions culprit>
+        return x
+
+    model(torch.rand(32, 16, requires_grad=True)).sum().backward()
 
 
 # --- the tests ------------------------------------------------------------------------------------

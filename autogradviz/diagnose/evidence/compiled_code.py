@@ -19,7 +19,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.analysis import SavedTensor, SourceLocation
+    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation
     from autogradviz.analysis.compiled_region_types import (
         CompiledOp,
         CompiledRegion,
@@ -150,6 +150,21 @@ def find_slot(evidence: Evidence, saved: SavedTensor) -> tuple[CompiledRegion, C
             tensor = kept.tensor
             same = tensor is not None and tensor.tensor_id == saved.tensor.tensor_id
             if ran is not None and same and kept.node_id == saved.node_id:
+                return ran.region, slot
+    return None
+
+
+def slot_in_storage(
+    evidence: Evidence, node: Node, write: Op | None
+) -> tuple[CompiledRegion, CompiledSlot] | None:
+    """Return the slot of a compiled node whose memory an op wrote, None without one."""
+    ran = runs_by_node(evidence).get(node.node_id)
+    written = {tensor.storage_id for tensor in write.written} if write is not None else set()
+    for slot in ran.region.saved if ran is not None else ():
+        for kept in slot.runs:
+            storage_id = kept.tensor.storage_id if kept.tensor is not None else None
+            here = kept.node_id == node.node_id and storage_id is not None
+            if ran is not None and here and storage_id in written:
                 return ran.region, slot
     return None
 

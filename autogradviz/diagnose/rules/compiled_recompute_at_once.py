@@ -28,27 +28,29 @@ PAGE: Final = Page(
     slug="compiled-recompute-at-once",
     title="A compiled backward holds several recomputed regions at the same time",
     means="""In eager mode, each checkpointed region is computed again just before its backward, so
-    that one region is alive at a time. The backward of a compiled region is one graph. Where an op
-    needs values of several checkpointed regions together, or a region starts from what another
-    one computes, all of them are computed again and stay alive at once, and checkpoint saves less
-    memory than in eager mode.""",
-    happens="""Outputs of many blocks are concatenated, stacked or summed inside one checkpointed
-    function, or checkpointed regions follow each other without a saved value in between.""",
-    fix="""Compile each block separately (regional compilation), or save what the regions share with
-    a selective checkpoint policy.""",
+    that one region is alive at a time. The backward of a compiled region is one graph. If the
+    partitioner computes cheap ops between the regions again as well, one region starts from what
+    another one computes: all of them are computed again before the first gradient and stay alive,
+    and checkpoint saves less memory than in eager mode.""",
+    happens="""The results of checkpointed blocks are multiplied, added or passed through cheap ops
+    outside checkpoint, and all of it is compiled as one region.""",
+    fix="""Compile each block separately (regional compilation), or move the cheap ops into the
+    checkpointed function.""",
     example="""
 import torch
 from torch.utils.checkpoint import checkpoint
 import autogradviz
 
-def block(x):
-    return x.sin().exp().tanh()
+def block(x, n):
+    return (x + n).sin().exp().tanh()
 
 @torch.compile(backend="aot_eager")
 def model(x):
-    def whole(x):
-        return torch.stack([block(x + n) for n in range(6)]).prod(0)
-    return checkpoint(whole, x, use_reentrant=False)  # <-- named
+    total = x
+    for n in range(5):
+        part = checkpoint(block, x, n, use_reentrant=False)
+        total = total * part  # <-- named
+    return total
 
 with autogradviz.record() as trace:
     model(torch.rand(64, 64, requires_grad=True)).sum().backward()
@@ -113,10 +115,11 @@ def _draft(evidence: Evidence, region: CompiledRegion, peak: _Peak) -> Draft:
     }
     largest = max(peak.ops, key=lambda op: op.nbytes)
     call = _checkpoint_call(evidence, peak.ops) or call_line(evidence, run)
+    link = _link(region)
     return Draft(
         title=f"The backward of the {region_name(region)} holds {len(peak.regions)} recomputed "
         f"checkpoint regions ({format_bytes(peak.nbytes)}) at once",
-        culprit=call,
+        culprit=link or call,
         victim=victim or call_line(evidence, run),
         explanation=[
             "These calls of checkpoint are compiled into one region:",
@@ -126,6 +129,11 @@ def _draft(evidence: Evidence, region: CompiledRegion, peak: _Peak) -> Draft:
             + join_names([f"#{number} {format_bytes(size)}" for number, size in by_region.items()])
             + f". The largest value is {largest.name}:",
             largest.location,
+            f"The partitioner did not save {op_name(link)}, outside of them, which needs their "
+            "results:"
+            if link is not None
+            else "",
+            link.location if link is not None else None,
             f"At the peak {format_bytes(peak.nbytes)} of {format_bytes(peak.total)} recomputed "
             "bytes are alive. In eager mode one region at a time is.",
         ],
@@ -133,6 +141,16 @@ def _draft(evidence: Evidence, region: CompiledRegion, peak: _Peak) -> Draft:
         confidence="hint",
         evidence=(evidence.analysis.graph.nodes.get(run.node_id), run.seq),
     )
+
+
+def _link(region: CompiledRegion) -> CompiledOp | None:
+    """Return the first op outside checkpoint that is recomputed from a recomputed region."""
+    inside = {op.name for op in region.recomputed if op.checkpoint is not None}
+    for op in region.recomputed:
+        outside = op.checkpoint is None and op.location is not None and not op.library
+        if outside and inside.intersection(op.arguments) and op_name(op) not in _VIEWS:
+            return op
+    return None
 
 
 def _checkpoint_call(evidence: Evidence, ops: list[CompiledOp]) -> SourceLocation | None:
