@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import autogradviz
 from autogradviz._version import __version__
-from autogradviz.cli import compare, demo, diagnose, explain, export, html, native, run, show, svg
+from autogradviz.cli import (
+    compare,
+    demo,
+    diagnose,
+    explain,
+    export,
+    html,
+    import_compile_trace,
+    native,
+    run,
+    show,
+    svg,
+)
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
@@ -25,7 +37,9 @@ BROKEN_PIPE: Final = 1
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in a shell."""
 
-COMMANDS: Final = (demo, run, export, compare, show, diagnose, svg, html, explain, native)
+COMMANDS: Final = (
+    demo, run, export, import_compile_trace, compare, show, diagnose, svg, html, explain, native,
+)  # fmt: skip
 """The subcommands, in the order of ``--help``."""
 
 

@@ -101,7 +101,8 @@ def recomputed_ops(
     names = {op.name for op in calls(forward)}
     regions = {op.checkpoint_number for op in calls(forward) if op.policy.startswith("MUST_SAVE")}
     for op in calls(backward):
-        if op.name in names or op.tag == "is_forward":
+        # Text has no tags, but policies, which the ops of the backward itself have not.
+        if op.name in names or op.tag == "is_forward" or (op.policy and not op.tag):
             yield op, _cause(op, regions)
 
 

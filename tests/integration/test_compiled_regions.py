@@ -170,7 +170,7 @@ def test_decisions_of_a_selective_policy_are_causes(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_inlined_hooks_tell_the_bytes_before_and_after(backend):
+def test_inlined_hooks_have_the_bytes_before_and_after(backend):
     net = nn.Linear(8, 8)
     call = torch.compile(lambda x: torch.sin(net(x)), backend=backend)
     pair = compiled_programs.graph_modules(torch.bfloat16)

@@ -81,7 +81,7 @@ def compiled_codes() -> list[Any]:
 
 
 def cache_entries_of_code(code: Any) -> list[Any]:
-    """Return what Dynamo compiled of a code object: entries with the new code."""
+    """Return the compilations of a code object: entries with the code that replaces it."""
     module: Any = sys.modules.get("torch._dynamo.eval_frame")
     read = getattr(module, "_debug_get_cache_entry_list", None)
     return [] if read is None else read(code)
