@@ -877,6 +877,7 @@ class CompiledGraphCaptured(Event):
     code_name: str  # the function that was compiled, "forward"
     code_file: FilePath
     op_count: int
+    policy_count: int  # calls of checkpoint with a ``context_fn``
     graph_break: bool  # Python runs after the graph; False if the function returned
     reason: str  # why the graph ended
     filename: FilePath  # "" where unknown
@@ -924,6 +925,7 @@ class RegionCompiled(Event):
     source: RegionSource
     differentiable: bool  # it has a backward graph
     missing: tuple[str, ...]  # what could not be read: "joint graph", "reasons"
+    memory_budget: float | None  # ``activation_memory_budget`` of the partitioner, None if unknown
 
 
 @event(lasting=True)

@@ -188,6 +188,8 @@ class _Builder:
             hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
             runs=runs,
             joint_ops=tuple(graphs.calls.get("joint", ())),
+            memory_budget=event.memory_budget,
+            policies=captured.policy_count if captured else 0,
         )
 
     @staticmethod

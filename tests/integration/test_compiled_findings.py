@@ -13,7 +13,11 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import graph
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 import autogradviz
 
@@ -32,7 +36,7 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
-def bug(slug, *, raises=None, compiler=EAGER, words=(), marks=()):
+def bug(slug, *, raises=None, compiler=EAGER, words=()):
     """Register a program with the finding that it gives."""
 
     def register(work):
@@ -486,18 +490,59 @@ def regions_are_multiplied(compiled):
     loss.backward()  # <regions_are_multiplied victim>
 
 
-@bug("compiled-recompute-at-once", words=["ac"])
-def cheap_ops_between_regions(compiled):
-    layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+@bug("compiled-recompute-at-once", words=["4 recomputed checkpoint regions"])
+def gated_blocks(compiled):
+    gates = nn.Parameter(torch.rand(4))
+
+    def block(x, gate):
+        return (x * gate).cos().tanh().exp()
 
     @compiled
     def model(x):
-        for layer in layers:
-            x = checkpoint(lambda x, layer=layer: layer(x).tanh().exp(), x, use_reentrant=False)
-            x = x.cos() * 2  # <cheap_ops_between_regions culprit>
-        return x
+        total = torch.ones(())
+        for n in range(4):
+            part = checkpoint(block, x, gates[n], use_reentrant=False)
+            total = (total + 1) * part  # <gated_blocks culprit>
+        return total
 
     model(torch.rand(32, 16, requires_grad=True)).sum().backward()
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@bug("compiled-budget-ignored", words=["0.1"])
+def budget_below_the_inputs(compiled):
+    layers = [nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 4)]
+    step = compiled(nn.Sequential(*layers))
+    budget = torch._functorch.config.patch(activation_memory_budget=0.1)
+    with budget:
+        step(torch.rand(32, 64)).sum().backward()
+
+
+def composite_ops(_ctx, op, *_args, **_kwargs):
+    saved = op in {torch.ops.aten.linear.default, torch.ops.aten.matmul.default}
+    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@bug("compiled-policy-ignored", words=["aten.addmm.default"])
+def policy_for_composite_ops(compiled):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    contexts = functools.partial(create_selective_checkpoint_contexts, composite_ops)
+    model = compiled(lambda x: checkpoint(net, x, use_reentrant=False, context_fn=contexts))
+    model(torch.rand(2, 4, requires_grad=True)).sum().backward()
+
+
+@bug("compiled-value-expensive", words=["recomputable"])
+def large_product(compiled):
+    w = torch.rand(16, 4096, requires_grad=True)
+
+    @compiled
+    def model(x):
+        h = x @ w  # <large_product culprit>
+        return h.sin().sum()
+
+    model(torch.rand(128, 16)).backward()  # <large_product victim>
 
 
 # --- the tests ------------------------------------------------------------------------------------
@@ -509,7 +554,9 @@ def check(name, engine):
     assert findings, "no finding"
     first = findings[0]
     assert first.slug == slug
-    assert place(first.culprit) == line_of(name, "culprit")
+    culprit = line_of(name, "culprit")
+    assert culprit is None or place(first.culprit) == culprit
+    assert culprit is not None or place(first.culprit)
     victim = line_of(name, "victim")
     assert victim is None or place(first.victim) == victim
     assert len(first.explanation.splitlines()) <= 30
@@ -529,7 +576,41 @@ def test_first_finding_names_the_line(name):
 @pytest.mark.slow(reason="Inductor compiles C++")
 @pytest.mark.parametrize("name", SLOW)
 def test_first_finding_names_the_line_with_inductor(name):
-    check(name, "python")
+    with torch._inductor.utils.fresh_cache():
+        check(name, "python")
+
+
+BEFORE = """import torch
+
+@torch.compile
+def project(x, w):
+    return x @ w
+
+def step():
+    x, w = torch.rand(2, 3), torch.rand(3, 3, requires_grad=True)
+    loss = project(x, w).sum()
+    x.zero_()
+    loss.backward()
+"""
+
+
+@pytest.mark.slow(reason="Inductor compiles C++")
+def test_line_of_a_region_from_the_cache_is_where_it_is_today(tmp_path):
+    def run(text, name):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        names = {"__name__": "example"}
+        torch.compiler.reset()
+        with autogradviz.record() as trace:
+            exec(compile(text, str(path), "exec"), names)
+            names["step"]()
+        (region,) = trace.compiled_regions()
+        first = trace.diagnose()[0]
+        return region.cache, Path(first.victim.filename).name, first.victim.lineno
+
+    with torch._inductor.utils.fresh_cache():
+        assert run(BEFORE, "before.py") == ("miss", "before.py", 5)
+        assert run("\n\n\n" + BEFORE, "after.py") == ("hit", "after.py", 8)
 
 
 NATIVE = [
@@ -540,5 +621,5 @@ NATIVE = [
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_native_engine_gives_the_same_finding(name):
+def test_native_engine_gives_the_same_finding(native, name):
     check(name, "native")

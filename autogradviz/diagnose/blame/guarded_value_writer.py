@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _COMPARED: Final = re.compile(r"^(?P<name>[\w.\[\]'\"()]+?) (?:==|is|!=|in|not in|<|>)")
 _TENSOR: Final = re.compile(r"^tensor '(?P<name>[^']+)'")
 _LENGTH: Final = re.compile(r"^len\((?P<name>[^()]+)\)")
-_LINE: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_SHORT: Final = re.compile(r"# (?P<file>\S+):(?P<line>\d+) in (?P<function>\S+)")
 
 
 def guarded_name(guard: str) -> str:
@@ -28,19 +26,6 @@ def guarded_name(guard: str) -> str:
         if found is not None:
             return found["name"]
     return ""
-
-
-def reading_line(evidence: Evidence, recompile: Recompile) -> SourceLocation | None:
-    """Return the line that reads the value, for which Dynamo made the guard."""
-    frames = [*_LINE.finditer(recompile.guard_line)]
-    if frames:
-        filename, line, function = frames[-1].group("file", "line", "function")
-        return _location(evidence, filename, int(line), function)
-    short = _SHORT.search(recompile.guard_line)
-    for filename in evidence.user_files if short is not None else ():
-        if short is not None and filename.replace("\\", "/").endswith(short["file"]):
-            return _location(evidence, filename, int(short["line"]), short["function"])
-    return None
 
 
 def find_guard_writer(evidence: Evidence, recompile: Recompile) -> SourceLocation | None:

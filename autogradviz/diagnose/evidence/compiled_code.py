@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -133,13 +135,37 @@ def consumer(region: CompiledRegion, slot: CompiledSlot) -> CompiledOp | None:
     return slot.needed_by[0] if slot.needed_by else None
 
 
-def need_line(region: CompiledRegion, slot: CompiledSlot) -> SourceLocation | None:
+def need_line(
+    evidence: Evidence, region: CompiledRegion, slot: CompiledSlot
+) -> SourceLocation | None:
     """Return the line of the forward whose gradient needs a saved value."""
     op = consumer(region, slot)
     for candidate in (op.forward_op if op is not None else None, op):
         if candidate is not None and candidate.location is not None and not candidate.library:
-            return candidate.location
-    return slot.location
+            return current_line(evidence, region, candidate.location)
+    return current_line(evidence, region, slot.location)
+
+
+def current_line(
+    evidence: Evidence, region: CompiledRegion, line: SourceLocation | None
+) -> SourceLocation | None:
+    """Return a line of a region where it is today.
+
+    A region from PyTorch's cache has the lines that its ops had when it was compiled, maybe in
+    another file. The line with the same text is searched for in the compiled function's file.
+    """
+    if line is None or region.source == "objects" or not line.text:
+        return line
+    captured = evidence.analysis.log.of(CompiledGraphCaptured)
+    files = [e.code_file for e in captured if e.compile_id == region.compile_id and e.code_file]
+    for filename in dict.fromkeys([*files[-1:], line.filename]):
+        lines = [text.strip() for text in linecache.getlines(filename)]
+        if filename == line.filename and lines[line.lineno - 1 : line.lineno] == [line.text]:
+            return line
+        places = [number for number, text in enumerate(lines, 1) if text == line.text]
+        if len(places) == 1:
+            return replace(line, filename=filename, lineno=places[0])
+    return line
 
 
 def find_slot(evidence: Evidence, saved: SavedTensor) -> tuple[CompiledRegion, CompiledSlot] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="compiled-checkpoint-eager",
-    title="A graph break inside a checkpointed function: nothing of it is compiled",
+    title="A graph break inside checkpoint: the whole call runs eagerly",
     means="""A call of checkpoint is one operator for Dynamo. If it cannot trace a line inside, it
     cannot split the call, so that the checkpointed function runs eagerly, in forward and in the
     recomputation. Results are right and nothing is raised, but the code is as slow as if it were
@@ -43,7 +43,10 @@ def body(x):
     print(end="")  # <-- named
     return torch.tanh(linear(x))
 
-step = torch.compile(lambda x: checkpoint(body, x.cos(), use_reentrant=False), backend="aot_eager")
+@torch.compile(backend="aot_eager")
+def step(x):
+    return checkpoint(body, x.cos(), use_reentrant=False)
+
 with autogradviz.record() as trace:
     step(torch.rand(2, 3, requires_grad=True)).sum().backward()
 """,

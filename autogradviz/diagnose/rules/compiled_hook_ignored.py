@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="compiled-hook-ignored",
-    title="A module hook was registered after the module had been compiled, and does not run",
+    title="A hook of a compiled module was registered too late to run",
     means="""Dynamo compiles the hooks that modules have when it traces them. By default no guard
     checks for hooks that are registered later, so that the compiled code runs without them, and
     nothing is raised.""",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="compiled-hooks-not-inlined",
-    title="Saved-tensor hooks unpack everything that a compiled region saved, at once",
+    title="Hooks unpack all saved tensors of a compiled region at once",
     means="""A compiled region is one autograd node, which unpacks all its saved tensors before its
     backward begins. Hooks that compress or offload what is saved therefore save no memory in the
     backward: all tensors exist in full size at the same time, and parameters are packed too.

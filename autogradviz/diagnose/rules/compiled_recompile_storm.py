@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.guarded_value_writer import (
     find_guard_writer,
     guarded_name,
-    reading_line,
 )
 from autogradviz.diagnose.explain_page import Page
 from autogradviz.diagnose.rule import Always, Draft, rule
@@ -18,7 +17,6 @@ from autogradviz.events import CompileStarted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.compiled_region_types import Recompile
     from autogradviz.diagnose.evidence.facts import Evidence
 
@@ -59,11 +57,11 @@ _FEWEST: Final = 2  # of one value; Dynamo makes a number dynamic at its first r
 @rule("recompile-storm", when=Always(), priority=353, pages=(PAGE,))
 def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the value whose guard failed most often."""
-    groups: dict[tuple[str, SourceLocation | None, str], list[Recompile]] = {}
+    groups: dict[tuple[str, str], list[Recompile]] = {}
     for each in evidence.analysis.recompiles:
         name = guarded_name(each.guard)
-        groups.setdefault((each.function, each.location, name), []).append(each)
-    for (_, _, name), found in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        groups.setdefault((each.function, name), []).append(each)
+    for (_, name), found in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         limited = found[-1].limit and found[-1].count + 1 >= found[-1].limit
         if len(found) >= _FEWEST or limited:
             yield _draft(evidence, name, found)
@@ -71,7 +69,7 @@ def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
 
 def _draft(evidence: Evidence, name: str, found: list[Recompile]) -> Draft:
     last = found[-1]
-    reading = reading_line(evidence, last) or last.location
+    reading = last.location
     starts = evidence.analysis.log.of(CompileStarted)
     ids = {each.compile_id for each in found}
     called = [

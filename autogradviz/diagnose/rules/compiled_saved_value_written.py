@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Page(
     slug="compiled-saved-value-written",
-    title="A tensor that a compiled region saved was written before its backward",
+    title="A saved tensor of a compiled region was written before backward",
     means="""The gradient was computed from the new values, and nothing was raised. Eager mode
     compares version counters and raises an exception. Inductor may save a view of an input with a
     counter of its own, so that PyTorch cannot notice the write; nor can it with writes through
@@ -120,7 +120,7 @@ def _draft(
     assert tensor is not None
     node = evidence.analysis.graph.nodes.get(run.node_id)
     user = consumer(region, slot)
-    victim = need_line(region, slot) or call_line(evidence, run)
+    victim = need_line(evidence, region, slot) or call_line(evidence, run)
     parameter = evidence.name_of(tensor.storage_id) if tensor.storage_id is not None else ""
     name = slot.source or parameter
     source = f", {name}" if slot.kind == "input" and name else f", a view of {name}" if name else ""

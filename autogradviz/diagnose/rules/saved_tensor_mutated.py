@@ -190,7 +190,7 @@ def _from_message(evidence: Evidence, error: RaisedError, node: Node | None) -> 
     if compiled is not None:
         region, slot = compiled
         name = f"The {region_name(region)}"
-        victim = need_line(region, slot) or victim
+        victim = need_line(evidence, region, slot) or victim
     return Draft(
         title=f"A tensor that {name} saved was written before backward needed it",
         culprit=culprit,
@@ -227,7 +227,7 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     named = slot_name(saved, node.name)
     if compiled is not None:
         region, slot = compiled
-        victim = need_line(region, slot) or victim
+        victim = need_line(evidence, region, slot) or victim
         named = f"{slot.source or slot.name}, which the {region_name(region)} saved,"
     culprit = thread or (write.location if write is not None else None)
     culprit = culprit or unrecorded_write(evidence)

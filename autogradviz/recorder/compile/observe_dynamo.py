@@ -26,6 +26,8 @@ _UTILS: Final = "torch._dynamo.utils"
 _CONFIG: Final = "torch._dynamo.config"
 _PREFIX: Final = "__compiled_fn"
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
+_POLICY: Final = "_checkpoint_context_fn"
+"""The note of a checkpointed part of a graph that has a ``context_fn``."""
 _FAILED: Final = re.compile(r"^(\d+/\d+): (.*)$", re.DOTALL)
 _FROM_LINE: Final = "  # "
 _NO_CODE: Final = ("", "", 0)
@@ -82,14 +84,18 @@ class DynamoTable:
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         self._captured.append(reason)
         count = sum(node.op in _CALLS for node in graph_module.graph.nodes)
-        self._emit_graph(current_compile_id(), str(name), reason, count)
+        parts = graph_module.children()
+        policies = sum(_POLICY in getattr(part, "meta", ()) for part in parts)
+        self._emit_graph(current_compile_id(), str(name), reason, count, policies)
 
-    def _emit_graph(self, compile_id: str, name: str, reason: Any, count: int) -> None:
+    def _emit_graph(
+        self, compile_id: str, name: str, reason: Any, count: int, policies: int = 0
+    ) -> None:
         frames = getattr(reason, "user_stack", None) or []
         line: Line = line_of_frames(frames)
         self._session.emit(
             CompiledGraphCaptured, compile_id, name, frames[0].name if frames else "",
-            frames[0].filename if frames else "", count,
+            frames[0].filename if frames else "", count, policies,
             bool(getattr(reason, "graph_break", False)), str(getattr(reason, "reason", "")),
             line.filename, line.lineno, line.function, line.text,
             tuple([frame.filename for frame in frames]),
@@ -127,7 +133,7 @@ class DynamoTable:
         filename, lineno = row.fail_user_frame_filename, row.fail_user_frame_lineno or 0
         self._session.emit(
             CompiledGraphCaptured, str(row.compile_id), "", row.co_name or "",
-            row.co_filename or "", 0, True, str(row.fail_reason), filename, lineno, "",
+            row.co_filename or "", 0, 0, True, str(row.fail_reason), filename, lineno, "",
             linecache.getline(filename, lineno).strip(), (), (),
         )  # fmt: skip
 

@@ -30,6 +30,11 @@ from autogradviz.diagnose.rules.compiled_double_backward import compiled_double_
 from autogradviz.diagnose.rules.compiled_error_line import compiled_op_failed
 from autogradviz.diagnose.rules.compiled_hook_ignored import compiled_hook_ignored
 from autogradviz.diagnose.rules.compiled_hooks_not_inlined import hooks_not_inlined
+from autogradviz.diagnose.rules.compiled_memory_option import (
+    compiled_budget_ignored,
+    compiled_policy_ignored,
+    compiled_value_expensive,
+)
 from autogradviz.diagnose.rules.compiled_recompile_storm import recompile_storm
 from autogradviz.diagnose.rules.compiled_recompute_at_once import recompute_at_once
 from autogradviz.diagnose.rules.compiled_recompute_differs import compiled_recompute_differs
@@ -414,3 +419,64 @@ def test_regions_that_are_recomputed_together_are_reported():
     assert "4 recomputed checkpoint regions (128 B)" in finding.title
     assert finding.confidence == "hint"
     assert at_once(2) == []
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def saving(name, *, budget=1.0, nbytes=32, again=()):
+    return [
+        fact(
+            e.RegionCompiled, compiled_region_id=0, compile_id="0/0", aot_number=0,
+            backend="aot_eager", source="objects", differentiable=True, memory_budget=budget,
+        ),
+        graph_op(name, nbytes=nbytes),
+        [graph_op(each, graph="backward") for each in again],
+        [
+            fact(e.RecomputePlanned, compiled_region_id=0, op_name=each, cause="partitioner")
+            for each in again
+        ],
+        fact(
+            e.SlotPlanned, compiled_region_id=0, position=0, op_name=name, slot_kind="value",
+            nbytes=nbytes, blocking_name=name, blocked_because="not in recomputable allowlist",
+        ),
+        region_ran(7, at="t.py:5"),
+    ]  # fmt: skip
+
+
+def test_budget_that_makes_nothing_expensive_run_again_is_reported():
+    (finding,) = run_rule(compiled_budget_ignored, saving("addmm", budget=0.5))
+    assert finding.slug == "compiled-budget-ignored"
+    assert "activation_memory_budget=0.5" in finding.title
+    assert run_rule(compiled_budget_ignored, saving("addmm")) == []
+    assert run_rule(compiled_budget_ignored, saving("addmm", budget=0.5, again=["mm"])) == []
+    assert run_rule(compiled_budget_ignored, saving("exp", budget=0.5)) == []
+
+
+def with_policy(policy, *, count=1):
+    return run_rule(
+        compiled_policy_ignored,
+        fact(
+            e.CompiledGraphCaptured, compile_id="0/0", policy_count=count, reason="return_value",
+            filename="t.py", lineno=9, function="f",
+        ),
+        region(),
+        graph_op("addmm", policy=policy, checkpoint_number=1),
+        region_ran(7, at="t.py:5"),
+    )  # fmt: skip
+
+
+def test_policy_that_wants_nothing_saved_is_reported():
+    (finding,) = with_policy("PREFER_RECOMPUTE")
+    assert finding.slug == "compiled-policy-ignored"
+    assert "aten.addmm.default" in finding.explanation
+    assert with_policy("MUST_SAVE") == []
+    assert with_policy("PREFER_RECOMPUTE", count=0) == []
+
+
+def test_large_value_is_reported_with_the_reason():
+    (finding,) = run_rule(compiled_value_expensive, saving("addmm", nbytes=1 << 21))
+    assert finding.slug == "compiled-value-expensive"
+    assert lines(finding) == ("net.py:3", "t.py:5")
+    assert "not in recomputable allowlist" in finding.explanation
+    assert run_rule(compiled_value_expensive, saving("addmm")) == []
