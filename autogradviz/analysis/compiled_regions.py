@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 _HOOKED: Final = re.compile(r"_hook_\d+$")
 """The end of the name of what an inlined pack hook saves instead of a value."""
 
+_WHOLE_MODULE: Final = "external_utils.py"
+_ARGUMENT: Final = "fn."
+"""Dynamo compiles a module of a library by compiling a function of its own with this argument."""
+
 _ITEM: Final = "_operator.getitem"
 """One of the results of an op."""
 
@@ -55,7 +59,7 @@ class _Graphs(NamedTuple):
 
     calls: dict[str, list[CompiledOp]]
     inputs: dict[str, dict[str, OpCompiled]]
-    cause: dict[str, RecomputeCause]
+    argument: str  # the prefix of the names of modules
 
     def call(self, graph: str, name: str) -> CompiledOp | None:
         return next((op for op in self.calls.get(graph, ()) if op.name == name), None)
@@ -150,13 +154,14 @@ class _Builder:
     def build(self, event: RegionCompiled) -> CompiledRegion:
         """Return one region."""
         region_id, compile_id = event.compiled_region_id, event.compile_id
-        graphs = self._read_graphs(region_id)
+        captured = self._last(self._captured, event)
+        whole = captured is not None and captured.code_file.endswith(_WHOLE_MODULE)
+        graphs = self._read_graphs(region_id, _ARGUMENT if whole else "")
         slots = self._slots.get(region_id, [])
         runs = tuple(map(self._run, self._runs.get(region_id, [])))
-        captured = self._last(self._captured, event)
         started = self._last(self._started, event)
         cached = self._last(self._cached, event)
-        code_name = captured.code_name if captured else _first_function(graphs)
+        code_name = captured.code_name if captured and not whole else _first_function(graphs)
         backward = graphs.calls.get("backward", [])
         return CompiledRegion(
             region_id=region_id,
@@ -208,15 +213,15 @@ class _Builder:
                 found = event
         return found
 
-    def _read_graphs(self, region_id: int) -> _Graphs:
+    def _read_graphs(self, region_id: int, argument: str) -> _Graphs:
         cause = {event.op_name: event.cause for event in self._recomputed.get(region_id, ())}
-        graphs = _Graphs({}, {}, cause)
+        graphs = _Graphs({}, {}, argument)
         forward: dict[str, CompiledOp] = {}
         for row in self._ops.get(region_id, ()):
             if row.op_kind != "call_function":
                 graphs.inputs.setdefault(row.graph, {})[row.op_name] = row
                 continue
-            op = self._op(row, forward, cause)
+            op = self._op(row, forward, cause, argument)
             graphs.calls.setdefault(row.graph, []).append(op)
             if row.graph == "forward":
                 forward[op.name] = op
@@ -227,6 +232,7 @@ class _Builder:
         row: OpCompiled,
         forward: Mapping[str, CompiledOp],
         cause: Mapping[str, RecomputeCause],
+        argument: str,
     ) -> CompiledOp:
         backward = row.graph == "backward"
         return _make_op(
@@ -239,7 +245,7 @@ class _Builder:
             nbytes=row.nbytes,
             location=self._locations.of(row.filename, row.lineno, row.function, row.text),
             library=row.library,
-            module=row.module_name,
+            module=row.module_name.removeprefix(argument),
             module_type=row.module_type,
             arguments=row.argument_names,
             forward_op=forward.get(row.forward_name) if backward else None,
@@ -285,7 +291,7 @@ class _Builder:
             dtype=event.dtype,
             nbytes=event.nbytes,
             location=None if source is None else source.location,
-            source=self._source_name(event.op_name, graphs),
+            source=self._source_name(event.op_name, graphs).removeprefix(graphs.argument),
             reason=_reason(event.slot_kind, op, needed_by, blocking, event.blocked_because),
             op=op,
             needed_by=needed_by,
@@ -302,7 +308,7 @@ _RESUMED: Final = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 def _first_function(graphs: _Graphs) -> str:
     """Return the function of the first forward op whose line is known."""
     ops = graphs.calls.get("forward", graphs.calls.get("inference", ()))
-    return next((op.location.function for op in ops if op.location), "region")
+    return next((op.location.function for op in ops if op.location), "module")
 
 
 def _function_name(code_name: str) -> str:

@@ -133,6 +133,29 @@ def test_slots_and_ops_have_lines_modules_and_reasons(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_nearly_all_backward_ops_have_a_line_of_the_user(backend):
+    trace = record(training(torch.compile(Block(), backend=backend), 3, 8))
+    (region,) = trace.compiled_regions()
+    ops = [op for op in region.backward_ops if op.cause is None]
+    located = [op for op in ops if op.location is not None and not op.library]
+    assert len(located) >= 0.95 * len(ops)
+    assert all(op.location is not None or op.module for op in ops)
+
+
+def test_double_backward_is_no_run_of_the_region():
+    call = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
+    x = torch.ones(3, requires_grad=True)
+
+    def step():
+        (grad,) = torch.autograd.grad(call(x), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="double backward"):
+            grad.sum().backward()
+
+    (region,) = record(step).compiled_regions()
+    assert [run.nbytes for run in region.runs] == [12]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_recomputed_ops_have_a_cause(backend):
     trace = record(training(torch.compile(Block(), backend=backend), 3, 8))
     (region,) = trace.compiled_regions()

@@ -61,9 +61,13 @@ class CompilerObserver:
 
     def __enter__(self) -> None:
         """Install the hook points in the compilers that are loaded."""
-        self._installed.enter_context(compiling_listener(self._on_change))
-        self._dynamo.begin()
-        self._install()
+        try:
+            self._installed.enter_context(compiling_listener(self._on_change))
+            self._session.always_guarded("compile", self._dynamo.begin)
+            self._session.always_guarded("compile", self._install)
+        except BaseException:
+            self._installed.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         """Remove all hook points."""

@@ -33,7 +33,8 @@ class CompiledRegions:
             function: the custom Function that AOTAutograd made for the region.
         """
         aot_number = getattr(function, "_aot_id", None)
-        if aot_number is None:
+        # The Function around a compiled backward, for double backward, has a number too.
+        if aot_number is None or not hasattr(function, "compiled_fw"):
             return None
         region_id = self._ids.get(aot_number)
         return self.add(find_region(function)) if region_id is None else region_id
