@@ -577,6 +577,15 @@ class HookRegistered(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardHookRegistered(Event):
+    """A forward hook or pre-hook was registered on a module; its calls are not recorded."""
+
+    module_id: ModuleId | None
+    hook_name: str  # qualified
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HookRan(Event):
     """Backward called a hook."""
 
@@ -868,12 +877,15 @@ class CompiledGraphCaptured(Event):
     code_name: str  # the function that was compiled, "forward"
     code_file: FilePath
     op_count: int
+    policy_count: int  # calls of checkpoint with a ``context_fn``
     graph_break: bool  # Python runs after the graph; False if the function returned
     reason: str  # why the graph ended
     filename: FilePath  # "" where unknown
     lineno: int  # from 1, 0 where unknown
     function: str
     text: SourceText  # source line without indentation
+    caller_files: tuple[FilePath, ...]  # the calls that led to the line, outermost first
+    caller_lines: tuple[int, ...]
 
 
 @event(lasting=True)
@@ -913,6 +925,7 @@ class RegionCompiled(Event):
     source: RegionSource
     differentiable: bool  # it has a backward graph
     missing: tuple[str, ...]  # what could not be read: "joint graph", "reasons"
+    memory_budget: float | None  # ``activation_memory_budget`` of the partitioner, None if unknown
 
 
 @event(lasting=True)

@@ -256,9 +256,9 @@ class _Importer:
         details = reason.partition(_BREAK_TEXT)[2].partition("\n\n")
         line = innermost_user_line(stack)
         self._emit(
-            CompiledGraphCaptured, compile_id, "", *code, len(_CALL.findall(text)),
+            CompiledGraphCaptured, compile_id, "", *code, len(_CALL.findall(text)), 0,
             bool(opened.break_text), (details[2] or details[0]).strip() or "return_value",
-            *line[:4],
+            *line[:4], (), (),
         )  # fmt: skip
 
     def _emit_region(self, compile_id: str, graphs: dict[str, str], backend: str) -> None:

@@ -150,6 +150,7 @@ class GraphBreak:
         reason: one line.
         details: all that PyTorch says, with hints.
         location: the user's line; None if unknown.
+        calls: file and line of the calls that led to it, outermost first, with the line itself.
     """
 
     seq: int
@@ -157,6 +158,7 @@ class GraphBreak:
     reason: str
     details: str
     location: SourceLocation | None
+    calls: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +226,8 @@ class CompiledRegion:
             PyTorch's cache, "found" if it was compiled before the recording, "log" if it was
             imported from a log of PyTorch.
         missing: what could not be read.
+        memory_budget: the option ``activation_memory_budget`` of the partitioner, None if unknown.
+        policies: number of calls of checkpoint in it that have a ``context_fn``.
         differentiable: whether it has a backward.
         location: where its graph ended in the user's code; None if unknown.
         compiled_by: the line that called the function when it was compiled; None if unknown.
@@ -271,6 +275,8 @@ class CompiledRegion:
     hooks: tuple[CompiledHook, ...]
     runs: tuple[RegionRun, ...]
     joint_ops: tuple[CompiledOp, ...]
+    memory_budget: float | None = None
+    policies: int = 0
 
     @property
     def planned(self) -> bool:

@@ -106,6 +106,7 @@ def build_graph_breaks(log: Log) -> tuple[GraphBreak, ...]:
             reason=event.reason.partition("\n")[0],
             details=event.reason,
             location=locations.of(event.filename, event.lineno, event.function, event.text),
+            calls=tuple(zip(event.caller_files, event.caller_lines, strict=True)),
         )
         for event in log.of(CompiledGraphCaptured)
         if event.graph_break
@@ -192,6 +193,8 @@ class _Builder:
             hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
             runs=runs,
             joint_ops=tuple(graphs.calls.get("joint", ())),
+            memory_budget=event.memory_budget,
+            policies=captured.policy_count if captured else 0,
         )
 
     @staticmethod

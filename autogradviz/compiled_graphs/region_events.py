@@ -37,7 +37,7 @@ def emit_region(emit: Emit, region_id: int, facts: RegionFacts) -> None:
     """Append the events of a region: its ops, saved slots, recomputed ops and inlined hooks."""
     emit(
         RegionCompiled, region_id, facts.compile_id, facts.aot_number, facts.backend, facts.source,
-        not facts.inference, facts.missing,
+        not facts.inference, facts.missing, facts.memory_budget,
     )  # fmt: skip
     names = forward_names(facts.forward, facts.backward)
     sources = {f"{INPUT}{place}": each for place, each in enumerate(facts.sources, 1)}

@@ -40,6 +40,7 @@ class RegionFacts(NamedTuple):
     donated: Iterable[int] = ()
     hooks: Sequence[InlinedHook] = ()
     sources: Sequence[str] = ()  # the variable of each input
+    memory_budget: float | None = None
 
 
 MISSING_IN_TEXT: Final = ("reasons", "forward ops of backward ops", "modules")

@@ -46,6 +46,7 @@ _RECORDER: Final = str(Path(__file__).parent) + os.sep
 _OWN: Final = str(Path(__file__).parents[1]) + os.sep
 _TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 _DEMO: Final = _OWN + "demo" + os.sep
+_INDUCTOR: Final = os.sep + "torchinductor_"  # its folder below that for temporary files
 _SITE: Final = os.sep + "site-packages" + os.sep
 _LIBRARY_ROOTS: Final = tuple(
     {
@@ -57,9 +58,19 @@ _LIBRARY_ROOTS: Final = tuple(
 )
 
 
+def is_generated(filename: str) -> bool:
+    """Return whether a compiler wrote the code of a file: torch.fx, or Inductor."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")  # PyTorch sets it at the first use
+    return (
+        filename.startswith("<eval_with_key>")
+        or _INDUCTOR in filename
+        or (folder != "" and filename.startswith(folder + os.sep))
+    )
+
+
 def is_library(filename: str) -> bool:
     """Return whether a file belongs to torch, the standard library or autogradviz itself."""
-    if filename.startswith("<frozen "):
+    if filename.startswith("<frozen ") or is_generated(filename):
         return True
     if filename.startswith(_DEMO) or not filename.startswith(_LIBRARY_ROOTS):
         return False
@@ -252,7 +263,8 @@ class StackTable:
         filename = source_file(code)
         # A handler that the ops of other code pass through is not the line that called them.
         library = is_library(filename) or code.co_name in _INTERCEPTORS
-        text = "" if library else self._text(filename, lineno)
+        quoted = not library or is_generated(filename)  # its text names the op
+        text = self._text(filename, lineno) if quoted else ""
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
         return filename, lineno, function, text, library
 

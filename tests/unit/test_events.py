@@ -45,8 +45,8 @@ PLAIN_NUMBERS = {
     "nbytes", "storage_nbytes", "duration_ns", "sequence_nr", "next_inputs", "position", "version",
     "seen_version", "input_versions", "output_versions", "input_hashes", "output_hashes",
     "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count", "op_count",
-    "code_line", "recompile_count", "recompile_limit", "aot_number", "checkpoint_number",
-    "packed_nbytes", "saved_versions",
+    "caller_lines", "policy_count", "code_line", "recompile_count", "recompile_limit",
+    "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

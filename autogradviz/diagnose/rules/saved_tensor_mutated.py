@@ -6,6 +6,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.raw_memory_or_thread_write import thread_write, unrecorded_write
+from autogradviz.diagnose.evidence.compiled_code import (
+    find_slot,
+    need_line,
+    region_name,
+    slot_in_storage,
+)
 from autogradviz.diagnose.evidence.version_error_writes import (
     REPLACES_STORAGE,
     bumps_in_message,
@@ -179,14 +185,20 @@ def _from_message(evidence: Evidence, error: RaisedError, node: Node | None) -> 
     op, culprit = (bumps[0].op, bumps[0].location) if bumps else (None, None)
     if bumps and culprit is None:
         culprit = thread_write(evidence)
+    victim = node.location if node is not None else None
+    compiled = slot_in_storage(evidence, node, bumps[0].op) if node and bumps else None
+    if compiled is not None:
+        region, slot = compiled
+        name = f"The {region_name(region)}"
+        victim = need_line(evidence, region, slot) or victim
     return Draft(
         title=f"A tensor that {name} saved was written before backward needed it",
         culprit=culprit,
-        victim=node,
+        victim=victim,
         explanation=[
             f"{name}{in_module(node.module) if node is not None else ''} saved a tensor for "
             f"backward{known}, and it was written since.",
-            node,
+            victim,
             f"{op.name if op is not None else 'A write'} at {short_location(culprit)} moved the "
             "version of one of its tensors from the first to the second:"
             if culprit is not None
@@ -210,14 +222,20 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     thread = thread_write(evidence) if unrecorded else None
     write = next((entry for entry in writes if entry.location is not None), None)
     write = None if thread is not None else write or next(iter(writes), None)
+    compiled = find_slot(evidence, saved)
     victim = saved.location or node.location
+    named = slot_name(saved, node.name)
+    if compiled is not None:
+        region, slot = compiled
+        victim = need_line(evidence, region, slot) or victim
+        named = f"{slot.source or slot.name}, which the {region_name(region)} saved,"
     culprit = thread or (write.location if write is not None else None)
     culprit = culprit or unrecorded_write(evidence)
     by = f"{_op_name(write)} at {short_location(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
     proven = write is not None and write.location is not None and not unrecorded
     return Draft(
-        title=f"{slot_name(saved, node.name)} was written before backward needed it",
+        title=f"{named} was written before backward needed it",
         culprit=culprit,
         victim=victim,
         explanation=[

@@ -200,6 +200,20 @@ def calls(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
 
 
 @cache
+def keywords(filename: str, word: str) -> list[tuple[int, str]]:
+    """Return line and function of the calls that mention a name in an argument."""
+    return sorted(
+        (node.lineno, function)
+        for function, node in nodes(filename)
+        if isinstance(node, ast.Call)
+        and (
+            any(given.arg == word for given in node.keywords)
+            or any(word in ast.unparse(given) for given in node.args)
+        )
+    )
+
+
+@cache
 def mentions(filename: str, words: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Return line, function and text of calls and assignments whose target contains a word.
 

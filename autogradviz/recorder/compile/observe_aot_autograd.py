@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +92,7 @@ class AotTable:
                 donated=getattr(metadata, "bw_donated_idxs", None) or (),
                 hooks=_inlined_hooks(pending, backward_ops),
                 sources=_input_sources(aot_config),
+                memory_budget=_memory_budget(),
             )
         )
 
@@ -137,6 +139,11 @@ class AotTable:
         key = self._keys.pop(compile_id, None)
         if key is not None:
             self._session.emit(CacheDecided, compile_id, decision, key, "")
+
+
+def _memory_budget() -> float | None:
+    config = sys.modules.get("torch._functorch.config")
+    return getattr(config, "activation_memory_budget", None)
 
 
 def _input_sources(aot_config: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ _UTILS: Final = "torch._dynamo.utils"
 _CONFIG: Final = "torch._dynamo.config"
 _PREFIX: Final = "__compiled_fn"
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
+_POLICY: Final = "_checkpoint_context_fn"
+"""The note of a checkpointed part of a graph that has a ``context_fn``."""
 _FAILED: Final = re.compile(r"^(\d+/\d+): (.*)$", re.DOTALL)
 _FROM_LINE: Final = "  # "
 _NO_CODE: Final = ("", "", 0)
@@ -81,16 +84,22 @@ class DynamoTable:
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         self._captured.append(reason)
         count = sum(node.op in _CALLS for node in graph_module.graph.nodes)
-        self._emit_graph(current_compile_id(), str(name), reason, count)
+        parts = graph_module.children()
+        policies = sum(_POLICY in getattr(part, "meta", ()) for part in parts)
+        self._emit_graph(current_compile_id(), str(name), reason, count, policies)
 
-    def _emit_graph(self, compile_id: str, name: str, reason: Any, count: int) -> None:
+    def _emit_graph(
+        self, compile_id: str, name: str, reason: Any, count: int, policies: int = 0
+    ) -> None:
         frames = getattr(reason, "user_stack", None) or []
         line: Line = line_of_frames(frames)
         self._session.emit(
             CompiledGraphCaptured, compile_id, name, frames[0].name if frames else "",
-            frames[0].filename if frames else "", count,
+            frames[0].filename if frames else "", count, policies,
             bool(getattr(reason, "graph_break", False)), str(getattr(reason, "reason", "")),
             line.filename, line.lineno, line.function, line.text,
+            tuple([frame.filename for frame in frames]),
+            tuple([frame.lineno or 0 for frame in frames]),
         )  # fmt: skip
 
     def _read_breaks(self, compile_id: str) -> None:
@@ -116,6 +125,17 @@ class DynamoTable:
             self._read_code(row)
             if getattr(row, "recompile_reason", None):
                 self._emit_recompiled(row)
+            if getattr(row, "fail_type", None) and getattr(row, "fail_user_frame_filename", None):
+                self._emit_skipped(row)
+
+    def _emit_skipped(self, row: Any) -> None:
+        """Record a break after which Dynamo compiled nothing of a function, as in a loop."""
+        filename, lineno = row.fail_user_frame_filename, row.fail_user_frame_lineno or 0
+        self._session.emit(
+            CompiledGraphCaptured, str(row.compile_id), "", row.co_name or "",
+            row.co_filename or "", 0, 0, True, str(row.fail_reason), filename, lineno, "",
+            linecache.getline(filename, lineno).strip(), (), (),
+        )  # fmt: skip
 
     def _read_code(self, row: Any) -> None:
         """Remember the function of a frame: a compilation that is given up does not name it."""

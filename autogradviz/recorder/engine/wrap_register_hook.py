@@ -11,6 +11,8 @@ import torch.autograd.graph
 from torch.autograd.function import Function
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
+from autogradviz.events import ForwardHookRegistered
+from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.engine.node_tag import NodeTag
 from autogradviz.recorder.engine.user_hooks import NodeHooks, TracingHook
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
@@ -46,6 +48,8 @@ def observe_hooks(
         installed.enter_context(_observe_multi(session, hooks))
         for name, kind in _MODULE_KINDS.items():
             installed.enter_context(_observe_module(session, modules, hooks, name, kind))
+        for name in ("register_forward_hook", "register_forward_pre_hook"):
+            installed.enter_context(_observe_forward_hooks(session, modules, name))
         installed.enter_context(_observe_module_calls(session, hooks))
         yield
 
@@ -169,6 +173,27 @@ def _observe_module(
     def register(self: torch.nn.Module, hook: Any, *args: Any, **kwargs: Any) -> Any:
         handle = original(self, hook, *args, **kwargs)
         session.guarded("hooks", record, self, hook, handle)
+        return handle
+
+    with patched(torch.nn.Module, **{name: functools.wraps(original)(register)}):
+        yield
+
+
+@contextmanager
+def _observe_forward_hooks(session: Session, modules: ModuleTable, name: str) -> Iterator[None]:
+    """Record the registrations only: compiled code may leave out hooks that are registered late."""
+    original = getattr(torch.nn.Module, name)
+
+    def record(module: torch.nn.Module, hook: Any) -> None:
+        session.emit(
+            ForwardHookRegistered, modules.find(module), hook_name(hook),
+            stack_id=session.stack_id(),
+        )  # fmt: skip
+
+    @skip_frame
+    def register(self: torch.nn.Module, hook: Any, *args: Any, **kwargs: Any) -> Any:
+        handle = original(self, hook, *args, **kwargs)
+        session.guarded("hooks", record, self, hook)
         return handle
 
     with patched(torch.nn.Module, **{name: functools.wraps(original)(register)}):

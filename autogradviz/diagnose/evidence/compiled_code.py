@@ -1,0 +1,235 @@
+"""Facts about compiled regions: the run behind a node, the caller of a run, users of a slot."""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.text_formatting import join_names, short_location
+from autogradviz.events import (
+    BackwardStarted,
+    CompiledGraphCaptured,
+    CompileStarted,
+    FrameSeen,
+    NodeStarted,
+    RegionRan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation
+    from autogradviz.analysis.compiled_region_types import (
+        CompiledOp,
+        CompiledRegion,
+        CompiledSlot,
+        RegionRun,
+    )
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+_VIEWS: Final = frozenset({
+    "t", "permute", "transpose", "view", "_unsafe_view", "reshape", "detach", "alias", "expand",
+    "unsqueeze", "squeeze", "slice", "select", "as_strided", "clone", "getitem",
+})  # fmt: skip
+"""Ops that pass a value on."""
+
+
+class RanRegion(NamedTuple):
+    """One run of a compiled region."""
+
+    region: CompiledRegion
+    run: RegionRun
+
+
+def runs_by_node(evidence: Evidence) -> dict[int, RanRegion]:
+    """Return the runs of compiled regions, by the node of each."""
+    return {
+        run.node_id: RanRegion(region, run)
+        for region in evidence.analysis.compiled_regions
+        for run in region.runs
+    }
+
+
+def call_line(evidence: Evidence, run: RegionRun) -> SourceLocation | None:
+    """Return the line that called the compiled code of a run."""
+    ran = evidence.analysis.log.of(RegionRan)
+    stack_id = next((event.stack_id for event in ran if event.seq == run.seq), None)
+    return calling_line(evidence, stack_id) or run.location
+
+
+def calling_line(evidence: Evidence, stack_id: int | None) -> SourceLocation | None:
+    """Return the innermost line of user code in a stack that is not inside a compiled function.
+
+    A compiled function runs no lines of its own: Python shows its first one.
+    """
+    compiled = {
+        (event.code_file, event.code_name.rpartition(".")[2])
+        for event in evidence.analysis.log.of(CompiledGraphCaptured)
+    }
+    for location in user_lines(evidence, stack_id):
+        if (location.filename, location.function.rpartition(".")[2]) not in compiled:
+            return location
+    return None
+
+
+def user_lines(evidence: Evidence, stack_id: int | None) -> list[SourceLocation]:
+    """Return the lines of user code in a stack, innermost first."""
+    frames = evidence.analysis.log.of(FrameSeen)
+    library = {event.filename for event in frames if event.library}
+    stack = evidence.analysis.stack(stack_id)
+    return [location for location in stack if location.filename not in library]
+
+
+def region_name(region: CompiledRegion) -> str:
+    """Return "compiled region forward [0/0] (aot_eager)"."""
+    backend = f" ({region.backend})" if region.backend else ""
+    return f"compiled region {region.name}{backend}"
+
+
+def op_name(op: CompiledOp | None) -> str:
+    """Return the name of an op without its namespace and overload, "addmm"."""
+    if op is None:
+        return "an op"
+    parts = op.target.split(".")
+    return parts[1] if len(parts) > 1 else op.target
+
+
+def op_place(op: CompiledOp) -> str:
+    """Return "addmm (Linear up, net.py:12)", as far as it is known."""
+    module = " ".join(part for part in (op.module_type, op.module) if part)
+    line = short_location(op.location) if op.location is not None else ""
+    inner = ", ".join(part for part in (module, line) if part)
+    return f"{op_name(op)} ({inner})" if inner else op_name(op)
+
+
+def describe_slots(slots: Iterable[CompiledSlot]) -> str:
+    """Return the names, sizes and lines of saved values."""
+    return join_names(
+        [
+            f"{slot.name} {format_bytes(slot.nbytes)}"
+            + (f" ({short_location(slot.location)})" if slot.location is not None else "")
+            for slot in slots
+        ]
+    )
+
+
+def consumer(region: CompiledRegion, slot: CompiledSlot) -> CompiledOp | None:
+    """Return the first op of the backward that computes with a saved value, not only views it."""
+    users: dict[str, list[CompiledOp]] = {}
+    for op in region.backward_ops:
+        for argument in op.arguments:
+            users.setdefault(argument, []).append(op)
+    waiting = list(slot.needed_by)
+    seen: set[str] = set()
+    while waiting:
+        op = waiting.pop(0)
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if op_name(op) not in _VIEWS:
+            return op
+        waiting += users.get(op.name, ())
+    return slot.needed_by[0] if slot.needed_by else None
+
+
+def need_line(
+    evidence: Evidence, region: CompiledRegion, slot: CompiledSlot
+) -> SourceLocation | None:
+    """Return the line of the forward whose gradient needs a saved value."""
+    op = consumer(region, slot)
+    for candidate in (op.forward_op if op is not None else None, op):
+        if candidate is not None and candidate.location is not None and not candidate.library:
+            return current_line(evidence, region, candidate.location)
+    return current_line(evidence, region, slot.location)
+
+
+def current_line(
+    evidence: Evidence, region: CompiledRegion, line: SourceLocation | None
+) -> SourceLocation | None:
+    """Return a line of a region where it is today.
+
+    A region from PyTorch's cache has the lines that its ops had when it was compiled, maybe in
+    another file. The line with the same text is searched for in the compiled function's file.
+    """
+    if line is None or region.source == "objects" or not line.text:
+        return line
+    captured = evidence.analysis.log.of(CompiledGraphCaptured)
+    files = [e.code_file for e in captured if e.compile_id == region.compile_id and e.code_file]
+    for filename in dict.fromkeys([*files[-1:], line.filename]):
+        lines = [text.strip() for text in linecache.getlines(filename)]
+        if filename == line.filename and lines[line.lineno - 1 : line.lineno] == [line.text]:
+            return line
+        places = [number for number, text in enumerate(lines, 1) if text == line.text]
+        if len(places) == 1:
+            return replace(line, filename=filename, lineno=places[0])
+    return line
+
+
+def find_slot(evidence: Evidence, saved: SavedTensor) -> tuple[CompiledRegion, CompiledSlot] | None:
+    """Return the slot of a compiled region that a saved tensor is in, None if it is in none."""
+    ran = runs_by_node(evidence).get(saved.node_id) if saved.node_id is not None else None
+    for slot in ran.region.saved if ran is not None else ():
+        for kept in slot.runs:
+            tensor = kept.tensor
+            same = tensor is not None and tensor.tensor_id == saved.tensor.tensor_id
+            if ran is not None and same and kept.node_id == saved.node_id:
+                return ran.region, slot
+    return None
+
+
+def slot_in_storage(
+    evidence: Evidence, node: Node, write: Op | None
+) -> tuple[CompiledRegion, CompiledSlot] | None:
+    """Return the slot of a compiled node whose memory an op wrote, None without one."""
+    ran = runs_by_node(evidence).get(node.node_id)
+    written = {tensor.storage_id for tensor in write.written} if write is not None else set()
+    for slot in ran.region.saved if ran is not None else ():
+        for kept in slot.runs:
+            storage_id = kept.tensor.storage_id if kept.tensor is not None else None
+            here = kept.node_id == node.node_id and storage_id is not None
+            if ran is not None and here and storage_id in written:
+                return ran.region, slot
+    return None
+
+
+def first_start(evidence: Evidence, node_id: int) -> NodeStarted | None:
+    """Return the first start of a node in a backward, None if it never ran."""
+    started = evidence.analysis.log.of(NodeStarted)
+    return next((event for event in started if event.node_id == node_id), None)
+
+
+def backward_of(evidence: Evidence, backward_id: int | None) -> BackwardStarted | None:
+    """Return the start of a backward."""
+    started = evidence.analysis.log.of(BackwardStarted)
+    return next((event for event in started if event.backward_id == backward_id), None)
+
+
+def backward_line(evidence: Evidence, backward_id: int | None) -> SourceLocation | None:
+    """Return the line that called a backward."""
+    event = backward_of(evidence, backward_id)
+    return evidence.analysis.location(event.stack_id) if event is not None else None
+
+
+def compiling_backward(evidence: Evidence, region: CompiledRegion) -> SourceLocation | None:
+    """Return the line whose backward was the first of a region, for which it was compiled."""
+    for event in evidence.analysis.log.of(CompileStarted):
+        if event.trigger == "backward" and event.compile_id == region.compile_id:
+            return evidence.analysis.location(event.stack_id)
+    starts = [first_start(evidence, run.node_id) for run in region.runs]
+    known = [event for event in starts if event is not None]
+    if not known:
+        return None
+    return backward_line(evidence, min(known, key=lambda event: event.seq).backward_id)
+
+
+def same_line(one: SourceLocation | None, other: SourceLocation | None) -> bool:
+    """Return whether two locations are the same line of the same file."""
+    return (
+        one is not None
+        and other is not None
+        and one.lineno == other.lineno
+        and PurePath(one.filename) == PurePath(other.filename)
+    )

@@ -1,0 +1,102 @@
+"""A backward that keeps its graph reaches a region whose saved buffers may be overwritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.compiled_code import (
+    backward_line,
+    call_line,
+    compiling_backward,
+    describe_slots,
+    region_name,
+    runs_by_node,
+)
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="compiled-buffers-donated",
+    title="A compiled backward may overwrite saved values that this backward keeps",
+    means="""The backward of a compiled region is compiled when it first runs. If that call does not
+    retain the graph, the region donates the values that it computed and saved: its backward may
+    overwrite them. Every later backward through the region has to free the graph as well.""",
+    happens="""A loss with an adaptive weight, a gradient penalty or a second loss begins after some
+    steps and calls torch.autograd.grad(..., retain_graph=True) through a compiled module.""",
+    fix="""Set torch._functorch.config.donated_buffer = False before the module is compiled, or let
+    the first backward retain the graph too.""",
+    example="""
+import torch
+import autogradviz
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU(), torch.nn.Linear(3, 1))
+step = torch.compile(net, backend="aot_eager")
+with autogradviz.record() as trace:
+    step(torch.rand(2, 3)).sum().backward()
+    loss = step(torch.rand(2, 3)).sum()
+    torch.autograd.grad(loss, net[2].weight, retain_graph=True)  # <-- named
+    loss.backward()
+""",
+)
+
+
+@rule(
+    "compiled-buffers-donated",
+    when=ErrorMessage("compiled with non-empty donated buffers"),
+    priority=67,
+    pages=(PAGE,),
+)
+def compiled_buffers_donated(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the backward that retains the graph."""
+    error, nodes = evidence.analysis.error, evidence.analysis.graph.nodes
+    if error is None:
+        return
+    ran = runs_by_node(evidence).get(error.node_id) if error.node_id is not None else None
+    keeping = backward_line(evidence, error.backward_id) or evidence.raised_at()
+    if ran is None:
+        yield Draft(
+            title="A compiled backward may overwrite values that this backward retains",
+            culprit=keeping,
+            victim=keeping,
+            explanation=["This backward retains the graph of a compiled region:", keeping],
+            fix=_FIX,
+            confidence="likely",
+            evidence=(error,),
+        )
+        return
+    region, run = ran
+    first, called = compiling_backward(evidence, region), call_line(evidence, run)
+    donated = [slot for slot in region.saved if slot.donated]
+    yield Draft(
+        title=f"The backward of {region.name} was compiled to overwrite what it saved, and this "
+        "call retains it",
+        culprit=keeping,
+        victim=called,
+        explanation=[
+            f"The {region_name(region)} ran here:",
+            called,
+            "Its backward was compiled in the first backward through it, which did not retain "
+            "the graph:"
+            if first is not None
+            else "Its backward was compiled for calls that do not retain the graph.",
+            first,
+            f"So it may overwrite the values that the region saved: {describe_slots(donated)}."
+            if donated
+            else "So it may overwrite the values that the region saved.",
+            "This backward wants to retain them (retain_graph or create_graph):",
+            keeping,
+        ],
+        fix=_FIX,
+        evidence=(error, nodes.get(run.node_id), run.seq),
+    )
+
+
+_FIX: Final = (
+    "torch._functorch.config.donated_buffer = False  # before the first backward, or\n"
+    "# let the first backward through the region use retain_graph=True too"
+)

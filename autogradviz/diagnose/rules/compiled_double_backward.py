@@ -1,0 +1,112 @@
+"""A gradient of a gradient runs through a compiled region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.evidence.compiled_code import (
+    RanRegion,
+    backward_line,
+    call_line,
+    region_name,
+    runs_by_node,
+)
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.events import BackwardStarted, NodeStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="compiled-double-backward",
+    title="A gradient penalty runs through a compiled region",
+    means="""AOTAutograd compiles one forward and one backward. The backward of a compiled region
+    has no gradient of its own, so a gradient that was computed with create_graph=True through the
+    region cannot be differentiated. The exception is raised by the second backward, which names
+    neither the region nor the first one.""",
+    happens="""A WGAN-GP critic, R1 regularization, a Hessian-vector product or meta-learning uses
+    a module that was compiled.""",
+    fix="""Call the module that is not compiled where its gradient is differentiated, or compile a
+    function that takes its gradient inside, with torch.func.grad.""",
+    example="""
+import torch
+import autogradviz
+
+critic = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+fast = torch.compile(critic, backend="aot_eager")
+x = torch.rand(2, 3, requires_grad=True)
+with autogradviz.record() as trace:
+    score = fast(x).sum()
+    (grad,) = torch.autograd.grad(score, x, create_graph=True)  # <-- named
+    grad.square().sum().backward()
+""",
+)
+
+
+@rule(
+    "compiled-double-backward",
+    when=ErrorMessage("does not currently support double backward"),
+    priority=68,
+    pages=(PAGE,),
+)
+def compiled_double_backward(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the backward with create_graph=True that ran through a region."""
+    error = evidence.analysis.error
+    found = _first_order(evidence)
+    raised = evidence.raised_at()
+    if found is None:
+        yield Draft(
+            title="A gradient of a gradient runs through a compiled region",
+            culprit=raised,
+            victim=raised,
+            explanation=[
+                "AOTAutograd compiles no second derivatives. They are needed here:",
+                raised,
+            ],
+            fix=_FIX,
+            confidence="likely",
+            evidence=(error,),
+        )
+        return
+    ran, backward_id, seq = found
+    graph, called = backward_line(evidence, backward_id), call_line(evidence, ran.run)
+    yield Draft(
+        title=f"A gradient through the {region_name(ran.region)} cannot be differentiated",
+        culprit=graph,
+        victim=called,
+        explanation=[
+            f"The {region_name(ran.region)} ran here:",
+            called,
+            "This backward ran through it with create_graph=True, and its gradients were used:",
+            graph,
+            "Their backward needs second derivatives of the region, which AOTAutograd does not "
+            "compile:",
+            raised,
+        ],
+        fix=_FIX,
+        evidence=(error, evidence.analysis.graph.nodes.get(ran.run.node_id), seq),
+    )
+
+
+_FIX: Final = (
+    "# use the module that is not compiled for the penalty:\n"
+    "(grad,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)"
+)
+
+
+def _first_order(evidence: Evidence) -> tuple[RanRegion, int, int] | None:
+    """Return the last run that a backward with create_graph=True went through, and that backward.
+
+    The last of several runs is the one nearest to the loss.
+    """
+    log, runs = evidence.analysis.log, runs_by_node(evidence)
+    creating = {event.backward_id for event in log.of(BackwardStarted) if event.create_graph}
+    found = [
+        (runs[event.node_id], event.backward_id, event.seq)
+        for event in log.of(NodeStarted)
+        if event.backward_id in creating and event.node_id in runs
+    ]
+    return found[-1] if found else None

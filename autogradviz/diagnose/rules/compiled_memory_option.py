@@ -1,0 +1,227 @@
+"""A memory budget, a checkpoint policy or a large saved value of a compiled region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.evidence.compiled_code import (
+    call_line,
+    describe_slots,
+    op_name,
+    op_place,
+    region_name,
+)
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Always, Draft, rule
+from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.text_formatting import join_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis import SourceLocation
+    from autogradviz.analysis.compiled_region_types import CompiledRegion, CompiledSlot
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+BUDGET: Final = Page(
+    slug="compiled-budget-ignored",
+    title="activation_memory_budget had no effect on a compiled region",
+    means="""With a budget below 1 the partitioner may compute expensive ops again instead of saving
+    their results. Here it computed none of them again, so that the region saves as much as without
+    the option.""",
+    happens="""The inputs of the region, which are always saved, exceed the budget by themselves;
+    the option is set after the module was compiled; or the graph is too small for the solver.""",
+    fix="""Set the option before the first call; compile a larger region; or use checkpoint with a
+    selective policy, which names the ops to compute again.""",
+    example="""
+import torch
+import torch._functorch.config as config
+import autogradviz
+
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64),
+                          torch.nn.GELU(), torch.nn.Linear(64, 4))
+step = torch.compile(net, backend="aot_eager")
+with autogradviz.record() as trace:
+    with config.patch(activation_memory_budget=0.1):  # <-- named
+        step(torch.rand(32, 64)).sum().backward()
+""",
+)
+POLICY: Final = Page(
+    slug="compiled-policy-ignored",
+    title="A selective checkpoint policy saved nothing of a compiled region",
+    means="""The policy decided about every op of the checkpointed function and let none of them
+    be saved, so that the region is checkpointed as without a policy. Under torch.compile a policy
+    sees the ops of AOTAutograd, which may differ from those in eager mode: aten.addmm instead of
+    aten.linear.""",
+    happens="""The list of ops to save contains composite ops, ops of another overload, or ops of
+    another attention backend.""",
+    fix="""Name the ops that the compiled region has: trace.compiled_regions() lists them.""",
+    example="""
+import functools
+import torch
+from torch.utils.checkpoint import (
+    CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+)
+import autogradviz
+
+def policy(ctx, op, *args, **kwargs):
+    saved = op == torch.ops.aten.linear.default
+    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+contexts = functools.partial(create_selective_checkpoint_contexts, policy)  # <-- named
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
+step = torch.compile(
+    lambda x: checkpoint(net, x, use_reentrant=False, context_fn=contexts), backend="aot_eager"
+)
+with autogradviz.record() as trace:
+    step(torch.rand(2, 4, requires_grad=True)).sum().backward()
+""",
+)
+VALUE: Final = Page(
+    slug="compiled-value-expensive",
+    title="One saved value takes most of the memory of a compiled region",
+    means="""The partitioner keeps this value because computing it again would run an op that it may
+    not repeat. The finding names the op and the reason.""",
+    happens="""The op is expensive (a matrix product, a convolution, attention), random, or marked
+    by a policy.""",
+    fix="""Call checkpoint around the code, with a policy that allows the op to be computed again,
+    or set torch._functorch.config.activation_memory_budget below 1.""",
+    example="""
+import torch
+import autogradviz
+
+w = torch.rand(16, 4096, requires_grad=True)
+
+@torch.compile(backend="aot_eager")
+def model(x):
+    h = x @ w  # <-- named
+    return h.sin().sum()
+
+with autogradviz.record() as trace:
+    model(torch.rand(128, 16)).backward()
+""",
+)
+
+_EXPENSIVE: Final = (
+    "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product", "_flash_attention",
+    "_efficient_attention", "linear",
+)  # fmt: skip
+_LARGE: Final = 1 << 20  # bytes
+_MOST: Final = 0.5  # of the computed values that a region saves
+
+
+@rule("compiled-budget-ignored", when=Always(), priority=355, pages=(BUDGET,))
+def compiled_budget_ignored(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first region whose budget made the partitioner repeat nothing."""
+    for region in evidence.analysis.compiled_regions:
+        budget = region.memory_budget
+        kept = [slot for slot in region.saved if slot.kind == "value" and _is_expensive(slot)]
+        again = [op for op in region.recomputed if op_name(op).startswith(_EXPENSIVE)]
+        if budget is None or budget >= 1 or not kept or again or not region.differentiable:
+            continue
+        line = _mention(evidence, "activation_memory_budget") or region.compiled_by
+        inputs = sum(slot.nbytes for slot in region.saved if slot.kind == "input")
+        values = sum(slot.nbytes for slot in region.saved if slot.kind == "value")
+        yield Draft(
+            title=f"activation_memory_budget={budget:g} had no effect on the {region_name(region)}",
+            culprit=line,
+            victim=kept[0].location or region.compiled_by,
+            explanation=[
+                "The budget allows the partitioner to compute expensive ops again:",
+                line,
+                f"It computed none again, and still saves {describe_slots(kept)}:",
+                kept[0].location,
+                f"The region saves {format_bytes(inputs)} of inputs, which cannot be computed "
+                f"again, and {format_bytes(values)} of values.",
+                f"{kept[0].name}: {kept[0].reason}." if kept[0].reason else "",
+            ],
+            fix="# name the ops to compute again with checkpoint and a selective policy,\n"
+            "# or compile a larger region",
+            confidence="hint",
+            evidence=(*[run.seq for run in region.runs[:1]],),
+        )
+
+
+def _is_expensive(slot: CompiledSlot) -> bool:
+    return slot.op is not None and op_name(slot.op).startswith(_EXPENSIVE)
+
+
+@rule("compiled-policy-ignored", when=Always(), priority=356, pages=(POLICY,))
+def compiled_policy_ignored(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the first region whose policy wanted nothing saved."""
+    for region in evidence.analysis.compiled_regions:
+        ops = (*region.joint_ops, *region.forward_ops)
+        inside = [op for op in ops if op.checkpoint is not None]
+        saving = any(op.policy.endswith("_SAVE") for op in inside)
+        if not region.policies or not inside or saving:
+            continue
+        line = _mention(evidence, "create_selective_checkpoint_contexts") or region.compiled_by
+        names = list(dict.fromkeys(op.target for op in inside if op_name(op) != "detach"))
+        first = next((op.location for op in inside if op.location is not None), None)
+        yield Draft(
+            title=f"A checkpoint policy wanted no op of the {region_name(region)} saved",
+            culprit=line,
+            victim=first or region.compiled_by,
+            explanation=[
+                "This policy decides which results a checkpointed region saves:",
+                line,
+                f"It decided about the ops of the {region_name(region)}, and none is to be saved:",
+                first,
+                f"These ops are {join_names(names)}. Ops that it names and that are not among "
+                "them are not seen under torch.compile.",
+            ],
+            fix=f"# name ops that the compiled region has: torch.ops.{names[0]}",
+            confidence="hint",
+            evidence=(*[run.seq for run in region.runs[:1]],),
+        )
+
+
+@rule("compiled-value-expensive", when=Always(), priority=357, pages=(VALUE,))
+def compiled_value_expensive(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the largest saved value, if it is most of what its region saves."""
+    found = [
+        (slot.nbytes, region, slot)
+        for region in evidence.analysis.compiled_regions
+        for slot in region.saved
+        if slot.kind == "value" and slot.blocking_op is not None and region.runs
+    ]
+    for nbytes, region, slot in sorted(found, key=lambda each: -each[0])[:1]:
+        values = sum(each.nbytes for each in region.saved if each.kind == "value")
+        if nbytes >= _LARGE and nbytes >= _MOST * values:
+            yield _value_draft(evidence, region, slot)
+
+
+def _value_draft(evidence: Evidence, region: CompiledRegion, slot: CompiledSlot) -> Draft:
+    blocking = slot.blocking_op
+    assert blocking is not None
+    return Draft(
+        title=f"{slot.name} takes {format_bytes(slot.nbytes)} of the "
+        f"{format_bytes(region.saved_nbytes)} that the {region_name(region)} saves",
+        culprit=slot.location,
+        victim=call_line(evidence, region.runs[-1]),
+        explanation=[
+            f"The {region_name(region)} saves {slot.name}:",
+            slot.location,
+            f"It is {slot.reason}.",
+            f"{op_place(blocking)} may not run again: {slot.blocked_because}."
+            if slot.blocked_because
+            else "",
+            "Inside checkpoint, or with activation_memory_budget below 1, the partitioner may "
+            "compute it again.",
+        ],
+        fix="# compute it again in backward:\n"
+        "checkpoint(function, x, use_reentrant=False)  # inside the compiled function",
+        confidence="hint",
+        evidence=(*[run.seq for run in region.runs[:1]],),
+    )
+
+
+def _mention(evidence: Evidence, word: str) -> SourceLocation | None:
+    """Return the first line of the user's files that calls or assigns a name, or passes it."""
+    for filename in evidence.user_files:
+        for lineno, function, _ in source.mentions(filename, (word,)):
+            return source.location(filename, lineno, function)
+        for lineno, function in source.keywords(filename, word):
+            return source.location(filename, lineno, function)
+    return None

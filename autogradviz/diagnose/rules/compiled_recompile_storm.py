@@ -1,0 +1,117 @@
+"""A value that changes with every step makes Dynamo compile a function again and again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.blame.guarded_value_writer import (
+    find_guard_writer,
+    guarded_name,
+)
+from autogradviz.diagnose.explain_page import Page
+from autogradviz.diagnose.rule import Always, Draft, rule
+from autogradviz.diagnose.text_formatting import join_names
+from autogradviz.events import CompileStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis.compiled_region_types import Recompile
+    from autogradviz.diagnose.evidence.facts import Evidence
+
+PAGE: Final = Page(
+    slug="recompile-storm",
+    title="A value that changes makes Dynamo compile a function again and again",
+    means="""Dynamo compiles a function for the values that it read from attributes and arguments. A
+    guard compares them at every call; if it fails, the function is compiled again. At the limit,
+    eight by default, Dynamo gives up and runs the function eagerly, without an exception.""",
+    happens="""An attribute such as a temperature, a step counter or a name is assigned in the
+    training loop and read in the compiled forward; or the shape of an input changes with every
+    batch.""",
+    fix="""Keep the value in a tensor (a buffer), which is an input of the graph; compute with it
+    outside the compiled function; or call torch.compile with dynamic=True for shapes.""",
+    example="""
+import torch
+import autogradviz
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.phase = torch.nn.Linear(3, 3), ""
+
+    def forward(self, x):
+        return self.linear(x) * len(self.phase)
+
+net = Net()
+step = torch.compile(net, backend="aot_eager")
+with autogradviz.record() as trace:
+    for n in range(4):
+        net.phase = f"phase {n}"  # <-- named
+        step(torch.rand(2, 3)).sum().backward()
+""",
+)
+_FEWEST: Final = 2  # of one value; Dynamo makes a number dynamic at its first recompilation
+
+
+@rule("recompile-storm", when=Always(), priority=353, pages=(PAGE,))
+def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a draft for the value whose guard failed most often."""
+    groups: dict[tuple[str, str], list[Recompile]] = {}
+    for each in evidence.analysis.recompiles:
+        name = guarded_name(each.guard)
+        groups.setdefault((each.function, name), []).append(each)
+    for (_, name), found in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        limited = found[-1].limit and found[-1].count + 1 >= found[-1].limit
+        if len(found) >= _FEWEST or limited:
+            yield _draft(evidence, name, found)
+
+
+def _draft(evidence: Evidence, name: str, found: list[Recompile]) -> Draft:
+    last = found[-1]
+    reading = last.location
+    starts = evidence.analysis.log.of(CompileStarted)
+    ids = {each.compile_id for each in found}
+    called = [
+        evidence.analysis.location(e.stack_id)
+        for e in starts
+        if e.compile_id in ids and e.trigger == "dynamo"
+    ]
+    caller = called[-1] if called else None
+    writer = find_guard_writer(evidence, last)
+    limited = bool(last.limit) and last.count + 1 >= last.limit
+    return Draft(
+        title=f"{last.function} was compiled {len(found) + 1} times because {name or 'a value'} "
+        "changed",
+        culprit=writer or caller or reading,
+        victim=reading,
+        explanation=[
+            f"Dynamo compiled {last.function} for the value that {name or 'a variable'} had, "
+            "which it reads here:",
+            reading,
+            "The guards that failed: " + join_names([each.guard for each in found]) + ".",
+            "This line changes it:" if writer is not None else "It was called here:",
+            writer or caller,
+            f"After {last.limit} compilations Dynamo runs the function eagerly"
+            + (", which happens from now on." if limited else "; there were ")
+            + ("" if limited else f"{last.count + 1}."),
+        ],
+        fix=_fix(name, last),
+        confidence="hint",
+        evidence=(*[each.seq for each in found],),
+    )
+
+
+def _fix(name: str, recompile: Recompile) -> str:
+    if "size" in recompile.guard or "stride" in recompile.guard:
+        return "torch.compile(..., dynamic=True)  # or torch._dynamo.mark_dynamic(x, 0)"
+    last = name.rpartition(".")[2] or "value"
+    if not _NUMBER.search(recompile.guard):
+        return f"# read {last} outside the compiled function"
+    return (
+        f"# keep the value in a tensor: self.register_buffer({last!r}, torch.tensor(...))\n"
+        f"# and write it in place: self.{last}.fill_(...)"
+    )
+
+
+_NUMBER: Final = re.compile(r"== -?[\d.]+(e[-+]?\d+)?$")
