@@ -425,7 +425,7 @@ class VersionBumped(Event):
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRestored(Event):
-    """A version counter was set back (``_unsafe_preserve_version_counter``).
+    """PyTorch restored a version counter (``_unsafe_preserve_version_counter``).
 
     The writer asserts that the values that autograd saved are unchanged. Sharded modules do this
     when they gather a parameter again.
@@ -433,7 +433,7 @@ class VersionRestored(Event):
 
     tensor_id: TensorId
     storage_id: StorageId | None
-    version: int  # before
+    version: int  # before; equal if no write was seen to move the counter
     seen_version: int  # after
 
 

@@ -39,6 +39,7 @@ _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
 _CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
+_TRAINERS: Final = ("/torch/optim/", "/torch/distributed/", "/torch/nn/parallel/")
 _DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
 _REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
@@ -150,6 +151,16 @@ class Flow:
         for storage_id in taken & storages(op.outputs):
             self._detached[storage_id] = end
         return end
+
+    def is_of_trainer(self, op: Op) -> bool:
+        """Return whether an optimizer or a distributed wrapper called an op for its own purposes.
+
+        They read, copy and exchange parameters; none of it belongs to the forward.
+        """
+        innermost = next(iter(self._evidence.analysis.stack(op.stack_id)), None)
+        return innermost is not None and any(
+            folder in innermost.filename.replace("\\", "/") for folder in _TRAINERS
+        )
 
     def differentiable_outputs(self, op: Op) -> set[int]:
         """Return the storages of an op's outputs that can require a gradient.

@@ -5,7 +5,9 @@
 // composition of others (CompositeImplicitAutograd) is transparent: autograd sees its parts, and so
 // does the recording. Calls inside another kernel are an implementation detail. While a functorch
 // transform or a dispatch mode of Python is active, the first call is only the way to it, and the
-// calls that it makes in turn are those that run.
+// calls that it makes in turn are those that run. The same holds for calls on a thread that runs
+// neither Python nor a backward: it works for a kernel that another thread has called, such as a
+// collective, and which of several workers gets a call differs from run to run.
 #pragma once
 
 #include "fingerprints.h"
@@ -317,9 +319,14 @@ inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> argument
   return op.transparent_on[static_cast<int>(backend)] = !own;
 }
 
+// Return whether this thread works for a kernel; see NOTE [ Operators that are recorded ].
+inline bool is_worker() {
+  return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
+}
+
 inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
   Recording* recording = active().load(std::memory_order_acquire);
-  if (recording == nullptr) return nullptr;
+  if (recording == nullptr || is_worker()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   if (thread.depth > 0) {
     ++thread.depth;
@@ -495,7 +502,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
 
 inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   Recording* recording = active().load(std::memory_order_acquire);
-  if (recording == nullptr) return;
+  if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
   if (base == nullptr) {
     if (thread.depth > 1) --thread.depth;

@@ -130,7 +130,7 @@ PyObject* prune_history(PyObject* self, PyObject* number) {
   Py_RETURN_NONE;
 }
 
-// restored(tensor, version): record a counter that was set back.
+// restored(tensor, version): record that PyTorch restored a counter, whether a write moved it or not.
 PyObject* restored(PyObject* self, PyObject* arguments) {
   long long tensor, version;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
@@ -139,9 +139,9 @@ PyObject* restored(PyObject* self, PyObject* arguments) {
   int64_t thread = thread_context(*recording).number;
   std::lock_guard<std::mutex> lock(recording->mutex);
   int64_t storage = recording->storage_id(tensor);
-  if (storage == NO_ID || version >= recording->known.get(storage)) Py_RETURN_NONE;
-  int64_t before = recording->known.get(storage);
-  recording->changed(storage, version);
+  if (storage == NO_ID) Py_RETURN_NONE;
+  int64_t before = std::max<int64_t>(recording->known.get(storage), version);
+  if (version < before) recording->changed(storage, version);
   size_t begin = recording->begin_event(Kind::version_restored, recording->seq(), now_ns(), thread, NO_ID);
   for (int64_t value : {static_cast<int64_t>(tensor), storage, before, static_cast<int64_t>(version)})
     recording->put(value);
