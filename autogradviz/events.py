@@ -147,6 +147,40 @@ class RecordingStarted(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeen(Event):
+    """The recorded process is one rank of a distributed run."""
+
+    rank: int  # from 0
+    world_size: int
+    local_rank: int | None  # on its host
+    host: ValueText
+    process_id: int
+    run_name: str  # the same on all ranks of a run
+    restart_count: int  # how often the launcher has restarted the run
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroupSeen(Event):
+    """The process is in a process group of ``torch.distributed``."""
+
+    group_name: str
+    group_description: str  # "default_pg", "mesh_dp"
+    group_ranks: tuple[int, ...]  # global ranks, in the order of the ranks in the group
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSeen(Event):
+    """The process has a place in a ``DeviceMesh``."""
+
+    mesh_names: tuple[str, ...]  # of the dimensions: "dp", "tp"; empty if they have none
+    mesh_shape: tuple[int, ...]
+    mesh_coordinates: tuple[int, ...]
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnded(Event):
     """A recording ended. A trace without this event is torn."""
 
