@@ -154,7 +154,7 @@ class RankSeen(Event):
     world_size: int
     local_rank: int | None  # on its host
     host: ValueText
-    process_id: int
+    pid: int  # of the process
     run_name: str  # the same on all ranks of a run
     restart_count: int  # how often the launcher has restarted the run
 

@@ -1,7 +1,7 @@
 """The rank of this process in a distributed run, and the file of its trace.
 
-A launcher such as torchrun tells each process its rank in environment variables, so the rank is
-known before torch is imported and without communication.
+A launcher such as torchrun sets environment variables for each process, so the rank is known before
+torch is imported and without communication.
 """
 
 from __future__ import annotations
@@ -80,9 +80,15 @@ def _run_name(world_size: int) -> str:
 
 
 def is_folder_path(path: PathLike) -> bool:
-    """Return whether a path names the folder of a run: it ends with a separator, or is one."""
+    """Return whether a path names the folder of a run: it ends with a separator.
+
+    A ``Path`` cannot; with several ranks, an existing folder is one too.
+    """
     text = os.fspath(path)
-    return text.endswith(("/", os.sep)) or Path(text).is_dir()
+    if text.endswith(("/", os.sep)):
+        return True
+    rank = current_rank()
+    return rank is not None and rank.world_size > 1 and Path(text).is_dir()
 
 
 def trace_path(path: PathLike) -> Path:

@@ -91,7 +91,7 @@ class RankReport:
         return [(text, counts[key]) for key, text in texts.items()]
 
     def _printed(self, deadline: float) -> Report:
-        """Return what another rank prints."""
+        """Return the report that another rank prints."""
         file = self._folder / _PRINTED
         while self._folder.exists() and time.monotonic() < deadline + _POLL_S:
             with suppress(OSError, ValueError):

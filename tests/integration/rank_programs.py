@@ -36,6 +36,7 @@ PROGRAMS = {}
 RECORDINGS = {
     "python": {"engine": "python"},
     "native": {"engine": "native"},
+    "without_ops": {"engine": "python", "ops": False},
     "fingerprints": {"engine": "python", "fingerprints": True},
 }
 
@@ -295,6 +296,7 @@ def describe(trace):
             [f.slug, f.confidence, f.title, f.culprit.text if f.culprit else None]
             for f in trace.diagnose()
         ],
+        "peak": max(trace.analysis.memory.nbytes, default=0),
         "threads": len({op.thread for op in log.of(events.OpCalled)}),
     }  # fmt: skip
 

@@ -6,7 +6,9 @@ import pytest
 from ranks import PROGRAMS, run_ranks
 
 import autogradviz
-from autogradviz.events import NormRead, OpCalled, VersionRestored
+from autogradviz.events import NormRead, OpCalled, ParameterSeen, TensorSaved, VersionRestored
+
+WIDTH = 16  # of the network in rank_programs.py
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def slow(*values):
     ],
 )  # fmt: skip
 def test_two_ranks_train_the_same_without_findings_on_both_engines(reports, name):
-    for report in reports(name, "python", "native"):
+    for report in reports(name, "python", "native", "without_ops"):
         for recording in report["recordings"].values():
             assert recording["digest"] == report["digest"]
             assert recording["failed"] == []
@@ -92,3 +94,20 @@ def test_equal_ranks_have_equal_values_apart_from_uninitialized_memory(reports, 
     uninitialized = [op for op in first.log.of(OpCalled) if op.op.startswith("aten.empty")]
     assert uninitialized
     assert [each for each in autogradviz.compare(first, second) if each.aspect == "values"] == []
+
+
+def test_distributed_tensors_have_their_shape_bytes_and_storage_on_both_engines(reports, tmp_path):
+    reports("tensor_parallel", "python", "native")
+    peaks = []
+    for engine in ("python", "native"):
+        analysis = autogradviz.load(tmp_path / f"{engine}-0.agv").analysis
+        named = {event.parameter_name: event.tensor_id for event in analysis.log.of(ParameterSeen)}
+        weight = analysis.tensors[named["Net.blocks.0.up.weight"]]
+        half = 2 * WIDTH * WIDTH * 4 // 2
+        assert (weight.shape, weight.dtype) == ((2 * WIDTH, WIDTH), "float32")
+        assert (weight.nbytes, weight.storage_nbytes) == (half, half)
+        saved = [analysis.tensors[event.tensor_id] for event in analysis.log.of(TensorSaved)]
+        assert [tensor for tensor in saved if not tensor.nbytes or tensor.storage_id is None] == []
+        peaks.append(max(analysis.memory.nbytes))
+    # The up projection and gelu hold their results, half as wide as without parallelism.
+    assert peaks[0] == peaks[1] > 4 * WIDTH * 4

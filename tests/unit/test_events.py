@@ -44,7 +44,8 @@ PLAIN_NUMBERS = {
     "seq", "time_ns", "thread", "started_at_ns", "event_count", "step", "lineno", "cell", "shape",
     "nbytes", "storage_nbytes", "duration_ns", "sequence_nr", "next_inputs", "position", "version",
     "seen_version", "input_versions", "output_versions", "input_hashes", "output_hashes",
-    "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count",
+    "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count", "rank", "world_size",
+    "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
 }  # fmt: skip
 
 

@@ -136,6 +136,11 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     tensors = evidence.analysis.tensors
     # The gradient of a flat leaf without a name is that of the parameters which are views of it.
     flat = {tensors[tensor_id].storage_id for tensor_id in reached - requires.keys()} - {None}
+    # Without ops it is unknown which parameters FSDP gathers into leaves of its own.
+    gathered = (
+        set() if "ops" in evidence.recorded
+        else {tensors[tensor_id].shape for tensor_id in reached - requires.keys()}
+    )  # fmt: skip
     names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]
@@ -143,6 +148,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         if required
         and tensor_id not in reached
         and tensors[tensor_id].storage_id not in flat
+        and tensors[tensor_id].shape not in gathered
         and 0 not in tensors[tensor_id].shape  # the part of another rank
     }
 
@@ -191,7 +197,9 @@ class _Causes:
             self._reach = self._find_reach()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
-            cause = self._cause(tensor_id, storage_id) if storage_id is not None else None
+            if storage_id is None or storage_id in self._flow.gathered:
+                continue
+            cause = self._cause(tensor_id, storage_id)
             if cause is not None:
                 yield cause, name
 

@@ -233,6 +233,17 @@ inline std::vector<Fingerprint> read_inputs(const OpInfo& op, c10::ArrayRef<cons
   return found;
 }
 
+// Return whether a tensor among a call's arguments may hold another one.
+inline bool has_wrapper(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+  bool found = false;
+  for (auto [position, written] : op.tensors)
+    if (position < arguments.size())
+      visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
+        found = found || tensor.unsafeGetTensorImpl()->is_python_dispatch();
+      });
+  return found;
+}
+
 // Call ``visit`` with the tensors among a call's results.
 template <class Visit>
 void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) {
@@ -347,9 +358,13 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
-  if (recording->with_fingerprints) {
+  WrapperScope wrappers;
+  if (recording->with_fingerprints || has_wrapper(*op, arguments)) {
     lock.unlock();
-    contents = read_inputs(*op, arguments);
+    if (recording->with_fingerprints) contents = read_inputs(*op, arguments);
+    for (auto [position, written] : op->tensors)
+      if (position < arguments.size())
+        visit_tensors(arguments[position], [&](const at::Tensor& tensor) { wrappers.read(tensor); });
     lock.lock();
   }
   auto context = std::make_unique<OpContext>();
@@ -523,6 +538,9 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(fingerprint_of(tensor)); });
+  WrapperScope wrappers;
+  if (std::uncaught_exceptions() == context.exceptions)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {

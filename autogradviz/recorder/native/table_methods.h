@@ -14,6 +14,8 @@ PyObject* intern(PyObject* self, PyObject* object) {
   if (PyErr_Occurred()) return nullptr;
   if (!tensor.defined()) return PyLong_FromLongLong(NO_ID);
   int64_t thread = thread_context(*recording).number;
+  WrapperScope wrappers;
+  wrappers.read(tensor);
   int64_t id;
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
@@ -213,6 +215,9 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   size_t count = recording->with_stacks ? read_stack(*recording, places, outer_frame()) : 0;
+  WrapperScope wrappers;
+  wrappers.read(input);
+  wrappers.read(output);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
   {
