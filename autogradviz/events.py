@@ -177,6 +177,40 @@ class RecordingStarted(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeen(Event):
+    """The recorded process is one rank of a distributed run."""
+
+    rank: int  # from 0
+    world_size: int
+    local_rank: int | None  # on its host
+    host: ValueText
+    pid: int  # of the process
+    run_name: str  # the same on all ranks of a run
+    restart_count: int  # how often the launcher has restarted the run
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroupSeen(Event):
+    """The process is in a process group of ``torch.distributed``."""
+
+    group_name: str
+    group_description: str  # "default_pg", "mesh_dp"
+    group_ranks: tuple[int, ...]  # global ranks, in the order of the ranks in the group
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSeen(Event):
+    """The process has a place in a ``DeviceMesh``."""
+
+    mesh_names: tuple[str, ...]  # of the dimensions: "dp", "tp"; empty if they have none
+    mesh_shape: tuple[int, ...]
+    mesh_coordinates: tuple[int, ...]
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnded(Event):
     """A recording ended. A trace without this event is torn."""
 
@@ -455,7 +489,7 @@ class VersionBumped(Event):
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRestored(Event):
-    """A version counter was set back (``_unsafe_preserve_version_counter``).
+    """PyTorch restored a version counter (``_unsafe_preserve_version_counter``).
 
     The writer asserts that the values that autograd saved are unchanged. Sharded modules do this
     when they gather a parameter again.
@@ -463,7 +497,7 @@ class VersionRestored(Event):
 
     tensor_id: TensorId
     storage_id: StorageId | None
-    version: int  # before
+    version: int  # before; equal if no write was seen to move the counter
     seen_version: int  # after
 
 

@@ -43,7 +43,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             process; memory then does not hold all events. With ``keep_steps``, the last steps
             are written there once, with a warning: as soon as a loss is NaN or infinite, or when
             an exception leaves the block. An existing file is never replaced. If writing fails,
-            the program continues, and the last steps are recorded in memory.
+            the program continues, and the last steps are recorded in memory. A path that
+            ends with "/" is the folder of a distributed run: each rank writes "rank-00003.agv" in
+            it, and "rank-00003.1.agv" after a restart.
         engine: "python" observes operators through a dispatch mode, "native" from C++, at a
             fraction of the cost (``autogradviz native build`` builds it once). "auto" uses the
             native engine if it is built and supports the other options.

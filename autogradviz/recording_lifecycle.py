@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autogradviz import event_log
 from autogradviz.defer_signals import uninterrupted
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.live_log import LogSource
+from autogradviz.ranks import trace_path
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Recording:
         self._stacks = stacks
         self._keep_steps = keep_steps
         self._engine = engine
-        self._path = None if path is None else Path(path).absolute()
+        self._path = None if path is None else trace_path(path)
         self._source = LogSource()
         self._recorder: Recorder | None = None
         self._outer: OuterRecording | None = None

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import check_not_exists, save_new
+from autogradviz.ranks import is_rank_file, trace_path
 
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.ranks import Rank
     from autogradviz.trace import Trace
 
 
@@ -38,26 +40,34 @@ def print_written(path: Path) -> None:
 class TraceFile:
     """The file of a program's trace, in the working directory in which the program starts."""
 
-    def __init__(self, path: Path | None, stem: str, *, overwrite: bool) -> None:
+    def __init__(
+        self, path: str | None, stem: str, *, overwrite: bool, rank: Rank | None = None
+    ) -> None:
         """Choose the file.
 
         Args:
-            path: the file that the user named; None for a free name made from ``stem``.
-            stem: base name of files that the user did not name.
+            path: the file that the user named, or the folder of a run; None for a free name made
+                from ``stem``.
+            stem: base name of files and folders that the user did not name.
             overwrite: delete the file that the user named, when the recording begins.
+            rank: of this process, if there are several: each writes a file in one folder.
         """
         self._folder = Path.cwd()
-        self._stem = stem
         self._is_named_by_user = path is not None
         self._overwrite = overwrite
-        self.path = self._free_name() if path is None else path.absolute()
+        if rank is not None:
+            folder = f"{stem}-{rank.run_name}" if path is None else path
+            self._first = self._folder / folder / rank.file_name
+        else:
+            self._first = trace_path(self._folder / f"{stem}.agv" if path is None else path)
+        self.path = self._free_name() if path is None else self._first
 
     def _free_name(self) -> Path:
         """Return a name that no file has: "train.agv", "train-2.agv", ...."""
-        count, path = 1, self._folder / f"{self._stem}.agv"
+        count, path = 1, self._first
         while path.exists():
             count += 1
-            path = self._folder / f"{self._stem}-{count}.agv"
+            path = self._first.with_name(f"{self._first.stem}-{count}{self._first.suffix}")
         return path
 
     def check(self) -> None:
@@ -66,6 +76,10 @@ class TraceFile:
         Raises:
             OutputExistsError: if another file exists that may not be replaced.
         """
+        folder = self.path.parent
+        if is_rank_file(self.path) and folder.exists() and not folder.is_dir():
+            message = f"{folder} exists and is not a folder; remove it, or name another one."
+            raise OutputExistsError(message)
         if not (self._overwrite and self.path.is_file()):
             check_not_exists(str(self))
 

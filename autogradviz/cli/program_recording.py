@@ -12,7 +12,9 @@ from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.program_traceback import outermost_frame
 from autogradviz.cli.progress import Progress, write_stderr
+from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
+from autogradviz.ranks import current_rank
 from autogradviz.recording_lifecycle import Recording, set_outer_recording
 from autogradviz.render.terminal_text import as_text, render_findings
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import argparse
 
     from autogradviz.cli.run_script import Program
+    from autogradviz.diagnose import Finding
+    from autogradviz.ranks import Rank
     from autogradviz.trace import Trace
 
 
@@ -39,10 +43,16 @@ class ProgramRecording:
         self._process_id = os.getpid()
         self._messages: list[str] = []
         self._trace: Trace | None = None
+        self._has_failed = False  # to begin, which was printed
         self._steps = 0  # counted only with --steps
         self._step_counter = ExitStack()
-        self._file = TraceFile(options.output, program.stem, overwrite=options.overwrite)
-        self._progress = Progress(quiet=options.quiet)
+        rank = current_rank()
+        self._rank = rank if rank is not None and rank.world_size > 1 else None
+        self._file = TraceFile(
+            options.output, program.stem, overwrite=options.overwrite, rank=self._rank
+        )
+        is_first = self._rank is None or self._rank.rank == 0
+        self._progress = Progress(quiet=options.quiet or not is_first)
         self._recording = self._new_recording()
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
@@ -95,22 +105,27 @@ class ProgramRecording:
         """Begin to record; if that fails, the program runs on unrecorded."""
         try:
             self._file.delete_old()
-            try:
-                self._begin_recording()
-            except OutputExistsError:  # another process took the name
-                if not self._file.rename():
-                    raise
-                self._recording = self._new_recording()
-                self._begin_recording()
+            self._begin_recording()
         except AutogradvizError as error:
+            self._has_failed = True
             print_error(str(error))
         except Exception as error:  # noqa: BLE001 - the program's import of torch must succeed
+            self._has_failed = True
             print_error(f"nothing can be recorded: {type(error).__name__}: {error}")
         else:
             set_outer_recording(self)
 
     def _begin_recording(self) -> None:
-        self._trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
+        while True:
+            try:
+                trace = self._recording.begin(outermost_frame(), self._progress.step_ended)
+            except OutputExistsError:  # another process took the name
+                if not self._file.rename():
+                    raise
+                self._recording = self._new_recording()
+            else:
+                self._trace = trace
+                return
 
     def suspend(self) -> None:
         """Finish the recording, because the program begins one of its own.
@@ -161,6 +176,8 @@ class ProgramRecording:
         self._progress.end()
         if os.getpid() != self._process_id:
             return
+        if self._trace is None and self._has_failed:
+            return
         if self._trace is None:
             why = f"only {self._steps} steps were made" if self._steps else "torch was not used"
             self._messages.append(f"nothing was recorded: {why}")
@@ -172,17 +189,38 @@ class ProgramRecording:
         raised = None if isinstance(error, SystemExit) else error
         self._finish(raised)
         found = self._trace.diagnose()
-        if found and raised is None:
-            self._messages.append(f"found\n{as_text(render_findings(found))}")
-        else:  # a note on the exception shows the first one, from Python 3.11 on
-            others = found if sys.version_info < (3, 11) else found[1:]
-            if others:
-                self._messages.append(f"also found\n{as_text(render_findings(others))}")
+        # A note on the exception shows the first one, from Python 3.11 on.
+        others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._options.all or self._options.output is not None
-        if failed or found or always or self._recording.wrote_last_steps:
-            self._write(self._trace)
+        writes = failed or bool(found) or always or self._recording.wrote_last_steps
+        if self._rank is not None:
+            self._exchange(self._rank, others, "also found" if raised else "found", writes=writes)
+        elif others:
+            label = "also found" if raised else "found"
+            self._messages.append(f"{label}\n{as_text(render_findings(others))}")
+        if writes:
+            self._write(
+                self._trace, is_printed=self._rank is None or self._rank.rank == 0 or failed
+            )
 
-    def _write(self, trace: Trace) -> None:
+    def _exchange(self, rank: Rank, found: list[Finding], label: str, *, writes: bool) -> None:
+        """Prepare the findings that this rank prints for all ranks that share them."""
+        report = {
+            f"{each.slug} {each.title} {each.culprit}": as_text(render_findings([each]))
+            for each in found
+        }
+        ranks = RankReport(self._file.path.parent, rank)
+        try:
+            if writes:
+                ranks.write(report)
+            collected = ranks.collect(report)
+        except OSError:  # the trace cannot be written either, which is reported
+            collected = [(text, 1) for text in report.values()]
+        for text, count in collected:
+            self._messages.append(f"{label} on {count} of {rank.world_size} ranks\n{text}")
+
+    def _write(self, trace: Trace, *, is_printed: bool) -> None:
+        """Write the trace if it is not written yet, and prepare a message if ``is_printed``."""
         file = self._file
         try:
             if self._options.within is not None:
@@ -195,7 +233,8 @@ class ProgramRecording:
         except (OSError, AutogradvizError) as error:
             self._messages.append(f"the trace could not be written to {file}: {error}")
             return
-        self._messages.append(f"{file} ({size}); open it with: autogradviz html {file}")
+        if is_printed:
+            self._messages.append(f"{file} ({size}); open it with: autogradviz html {file}")
 
     def report(self) -> None:
         """Print the messages on standard error, once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.common_arguments import step_count, step_range, warn_deprecated_option
@@ -37,9 +36,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
         metavar="FILE",
-        help="write the trace to FILE in any case; an existing file is an error",
+        help="write the trace to FILE in any case; an existing file is an error. With several "
+        "ranks, or if it ends with /, FILE is a folder with one trace for each rank",
     )
     parser.add_argument(
         "--overwrite",

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from autogradviz.compare.result import Difference
+from autogradviz.compare.uninitialized import Uninitialized
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
@@ -24,11 +25,18 @@ def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
 
 
 def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the first op whose values differ after identical ops."""
+    """Yield the first op whose values differ after identical ops.
+
+    The contents of uninitialized memory are not compared.
+    """
+    memory = Uninitialized(), Uninitialized()
     for first, second in zip(before.ops, after.ops, strict=False):
         if _signature(first) != _signature(second):
             return
-        comparable = _has_all(first.output_hashes) and _has_all(second.output_hashes)
+        defined = [each.follow(op) for each, op in zip(memory, (first, second), strict=True)]
+        comparable = (
+            all(defined) and _has_all(first.output_hashes) and _has_all(second.output_hashes)
+        )
         if comparable and first.output_hashes != second.output_hashes:
             yield _first("values", first, second)
             return

@@ -96,6 +96,17 @@ class ErrorMessage:
         return any(fragment in error.message for fragment in fragments)
 
 
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Recordings for which any of some conditions holds."""
+
+    conditions: tuple[Condition, ...]
+
+    def holds(self, analysis: Analysis) -> bool:
+        """Return whether any of the conditions holds."""
+        return any(condition.holds(analysis) for condition in self.conditions)
+
+
 # --- drafts -----------------------------------------------------------------------------------
 
 

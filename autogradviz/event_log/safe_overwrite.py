@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.errors import OutputExistsError
+from autogradviz.ranks import is_rank_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +37,11 @@ def check_not_exists(path: PathLike) -> None:
 def temp_sibling(target: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of a file, to be renamed to the file when complete.
 
-    An ``OSError`` about the temporary path names the file instead.
+    An ``OSError`` about the temporary path names the file instead. The folder of a rank's trace
+    is created: of the processes of a run, any may be the first to write.
     """
+    if is_rank_file(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{secrets.token_hex(8)}.agv-partial")
     try:
         yield partial

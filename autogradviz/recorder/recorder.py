@@ -22,6 +22,7 @@ from autogradviz.errors import AlreadyRecordingError, RecordingStateError
 from autogradviz.events import RecorderLimited, RecordingEnded, RecordingStarted
 from autogradviz.recorder.native.choose_engine import choose_engine
 from autogradviz.recorder.native.observer import NativeObserver
+from autogradviz.recorder.process_groups import RankTable
 from autogradviz.recorder.python_observer import PythonObserver
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
@@ -82,6 +83,7 @@ class Recorder:
         self.observer: Observer = (
             PythonObserver(self.session) if native is None else NativeObserver(self.session)
         )
+        self.ranks = RankTable(self.session)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
         self._keep_steps = keep_steps
@@ -122,11 +124,17 @@ class Recorder:
             None if model is None else type(model).__name__,
             session.options,
         )
+        session.guarded("ranks", self.ranks.read_rank)
+        self.observer.steps.listeners.append(self._read_ranks)
         self.retention = open_retention(
             session, self.observer, self.snapshot_log, self._keep_steps, self._path
         )
         if model is not None:
             self.observer.name_modules(model)
+
+    def _read_ranks(self, _end_seq: int) -> None:
+        """Record new process groups; a step has ended."""
+        self.session.guarded("ranks", self.ranks.read)
 
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.
@@ -137,6 +145,7 @@ class Recorder:
         retention, log = self.retention, self.session.log
         try:
             self._installed.close()
+            self.session.guarded("ranks", self.ranks.read, at_end=True)
             self.observer.finish(error)
             self.session.flush(decoded=retention is not None and retention.stream is not None)
             if retention is not None:

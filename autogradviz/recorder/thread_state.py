@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
-from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
+from autogradviz.recorder.torch_internals.private_api import current_graph_task_id, get_sequence_nr
 from autogradviz.recorder.torch_internals.tracing_state import is_compiling
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class ThreadTable:
 
     def new(self) -> ThreadState:
         """Return a state for a thread that has none."""
+        if is_worker():
+            state = ThreadState(0, get_sequence_nr())
+            state.suspended = True
+            return state
         with self._lock:
             state = ThreadState(self._count, get_sequence_nr())
             self._count += 1
@@ -86,3 +91,17 @@ class ThreadTable:
 
     def __iter__(self) -> Iterator[ThreadState]:
         return iter(list(self._states))
+
+
+def is_worker() -> bool:
+    """Return whether this thread of C++ works for a kernel that another thread has called.
+
+    Dispatch modes are active on such a thread too, and their handlers are all of Python that runs
+    on it. Its calls are an implementation detail of the kernel, such as a collective. Which of
+    several workers gets a call differs from run to run, and each call has thread-local state of its
+    own.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name == "__torch_dispatch__" and current_graph_task_id() == -1

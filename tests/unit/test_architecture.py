@@ -22,6 +22,7 @@ LAYERS = {
     "defer_signals": 0,
     "pause_gc": 0,
     "fast_dataclass": 0,
+    "ranks": 0,
     "event_log": 1,
     "compiled_graphs": 1,
     "import_compile_trace": 8,
@@ -74,6 +75,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "retention",
     "python_observer",
     "native",
+    "process_groups",
     "recorder",
     "__init__",
 )

@@ -46,7 +46,8 @@ PLAIN_NUMBERS = {
     "seen_version", "input_versions", "output_versions", "input_hashes", "output_hashes",
     "saved_hash", "seen_hash", "content_hash", "nan_count", "infinity_count", "op_count",
     "caller_lines", "policy_count", "code_line", "recompile_count", "recompile_limit",
-    "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions",
+    "aot_number", "checkpoint_number", "packed_nbytes", "saved_versions", "rank", "world_size",
+    "local_rank", "pid", "restart_count", "group_ranks", "mesh_shape", "mesh_coordinates",
 }  # fmt: skip
 TEXT_IDS = {"compile_id", "failed_compile_id"}
 """PyTorch's own names of compilations, which are text and refer to no definition."""

@@ -87,6 +87,8 @@ def _steps(flow: Flow, origins: Collection[int], until: int) -> Iterator[_Step]:
         taken = (storages(op.inputs) & reached) - storages(op.written)
         if not taken or op.seq > until:
             continue
+        if op.sequence_nr is None and flow.is_of_trainer(op):
+            continue
         if op.sequence_nr is None:
             end = flow.end_at(op, taken)
         else:

@@ -39,6 +39,11 @@ _INTEGERS: Final = ("int", "uint", "bool")
 _ENDING: Final = frozenset({"detach", "_local_scalar_dense"})
 _MODES: Final = ("no_grad", "inference_mode", "set_grad_enabled")
 _CONVERSIONS: Final = {"_to_copy": "a conversion to integers"}
+_TRAINERS: Final = ("/torch/optim/", "/torch/distributed/", "/torch/nn/parallel/")
+_FSDP: Final = "/torch/distributed/fsdp/"
+_BETWEEN: Final = ("/torch/_ops.py", "/torch/nn/parameter.py")
+"""Files whose frames are between an op and its caller."""
+
 _DECORATED: Final = "decorate_context"  # the frame of a mode that is used as a decorator
 _REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
@@ -111,6 +116,7 @@ class Flow:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._detached: dict[int, End] = {}  # by storage
+        self._callers: dict[int | None, str] = {}  # files by stack
         self.forward = [op for op in evidence.analysis.ops if op.phase == "forward"]
         self.reentrant = {r.region_id for r in evidence.analysis.regions if r.reentrant}
 
@@ -150,6 +156,34 @@ class Flow:
         for storage_id in taken & storages(op.outputs):
             self._detached[storage_id] = end
         return end
+
+    def is_of_trainer(self, op: Op) -> bool:
+        """Return whether an optimizer or a distributed wrapper called an op for its own purposes.
+
+        They read, copy and exchange parameters; none of it belongs to the forward.
+        """
+        caller = self._caller(op.stack_id)
+        return any(folder in caller for folder in _TRAINERS)
+
+    @cached_property
+    def gathered(self) -> set[int]:
+        """Storages that FSDP reads: it gathers parameters, and assigns their gradients."""
+        return {
+            storage_id
+            for op in self._evidence.analysis.ops
+            if _FSDP in self._caller(op.stack_id)
+            for storage_id in storages(op.inputs)
+        }
+
+    def _caller(self, stack_id: int | None) -> str:
+        """Return the file that called an op, "" if it is unknown."""
+        if stack_id not in self._callers:
+            files = (
+                place.filename.replace("\\", "/")
+                for place in self._evidence.analysis.stack(stack_id)
+            )
+            self._callers[stack_id] = next((f for f in files if not f.endswith(_BETWEEN)), "")
+        return self._callers[stack_id]
 
     def differentiable_outputs(self, op: Op) -> set[int]:
         """Return the storages of an op's outputs that can require a gradient.

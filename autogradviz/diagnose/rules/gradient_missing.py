@@ -15,7 +15,7 @@ from autogradviz.diagnose.evidence.facts import is_view
 from autogradviz.diagnose.evidence.gradient_reach_of_storages import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.explain_page import Page
-from autogradviz.diagnose.rule import Draft, Fact, NoError, Place, rule
+from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, Fact, NoError, Place, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
 from autogradviz.events import (
@@ -39,8 +39,17 @@ if TYPE_CHECKING:
 _PARTIAL: Final = frozenset({"keep_steps", "within", "nodes"})
 """Limits of a recording under which a gradient may have arrived without an event."""
 
+_UNFINISHED_REDUCTION: Final = ErrorMessage("Expected to have finished reduction")
+"""Raised by the forward of ``DistributedDataParallel`` after a backward without all gradients."""
+
 _AT_MOST: Final = 3  # findings; many parameters usually have one cause in common
 
+
+_AWAITED: Final = (
+    "DistributedDataParallel exchanges the gradients of all parameters that require one, and waits "
+    "for each."
+)
+_FIX_AWAITED: Final = "DistributedDataParallel(model, find_unused_parameters=True)"
 
 PAGE: Final = Page(
     slug="gradient-missing",
@@ -81,7 +90,8 @@ class _Cause:
 @rule(
     "gradient-missing",
     "reentrant-no-grad-input",
-    when=NoError(),
+    # A test that asserts on gradients, and DDP, which waits for each gradient, raise because of it.
+    when=AnyOf((NoError(), ErrorMessage(type="AssertionError"), _UNFINISHED_REDUCTION)),
     priority=320,
     pages=(PAGE,),
     at_most=_AT_MOST,
@@ -95,8 +105,9 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, list[str]]] = {}
     for cause, name in _Causes(evidence, missing).all():
         groups.setdefault((cause.title, cause.culprit), (cause, []))[1].append(name)
+    is_awaited = _UNFINISHED_REDUCTION.holds(evidence.analysis)
     for cause, names in sorted(groups.values(), key=_sort_key):
-        yield _draft(cause, names)
+        yield _draft(cause, names, is_awaited=is_awaited)
 
 
 def _sort_key(group: tuple[_Cause, list[str]]) -> tuple[bool, int]:
@@ -122,15 +133,28 @@ def _missing(evidence: Evidence) -> dict[int, str]:
         if op.node_id is not None and not is_view(op)
         for tensor in op.outputs
     }
+    tensors = evidence.analysis.tensors
+    # The gradient of a flat leaf without a name is that of the parameters which are views of it.
+    flat = {tensors[tensor_id].storage_id for tensor_id in reached - requires.keys()} - {None}
+    # Without ops it is unknown which parameters FSDP gathers into leaves of its own.
+    gathered = (
+        set() if "ops" in evidence.recorded
+        else {tensors[tensor_id].shape for tensor_id in reached - requires.keys()}
+    )  # fmt: skip
     names = evidence.analysis.parameters
     return {
         tensor_id: names[tensor_id][0]
         for tensor_id, required in requires.items()
-        if required and tensor_id not in reached
+        if required
+        and tensor_id not in reached
+        and tensors[tensor_id].storage_id not in flat
+        and tensors[tensor_id].shape not in gathered
+        and 0 not in tensors[tensor_id].shape  # the part of another rank
     }
 
 
-def _draft(cause: _Cause, names: list[str]) -> Draft:
+def _draft(cause: _Cause, names: list[str], *, is_awaited: bool) -> Draft:
+    """Return the draft of one cause; ``is_awaited`` if DDP raised because it got no gradient."""
     subject = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
     return Draft(
         slug="gradient-missing" if cause.region is None else "reentrant-no-grad-input",
@@ -140,9 +164,10 @@ def _draft(cause: _Cause, names: list[str]) -> Draft:
         explanation=[
             f"{join_names(names)}: requires a gradient and got none from backward.",
             *cause.lines,
+            *((_AWAITED,) if is_awaited else ()),
         ],
-        fix=cause.fix,
-        confidence="hint" if cause.region is None else "likely",
+        fix=_FIX_AWAITED if is_awaited else cause.fix,
+        confidence="likely" if is_awaited or cause.region is not None else "hint",
         evidence=cause.evidence,
     )
 
@@ -172,7 +197,9 @@ class _Causes:
             self._reach = self._find_reach()
         for tensor_id, name in self._missing.items():
             storage_id = self._evidence.analysis.tensors[tensor_id].storage_id
-            cause = self._cause(tensor_id, storage_id) if storage_id is not None else None
+            if storage_id is None or storage_id in self._flow.gathered:
+                continue
+            cause = self._cause(tensor_id, storage_id)
             if cause is not None:
                 yield cause, name
 

@@ -20,6 +20,7 @@ import torch
 from autogradviz.events import NO_ID, NormRead
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
+from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, foreach_norm
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class GradientTable:
 
     def copy_losses(self, backward_id: int, outputs: Sequence[Any]) -> None:
         """Copy the scalars at which a backward starts."""
+        if infers_shapes():
+            return
         for root in outputs:
             if not isinstance(root, torch.Tensor):
                 continue

@@ -25,6 +25,7 @@ import torch
 from autogradviz.events import NO_ID, TensorSeen
 from autogradviz.recorder.ids.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.private_api import shape_of
+from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -107,7 +108,7 @@ class TensorTable:
             if kind is _Tensor or kind in PLAIN_TENSORS:
                 window = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             elif kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
-                return self._opaque(kind)
+                return self._wrapper(tensor, kind)
             else:
                 window = (tensor.storage_offset(), shape_of(tensor), tensor.dtype)
             storage = tensor.untyped_storage()
@@ -214,14 +215,40 @@ class TensorTable:
         shape = tuple([int(length) for length in size])
         return self._bare(key, shape, _dtype_name(tensor.dtype), str(tensor.device))
 
+    def _wrapper(self, tensor: torch.Tensor, kind: type) -> int:
+        """Return the id of a tensor of a class with its own dispatch.
+
+        A ``DTensor`` has the shape of the whole tensor, and the storage of its local part. It has a
+        version counter of its own, so it does not count as a tensor of that storage here.
+        """
+        inner = inner_tensor(tensor)
+        if inner is None:
+            return self._opaque(kind)
+        inner_id = self.intern(inner)
+        shape = tuple([int(length) for length in shape_of(tensor)])
+        key = (kind, inner_id, shape)
+        found = self._bare_ids.get(key)
+        if found is not None:
+            return found
+        nbytes = inner.numel() * inner.element_size()
+        try:
+            storage_nbytes = inner.untyped_storage().nbytes()
+        except RuntimeError:  # as in intern
+            storage_nbytes = 0
+        return self._bare(
+            key, shape, _dtype_name(tensor.dtype), str(tensor.device), nbytes,
+            self.storage_id(inner_id), storage_nbytes,
+        )  # fmt: skip
+
     def _opaque(self, kind: type) -> int:
         # A subclass with its own dispatch may implement ``shape`` in Python: reading it would run
         # the user's code, so only the class is recorded.
         return self._bare(kind, (), kind.__name__, "")
 
     def _bare(
-        self, key: Any, shape: tuple[int, ...], dtype: str, device: str, nbytes: int = 0
-    ) -> int:
+        self, key: Any, shape: tuple[int, ...], dtype: str, device: str, nbytes: int = 0,
+        storage_id: int | None = None, storage_nbytes: int = 0,
+    ) -> int:  # fmt: skip
         found = self._bare_ids.get(key)
         if found is None:
             with self._lock:
@@ -230,7 +257,9 @@ class TensorTable:
                 grow(self.storage_of, found)
                 self._bare_ids[key] = found
             thread = self._threads.local.state.number
-            self._emit(thread, None, found, None, shape, dtype, device, nbytes, 0)
+            self._emit(
+                thread, None, found, storage_id, shape, dtype, device, nbytes, storage_nbytes
+            )
         return found
 
     def prune(self, used: AbstractSet[int]) -> None:

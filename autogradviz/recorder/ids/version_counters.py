@@ -82,14 +82,18 @@ class VersionTable:
         reached.append((self._session.event_count, version))
 
     def restored(self, tensor_id: int, version: int) -> None:
-        """Emit ``VersionRestored`` if a tensor's counter was set back."""
+        """Emit ``VersionRestored``: PyTorch restored a tensor's counter.
+
+        Some operators move no counter under a dispatch mode, so that a write may have happened
+        although the counter is not set back.
+        """
         storage_id = self._tensors.storage_id(tensor_id)
         if storage_id is None:
             return
-        known = self._version(storage_id)
+        known = max(self._version(storage_id), version)
         if version < known:
             self._changed(storage_id, known, version)
-            self._session.emit(VersionRestored, tensor_id, storage_id, known, version)
+        self._session.emit(VersionRestored, tensor_id, storage_id, known, version)
 
     def at(self, tensor_id: int, seq: int) -> int | None:
         """Return a tensor's version at the time of an event, None if it is unknown."""

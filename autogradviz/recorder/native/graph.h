@@ -527,6 +527,8 @@ class Walk {
     const at::Tensor* leaf = leaf_of(node, kind);
     bool is_new = record.seen < 0;
     int64_t stack = NO_ID;
+    WrapperScope wrappers;
+    if (leaf != nullptr) wrappers.read(*leaf);
     {
       std::lock_guard<std::mutex> lock(recording_.mutex);
       int64_t time_ns = now_ns();
@@ -586,6 +588,8 @@ class Walk {
                  int64_t sequence_nr, int64_t stack, SavedSlots& found) {
     const at::Tensor& data = saved.*member_of(SavedData{});
     if (!data.defined()) return;
+    WrapperScope wrappers;
+    wrappers.read(data);
     std::lock_guard<std::mutex> lock(recording_.mutex);
     int64_t time_ns = now_ns();
     int64_t tensor = recording_.intern(data, thread_, time_ns);

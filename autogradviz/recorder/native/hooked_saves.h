@@ -30,6 +30,8 @@ HookedSave record_packing(Recording& recording, const at::Tensor& tensor, const 
   size_t count = recording.with_stacks ? read_stack(recording, places, frame) : 0;
   int64_t thread = thread_context(recording).number;
   int64_t time_ns = now_ns();
+  WrapperScope wrappers;
+  if (tensor.defined()) wrappers.read(tensor);
   HookedSave save;
   save.sequence_nr = static_cast<int64_t>(at::sequence_number::peek()) - 1;
   save.version = tensor.defined() ? Recording::version_of(*tensor.unsafeGetTensorImpl()) : NO_ID;

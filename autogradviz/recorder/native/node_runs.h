@@ -84,6 +84,9 @@ std::unique_ptr<at::ObserverContext> on_node_start(const at::RecordFunction& cal
   if (!node || static_cast<int64_t>(node->sequence_nr()) != call.seqNr()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   int64_t time_ns = now_ns();
+  WrapperScope wrappers;
+  for (const c10::IValue& value : call.inputs())
+    if (value.isTensor() && value.toTensor().defined()) wrappers.read(value.toTensor());
   std::lock_guard<std::mutex> lock(recording->mutex);
   RecordPtr record = find_record(*recording, *node);
   if (record == nullptr) return nullptr;

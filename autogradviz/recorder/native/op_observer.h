@@ -5,7 +5,9 @@
 // composition of others (CompositeImplicitAutograd) is transparent: autograd sees its parts, and so
 // does the recording. Calls inside another kernel are an implementation detail. While a functorch
 // transform or a dispatch mode of Python is active, the first call is only the way to it, and the
-// calls that it makes in turn are those that run.
+// calls that it makes in turn are those that run. The same holds for calls on a thread that runs
+// neither Python nor a backward: it works for a kernel that another thread has called, such as a
+// collective, and which of several workers gets a call differs from run to run.
 #pragma once
 
 #include "fingerprints.h"
@@ -257,6 +259,17 @@ inline std::vector<Fingerprint> read_inputs(const OpInfo& op, c10::ArrayRef<cons
   return found;
 }
 
+// Return whether a tensor among a call's arguments may hold another one.
+inline bool has_wrapper(const OpInfo& op, c10::ArrayRef<const c10::IValue> arguments) {
+  bool found = false;
+  for (auto [position, written] : op.tensors)
+    if (position < arguments.size())
+      visit_tensors(arguments[position], [&](const at::Tensor& tensor) {
+        found = found || tensor.unsafeGetTensorImpl()->is_python_dispatch();
+      });
+  return found;
+}
+
 // Call ``visit`` with the tensors among a call's results.
 template <class Visit>
 void visit_results(const std::vector<c10::IValue>& results, const Visit& visit) {
@@ -343,9 +356,14 @@ inline bool is_transparent(OpInfo& op, c10::ArrayRef<const c10::IValue> argument
   return op.transparent_on[static_cast<int>(backend)] = !own;
 }
 
+// Return whether this thread works for a kernel; see NOTE [ Operators that are recorded ].
+inline bool is_worker() {
+  return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
+}
+
 inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
   Recording* recording = active().load(std::memory_order_acquire);
-  if (recording == nullptr) return nullptr;
+  if (recording == nullptr || is_worker()) return nullptr;
   ThreadContext& thread = thread_context(*recording);
   if (thread.depth > 0) {
     ++thread.depth;
@@ -366,9 +384,13 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
-  if (recording->with_fingerprints) {
+  WrapperScope wrappers;
+  if (recording->with_fingerprints || has_wrapper(*op, arguments)) {
     lock.unlock();
-    contents = read_inputs(*op, arguments);
+    if (recording->with_fingerprints) contents = read_inputs(*op, arguments);
+    for (auto [position, written] : op->tensors)
+      if (position < arguments.size())
+        visit_tensors(arguments[position], [&](const at::Tensor& tensor) { wrappers.read(tensor); });
     lock.lock();
   }
   auto context = std::make_unique<OpContext>();
@@ -521,7 +543,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
 
 inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   Recording* recording = active().load(std::memory_order_acquire);
-  if (recording == nullptr) return;
+  if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
   if (base == nullptr) {
     if (thread.depth > 1) --thread.depth;
@@ -542,6 +564,9 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints && std::uncaught_exceptions() == context.exceptions)
     visit_results(call.outputs(), [&](const at::Tensor& tensor) { contents.push_back(fingerprint_of(tensor)); });
+  WrapperScope wrappers;
+  if (std::uncaught_exceptions() == context.exceptions)
+    visit_results(call.outputs(), [&](const at::Tensor& tensor) { wrappers.read(tensor); });
   bool in_clone = context.op->is_clone && recording->clone_code != nullptr &&
       is_called_from(places, recording->clone_code);
   {

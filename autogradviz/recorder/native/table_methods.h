@@ -14,6 +14,8 @@ PyObject* intern(PyObject* self, PyObject* object) {
   if (PyErr_Occurred()) return nullptr;
   if (!tensor.defined()) return PyLong_FromLongLong(NO_ID);
   int64_t thread = thread_context(*recording).number;
+  WrapperScope wrappers;
+  wrappers.read(tensor);
   int64_t id;
   {
     std::lock_guard<std::mutex> lock(recording->mutex);
@@ -130,7 +132,7 @@ PyObject* prune_history(PyObject* self, PyObject* number) {
   Py_RETURN_NONE;
 }
 
-// restored(tensor, version): record a counter that was set back.
+// restored(tensor, version): record that PyTorch restored a counter, whether a write moved it or not.
 PyObject* restored(PyObject* self, PyObject* arguments) {
   long long tensor, version;
   if (!PyArg_ParseTuple(arguments, "LL", &tensor, &version)) return nullptr;
@@ -139,9 +141,9 @@ PyObject* restored(PyObject* self, PyObject* arguments) {
   int64_t thread = thread_context(*recording).number;
   std::lock_guard<std::mutex> lock(recording->mutex);
   int64_t storage = recording->storage_id(tensor);
-  if (storage == NO_ID || version >= recording->known.get(storage)) Py_RETURN_NONE;
-  int64_t before = recording->known.get(storage);
-  recording->changed(storage, version);
+  if (storage == NO_ID) Py_RETURN_NONE;
+  int64_t before = std::max<int64_t>(recording->known.get(storage), version);
+  if (version < before) recording->changed(storage, version);
   size_t begin = recording->begin_event(Kind::version_restored, recording->seq(), now_ns(), thread, NO_ID);
   for (int64_t value : {static_cast<int64_t>(tensor), storage, before, static_cast<int64_t>(version)})
     recording->put(value);
@@ -213,6 +215,9 @@ PyObject* record_detach(PyObject* self, PyObject* arguments) {
   std::vector<Place> places;
   std::vector<PyCodeObject*> new_codes;
   size_t count = recording->with_stacks ? read_stack(*recording, places, outer_frame()) : 0;
+  WrapperScope wrappers;
+  wrappers.read(input);
+  wrappers.read(output);
   std::vector<Fingerprint> contents;
   if (recording->with_fingerprints) contents.push_back(fingerprint_of(input));  // the result is the same
   {

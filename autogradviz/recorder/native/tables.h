@@ -7,6 +7,7 @@
 #include "event_buffer.h"
 #include "fingerprints.h"
 #include "python_frames.h"
+#include "wrapper_tensors.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
@@ -325,6 +326,8 @@ class Recording {
   // Return a tensor's id, and record the tensor if it is new.
   int64_t intern(const at::Tensor& tensor, int64_t thread, int64_t time_ns) {
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    if (impl.is_python_dispatch())
+      if (const Wrapper* wrapper = find_wrapper(impl)) return intern_wrapper(*wrapper, thread, time_ns);
     if (impl.is_python_dispatch() || !has_plain_storage(impl)) return intern_bare(tensor, thread);
     c10::StorageImpl* address = impl.unsafe_storage().unsafeGetStorageImpl();
     auto found = storages_.find(address);
@@ -646,6 +649,32 @@ class Recording {
     // Of a class with its own dispatch only the name is known: reading its shape may run Python.
     int64_t dtype = opaque ? -2 - add_name(type) : static_cast<int64_t>(c10::typeMetaToScalarType(impl.dtype()));
     put_tensor(id, NO_ID, sizes, dtype, opaque ? NO_DEVICE : device_word(impl), 0, 0, thread, now_ns());
+    return id;
+  }
+
+  // Return the id of a tensor that holds another one, whose storage it shares in the event. It has
+  // a version counter of its own, so it does not count as a tensor of that storage here.
+  int64_t intern_wrapper(const Wrapper& wrapper, int64_t thread, int64_t time_ns) {
+    at::Tensor inner = wrapper.inner;
+    while (const Wrapper* next = find_wrapper(*inner.unsafeGetTensorImpl())) inner = next->inner;
+    const auto& sizes = wrapper.sizes;
+    c10::ScalarType dtype = c10::typeMetaToScalarType(wrapper.tensor->dtype());
+    const PyTypeObject* type = class_of(*wrapper.tensor);
+    int64_t inner_id = intern(inner, thread, time_ns);
+    std::string key = "wrapper";
+    key.append(reinterpret_cast<const char*>(&type), sizeof(type));
+    key.append(reinterpret_cast<const char*>(&inner_id), sizeof(inner_id));
+    key.append(reinterpret_cast<const char*>(sizes.data()), sizes.size() * sizeof(int64_t));
+    auto found = bare_.find(key);
+    if (found != bare_.end()) return found->second;
+    int64_t id = add_tensor(NO_ID);
+    bare_.emplace(key, id);
+    c10::TensorImpl& impl = *inner.unsafeGetTensorImpl();
+    bool plain = !impl.is_python_dispatch() && has_plain_storage(impl);
+    int64_t nbytes = plain ? impl.numel() * static_cast<int64_t>(impl.itemsize()) : 0;
+    int64_t storage_nbytes = plain ? static_cast<int64_t>(impl.unsafe_storage().nbytes()) : 0;
+    put_tensor(id, storage_of.get(inner_id), sizes, static_cast<int64_t>(dtype), device_word(impl), nbytes,
+               storage_nbytes, thread, time_ns);
     return id;
   }
 

@@ -93,7 +93,7 @@ class NativeVersions(VersionTable):
         self._native.bumped(tensor_id, version)
 
     def restored(self, tensor_id: int, version: int) -> None:
-        """Record a counter that was set back."""
+        """Record that PyTorch restored a counter."""
         self._native.restored(tensor_id, version)
 
     def at(self, tensor_id: int, seq: int) -> int | None:

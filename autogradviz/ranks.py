@@ -1,0 +1,105 @@
+"""The rank of this process in a distributed run, and the file of its trace.
+
+A launcher such as torchrun sets environment variables for each process, so the rank is known before
+torch is imported and without communication.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_RANK_FILE: Final = re.compile(r"rank-\d{5,}(?:\.\d+)?(?:-\d+)?\.agv")
+_NO_RUN_ID: Final = ("", "none")  # what torchrun passes unless it is given an id
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One process of a distributed run.
+
+    Attributes:
+        rank: the number of the process, from 0.
+        world_size: the number of processes.
+        local_rank: the number on its host; None if it is unknown.
+        restart_count: how often the launcher has restarted the run.
+        run_name: the same in all processes of a run, and usually in no other run.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int | None
+    restart_count: int
+    run_name: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of its trace: "rank-00003.agv", "rank-00003.1.agv" after a restart."""
+        restart = f".{self.restart_count}" if self.restart_count else ""
+        return f"rank-{self.rank:05}{restart}.agv"
+
+
+def current_rank() -> Rank | None:
+    """Return the rank of this process; None if no launcher set one and no group is initialized."""
+    rank, world_size = _number("RANK"), _number("WORLD_SIZE")
+    if rank is None or world_size is None:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available():
+            return None
+        if not distributed.is_initialized():
+            return None
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    return Rank(
+        rank=rank,
+        world_size=world_size,
+        local_rank=_number("LOCAL_RANK"),
+        restart_count=_number("TORCHELASTIC_RESTART_COUNT") or 0,
+        run_name=_run_name(world_size),
+    )
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _run_name(world_size: int) -> str:
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if name in _NO_RUN_ID:
+        if _number("LOCAL_WORLD_SIZE") in {None, world_size}:
+            name = str(os.getppid())  # the launcher of all ranks
+        else:
+            name = f"{os.environ.get('MASTER_ADDR', '')}-{os.environ.get('MASTER_PORT', '')}"
+    return _NOT_IN_NAMES.sub("-", name)
+
+
+def is_folder_path(path: PathLike) -> bool:
+    """Return whether a path names the folder of a run: it ends with a separator.
+
+    A ``Path`` cannot; with several ranks, an existing folder is one too.
+    """
+    text = os.fspath(path)
+    if text.endswith(("/", os.sep)):
+        return True
+    rank = current_rank()
+    return rank is not None and rank.world_size > 1 and Path(text).is_dir()
+
+
+def trace_path(path: PathLike) -> Path:
+    """Return the absolute path of this process's trace; in a folder, its rank is the name."""
+    target = Path(path).absolute()
+    if not is_folder_path(path):
+        return target
+    rank = current_rank()
+    return target / ("rank-00000.agv" if rank is None else rank.file_name)
+
+
+def is_rank_file(path: Path) -> bool:
+    """Return whether a file is named like the trace of a rank; its folder is created with it."""
+    return _RANK_FILE.fullmatch(path.name) is not None

@@ -1,0 +1,74 @@
+"""The place of this process in a distributed run: its rank, process groups and device meshes."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
+from autogradviz.ranks import current_rank
+from autogradviz.recorder.ops.fingerprints import below_autograd
+from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.process_group_list import (
+    device_meshes,
+    initialized_distributed,
+    process_groups,
+)
+
+if TYPE_CHECKING:
+    from autogradviz.recorder.session import Session
+
+
+class RankTable:
+    """Records the rank, and each process group and mesh once, without communication."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._has_rank = False
+        self._groups: set[str] = set()
+        self._meshes: set[tuple[Any, ...]] = set()
+        self._searched_meshes = False
+
+    def read_rank(self) -> None:
+        """Record the rank, if it is known by now."""
+        rank = None if self._has_rank else current_rank()
+        if rank is None:
+            return
+        self._has_rank = True
+        self._session.emit(
+            RankSeen,
+            rank.rank,
+            rank.world_size,
+            rank.local_rank,
+            platform.node(),
+            os.getpid(),
+            rank.run_name,
+            rank.restart_count,
+        )
+
+    def read(self, *, at_end: bool = False) -> None:
+        """Record what is new; a step or the recording has ended.
+
+        Meshes are searched at the end of the first step and of the recording: it takes long.
+        """
+        distributed = initialized_distributed()
+        if distributed is None:
+            return
+        self.read_rank()
+        for group in process_groups(distributed):
+            if group.name not in self._groups:
+                self._groups.add(group.name)
+                self._session.emit(ProcessGroupSeen, *group)
+        if at_end or not self._searched_meshes:
+            self._searched_meshes = True
+            with DisableTorchFunction(), below_autograd():
+                self._read_meshes()
+
+    def _read_meshes(self) -> None:
+        for mesh in device_meshes():
+            names = tuple(mesh.mesh_dim_names or ())
+            found = names, tuple(mesh.shape), tuple(mesh.get_coordinate())
+            if found not in self._meshes:
+                self._meshes.add(found)
+                self._session.emit(MeshSeen, *found)

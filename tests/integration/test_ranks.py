@@ -1,0 +1,113 @@
+"""Distributed programs on two processes: unchanged results, and no false findings."""
+
+import json
+
+import pytest
+from ranks import PROGRAMS, run_ranks
+
+import autogradviz
+from autogradviz.events import NormRead, OpCalled, ParameterSeen, TensorSaved, VersionRestored
+
+WIDTH = 16  # of the network in rank_programs.py
+
+
+@pytest.fixture
+def reports(native, tmp_path):
+    """Run one program on two ranks; return what each reports."""
+
+    def run(name, *recordings):
+        ended = run_ranks(PROGRAMS, name, tmp_path, *recordings)
+        assert [rank.code for rank in ended] == [0, 0], "\n".join(rank.err for rank in ended)
+        return [json.loads(rank.out.splitlines()[-1]) for rank in ended]
+
+    return run
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow(reason="another program of the same kind"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ddp", "fsdp2", "fsdp2_checkpoint", "fsdp1", "tensor_parallel", "pipeline_gpipe",
+        slow("fsdp2_bfloat16"), slow("fsdp2_keeps_parameters"), slow("fsdp1_flat"),
+        slow("sequence_parallel"), slow("pipeline_1f1b"), slow("asynchronous"),
+    ],
+)  # fmt: skip
+def test_two_ranks_train_the_same_without_findings_on_both_engines(reports, name):
+    for report in reports(name, "python", "native", "without_ops"):
+        for recording in report["recordings"].values():
+            assert recording["digest"] == report["digest"]
+            assert recording["failed"] == []
+            assert recording["found"] == []
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_worker_threads_of_collectives_are_not_recorded(reports, tmp_path, engine):
+    for report in reports("fsdp2", engine):
+        assert report["recordings"][engine]["threads"] == 1
+    first, second = (autogradviz.load(tmp_path / f"{engine}-{rank}.agv") for rank in range(2))
+    assert [op.op for op in first.log.of(OpCalled)] == [op.op for op in second.log.of(OpCalled)]
+    assert [each.aspect for each in autogradviz.compare(first, second).differences] == []
+
+
+def test_gathered_parameters_are_restored_on_both_engines(reports, tmp_path):
+    reports("fsdp2_checkpoint", "python", "native")
+    counts = [
+        len(autogradviz.load(tmp_path / f"{engine}-0.agv").log.of(VersionRestored))
+        for engine in ("python", "native")
+    ]
+    assert counts[0] == counts[1] > 0
+
+
+def test_shape_inference_of_a_pipeline_reads_no_loss(reports, tmp_path):
+    reports("pipeline_gpipe", "python")
+    last = autogradviz.load(tmp_path / "python-1.agv")
+    losses = [event for event in last.log.of(NormRead) if event.place == "root"]
+    microbatches, steps = 2, 3
+    assert len(losses) == microbatches * steps
+
+
+def test_unused_parameters_under_ddp_are_named_although_ddp_raises(reports, tmp_path):
+    for rank, report in enumerate(reports("ddp_unused", "python", "native")):
+        assert "Expected to have finished reduction" in report["digest"]
+        for name, recording in report["recordings"].items():
+            assert recording["digest"] == report["digest"]
+            (finding,) = autogradviz.load(tmp_path / f"{name}-{rank}.agv").diagnose()
+            assert (finding.slug, finding.confidence) == ("gradient-missing", "likely")
+            assert f"experts.{1 - rank}.weight" in finding.explanation
+            assert finding.culprit is None
+
+
+def test_unused_parameters_that_ddp_finds_are_a_hint_without_a_line(reports):
+    for report in reports("ddp_finds_unused", "python"):
+        recording = report["recordings"]["python"]
+        assert recording["digest"] == report["digest"]
+        assert [each[:2] for each in recording["found"]] == [["gradient-missing", "hint"]]
+        assert recording["found"][0][3] is None
+
+
+def test_equal_ranks_have_equal_values_apart_from_uninitialized_memory(reports, tmp_path):
+    reports("equal_ranks", "fingerprints")
+    first, second = (autogradviz.load(tmp_path / f"fingerprints-{rank}.agv") for rank in range(2))
+    uninitialized = [op for op in first.log.of(OpCalled) if op.op.startswith("aten.empty")]
+    assert uninitialized
+    assert [each for each in autogradviz.compare(first, second) if each.aspect == "values"] == []
+
+
+def test_distributed_tensors_have_their_shape_bytes_and_storage_on_both_engines(reports, tmp_path):
+    reports("tensor_parallel", "python", "native")
+    peaks = []
+    for engine in ("python", "native"):
+        analysis = autogradviz.load(tmp_path / f"{engine}-0.agv").analysis
+        named = {event.parameter_name: event.tensor_id for event in analysis.log.of(ParameterSeen)}
+        weight = analysis.tensors[named["Net.blocks.0.up.weight"]]
+        half = 2 * WIDTH * WIDTH * 4 // 2
+        assert (weight.shape, weight.dtype) == ((2 * WIDTH, WIDTH), "float32")
+        assert (weight.nbytes, weight.storage_nbytes) == (half, half)
+        saved = [analysis.tensors[event.tensor_id] for event in analysis.log.of(TensorSaved)]
+        assert [tensor for tensor in saved if not tensor.nbytes or tensor.storage_id is None] == []
+        peaks.append(max(analysis.memory.nbytes))
+    # The up projection and gelu hold their results, half as wide as without parallelism.
+    assert peaks[0] == peaks[1] > 4 * WIDTH * 4
