@@ -55,6 +55,13 @@ class CompiledRegionView:
         Raises:
             ValueError: if there is no such detail.
             OutputExistsError: if ``path`` is another non-empty file.
+
+        Example:
+            >>> step = torch.compile(lambda x: x.cos().sum(), backend="aot_eager")
+            >>> with autogradviz.record() as compiled:
+            ...     step(torch.rand(3, requires_grad=True)).backward()
+            >>> compiled.compiled_graph().svg("region.svg")[:4]
+            '<svg'
         """
         if detail not in {None, "blocks", "lines"}:
             message = f'detail is "blocks" or "lines", not {detail!r}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.compiled_region_types import (
     CompiledHook,
@@ -54,15 +54,31 @@ _ITEM: Final = "_operator.getitem"
 _make_op = maker(CompiledOp)
 
 
-class _Graphs(NamedTuple):
+class _Graphs:
     """The ops of one region, by graph and name."""
 
-    calls: dict[str, list[CompiledOp]]
-    inputs: dict[str, dict[str, OpCompiled]]
-    argument: str  # the prefix of the names of modules
+    def __init__(self, argument: str) -> None:
+        self.calls: dict[str, list[CompiledOp]] = {}
+        self.inputs: dict[str, dict[str, OpCompiled]] = {}
+        self.argument = argument
+        """The prefix of the names of modules."""
+        self._by_name: dict[tuple[str, str], CompiledOp] = {}
+        self._users: dict[tuple[str, str], list[CompiledOp]] = {}
+
+    def add(self, graph: str, op: CompiledOp) -> None:
+        """Add the next op of a graph."""
+        self.calls.setdefault(graph, []).append(op)
+        self._by_name.setdefault((graph, op.name), op)
+        for name in dict.fromkeys(op.arguments):
+            self._users.setdefault((graph, name), []).append(op)
 
     def call(self, graph: str, name: str) -> CompiledOp | None:
-        return next((op for op in self.calls.get(graph, ()) if op.name == name), None)
+        """Return the op with a name, None if there is none."""
+        return self._by_name.get((graph, name))
+
+    def users(self, graph: str, name: str) -> list[CompiledOp]:
+        """Return the ops that take the result of an op, or an input, in the order of the graph."""
+        return self._users.get((graph, name), [])
 
 
 class Locations:
@@ -106,7 +122,7 @@ def build_graph_breaks(log: Log) -> tuple[GraphBreak, ...]:
             reason=event.reason.partition("\n")[0],
             details=event.reason,
             location=locations.of(event.filename, event.lineno, event.function, event.text),
-            calls=tuple(zip(event.caller_files, event.caller_lines, strict=True)),
+            calls=tuple(zip(event.caller_files, event.caller_lines, strict=False)),
         )
         for event in log.of(CompiledGraphCaptured)
         if event.graph_break
@@ -158,6 +174,8 @@ class _Builder:
         whole = captured is not None and captured.code_file.endswith(_WHOLE_MODULE)
         graphs = self._read_graphs(region_id, _ARGUMENT if whole else "")
         slots = self._slots.get(region_id, [])
+        tensors = [each.position for each in slots if each.slot_kind != "size"]
+        places = {position: place for place, position in enumerate(tensors)}
         runs = tuple(map(self._run, self._runs.get(region_id, [])))
         started = self._last(self._started, event)
         cached = self._last(self._cached, event)
@@ -188,7 +206,7 @@ class _Builder:
             cache_reason=cached.reason if cached else "",
             forward_ops=tuple(graphs.calls.get("forward", graphs.calls.get("inference", ()))),
             backward_ops=tuple(backward),
-            saved=tuple(self._slot(each, graphs, slots, runs) for each in slots),
+            saved=tuple(self._slot(each, graphs, places, runs) for each in slots),
             recomputed=tuple(op for op in backward if op.cause is not None),
             hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
             runs=runs,
@@ -215,14 +233,14 @@ class _Builder:
 
     def _read_graphs(self, region_id: int, argument: str) -> _Graphs:
         cause = {event.op_name: event.cause for event in self._recomputed.get(region_id, ())}
-        graphs = _Graphs({}, {}, argument)
+        graphs = _Graphs(argument)
         forward: dict[str, CompiledOp] = {}
         for row in self._ops.get(region_id, ()):
             if row.op_kind != "call_function":
                 graphs.inputs.setdefault(row.graph, {})[row.op_name] = row
                 continue
             op = self._op(row, forward, cause, argument)
-            graphs.calls.setdefault(row.graph, []).append(op)
+            graphs.add(row.graph, op)
             if row.graph == "forward":
                 forward[op.name] = op
         return graphs
@@ -271,17 +289,13 @@ class _Builder:
         self,
         event: SlotPlanned,
         graphs: _Graphs,
-        slots: list[SlotPlanned],
+        places: Mapping[int | None, int],
         runs: tuple[RegionRun, ...],
     ) -> CompiledSlot:
         op = graphs.call("forward", _HOOKED.sub("", event.op_name))
         needed_by = _users(event.op_name, graphs)
         blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
-        first_use = next(
-            (each for each in graphs.calls.get("forward", ()) if event.op_name in each.arguments),
-            None,
-        )
-        source = op or first_use
+        source = op or next(iter(graphs.users("forward", event.op_name)), None)
         return CompiledSlot(
             name=event.op_name,
             kind=event.slot_kind,
@@ -298,7 +312,7 @@ class _Builder:
             blocking_op=blocking,
             blocked_because=event.blocked_because,
             donated=event.donated,
-            runs=_slot_runs(event, slots, runs),
+            runs=_slot_runs(places.get(event.position), runs),
         )
 
 
@@ -336,12 +350,13 @@ def _hook(event: HookInlined) -> CompiledHook:
     )
 
 
-def _slot_runs(
-    event: SlotPlanned, slots: list[SlotPlanned], runs: tuple[RegionRun, ...]
-) -> tuple[SlotRun, ...]:
-    """Return the content of a slot in each run, which lists the tensors only."""
-    tensors = [each.position for each in slots if each.slot_kind != "size"]
-    place = tensors.index(event.position) if event.slot_kind != "size" else None
+def _slot_runs(place: int | None, runs: tuple[RegionRun, ...]) -> tuple[SlotRun, ...]:
+    """Return the content of a slot in each run.
+
+    Args:
+        place: of the slot among those that hold tensors, None for a size.
+        runs: the runs of the region.
+    """
     found = []
     for run in runs:
         known = place is not None and place < len(run.tensors)
@@ -360,12 +375,11 @@ def _slot_runs(
 
 def _users(name: str, graphs: _Graphs) -> tuple[CompiledOp, ...]:
     """Return the ops of the backward that need a slot; those of an inlined hook only unpack it."""
-    backward = graphs.calls.get("backward", [])
-    direct = [op for op in backward if name in op.arguments]
+    direct = graphs.users("backward", name)
     if not _HOOKED.search(name):
         return tuple(direct)
-    unpacked = {op.name for op in direct}
-    return tuple([op for op in backward if unpacked.intersection(op.arguments)] or direct)
+    users = {id(op): op for each in direct for op in graphs.users("backward", each.name)}
+    return tuple(sorted(users.values(), key=lambda op: op.position) or direct)
 
 
 def _reason(
