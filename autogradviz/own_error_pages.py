@@ -211,6 +211,23 @@ with mock.patch.dict(sys.modules, {"perfetto.trace_builder.proto_builder": None}
 """,
     ),
     Page(
+        slug="unknown-region",
+        title="The trace has no such compiled region",
+        means="""A picture was asked for of a compiled region that the trace does not have, or of
+        one of several with the same name.""",
+        happens="""A misspelled name, a trace in which nothing was compiled, or a program that was
+        compiled again, so that its regions have other numbers.""",
+        fix="""trace.compiled_regions() lists all; their names and positions are accepted.""",
+        example="""
+import torch
+import autogradviz
+
+with autogradviz.record() as trace:
+    torch.ones(2, requires_grad=True).sum().backward()
+trace.compiled_graph("forward [0/0]")
+""",
+    ),
+    Page(
         slug="unknown-slug",
         title="No finding or error has this name",
         means="""autogradviz explain takes the slug of a finding or an error.""",

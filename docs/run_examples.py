@@ -118,6 +118,7 @@ def run_finding(page: Page, folder: Path) -> Trace:
     path.write_text(code, encoding="utf-8")
     names: dict[str, Any] = {"__name__": "example"}
     torch.manual_seed(0)
+    _forget_compilations()
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             exec(compile(code, str(path), "exec"), names)  # noqa: S102 - an example of the rules
@@ -126,6 +127,15 @@ def run_finding(page: Page, folder: Path) -> Trace:
         finally:
             torch.set_default_dtype(torch.float32)
     return names["trace"]
+
+
+def _forget_compilations() -> None:
+    """Make the numbers of compilations start again, which are part of names of regions."""
+    frames: Any = sys.modules.get("torch._dynamo.convert_frame")
+    if frames is not None:
+        sys.modules["torch._dynamo"].reset()
+        frames.FRAME_COUNTER = 0
+        frames.FRAME_COMPILE_COUNTER.clear()
 
 
 def finding_text(trace: Trace) -> str:

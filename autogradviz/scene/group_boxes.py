@@ -168,7 +168,7 @@ def _with_sizes(group: SceneGroup, *, sizes: SavedBytes, alone: bool) -> SceneGr
         peak_nbytes=sizes.at_peak,
     )
     label = text_width(group.label, 12.5, bold=True)
-    pills = text_width(f"×{group.repeat} identical", 10.0) + 24 if group.repeat > 1 else 0.0
+    pills = text_width(f"×{group.repeat:,} identical", 10.0) + 24 if group.repeat > 1 else 0.0
     pills += 40 if group.checkpointed else 0.0
     width = 20 + label + 8 + pills + 10 + text_width(closed_note(group), 10.5) + 10
     column = COLUMN_OP_WIDTH + COLUMN_NAME_WIDTH if alone else 0.0
@@ -195,7 +195,7 @@ def header_note(group: SceneGroup) -> str:
     """Return the text after the label of an open group."""
     words = [] if group.type_name == group.label else [group.type_name]
     if group.repeat > 1:
-        words.append(f"×{group.repeat} identical")
+        words.append(f"×{group.repeat:,} identical")
     elif group.checkpointed:
         words.append("checkpoint region")
     return " · ".join(word for word in words if word)

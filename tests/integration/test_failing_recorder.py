@@ -7,6 +7,7 @@ Each is made to fail at its first, second and hundredth event, and always.
 from __future__ import annotations
 
 import warnings
+from functools import partialmethod
 
 import programs
 import pytest
@@ -41,8 +42,9 @@ WORK = (
     "version_is_raised",
 )
 GUARDED = {
-    "backward", "checkpoint", "custom functions", "hooks", "increment_version", "leaves", "modes",
-    "nodes", "random", "release", "saved tensors", "selective checkpoint", "state", "steps",
+    "backward", "checkpoint", "compile", "custom functions", "hooks", "increment_version",
+    "leaves", "modes", "nodes", "random", "ranks", "release", "saved tensors",
+    "selective checkpoint", "state", "steps",
 }  # fmt: skip
 EVERY = 0
 
@@ -89,26 +91,27 @@ class Injector:
     def __init__(self, hook_point, nth):
         self.hook_point, self.nth, self.calls, self.failed = hook_point, nth, {}, 0
 
-    def __call__(self, recorder, hook_point, work, *args, **kwargs):
+    def call(self, guarded, session, hook_point, work, *args, **kwargs):
         self.calls[hook_point] = self.calls.get(hook_point, 0) + 1
         if hook_point == self.hook_point and self.nth in (EVERY, self.calls[hook_point]):
             self.failed += 1
-            return self.guarded(recorder, hook_point, self.fail)
-        return self.guarded(recorder, hook_point, work, *args, **kwargs)
-
-    guarded = staticmethod(Session.guarded)
+            return guarded(session, hook_point, self.fail)
+        return guarded(session, hook_point, work, *args, **kwargs)
 
     def fail(self):
         raise ZeroDivisionError("injected")
 
 
+def _call(session, injector, guarded, *args, **kwargs):
+    return injector.call(guarded, session, *args, **kwargs)
+
+
 def inject(monkeypatch, hook_point, nth):
     injector = Injector(hook_point, nth)
 
-    def guarded(self, *args, **kwargs):
-        return injector(self, *args, **kwargs)
-
-    monkeypatch.setattr(Session, "guarded", guarded)
+    for name in ("guarded", "always_guarded"):
+        method = partialmethod(_call, injector, getattr(Session, name))
+        monkeypatch.setattr(Session, name, method)
     return injector
 
 

@@ -1,5 +1,6 @@
 """Recording changes no result: every program runs with and without recording."""
 
+import re
 import warnings
 
 import programs
@@ -43,6 +44,13 @@ MODES = {
 }
 
 
+def without_stacks(message):
+    """Return a message without the stacks in checkpoint's log, which have this file's lines."""
+    if "dumping logs of latest computation" not in message:
+        return message
+    return re.sub(r"^.+:\d+:.+\n", "", message, flags=re.MULTILINE)
+
+
 def outcome(work, *, recorded, **options):
     """Return all observable results of one run, and the trace."""
     torch.manual_seed(0)
@@ -59,7 +67,7 @@ def outcome(work, *, recorded, **options):
             else:
                 result = work()
         except BaseException as raised:
-            error = (type(raised), str(raised))
+            error = (type(raised), without_stacks(str(raised)))
     warned = [(w.category, str(w.message), w.filename, w.lineno) for w in warned]
     return flat(result), error, torch.get_rng_state(), warned, trace
 

@@ -1,7 +1,13 @@
 // @ts-check
 /** A short summary of a node, group or storage, for tooltips and screen readers. */
 
-import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
 import { savedText } from "../../scene/saved_bytes.js";
@@ -57,7 +63,7 @@ function groupLines(group) {
     group.path || group.label,
     group.type_name,
     [plural(group.node_count, "node"), saved].filter(Boolean).join(" · "),
-    group.repeat > 1 ? `${group.repeat} identical blocks` : "",
+    group.repeat > 1 ? `${formatCount(group.repeat)} identical blocks` : "",
     group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
   ];
 }

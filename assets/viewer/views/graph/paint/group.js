@@ -2,7 +2,7 @@
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
 import { savedText } from "../../../scene/saved_bytes.js";
-import { plural } from "../../../scene/format.js";
+import { formatCount, plural } from "../../../scene/format.js";
 import { paintGlyph } from "../../../canvas/icons.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
 import { roundRect, widthOf, write } from "../../../canvas/text.js";
@@ -96,7 +96,7 @@ function paintHeader(pen, box, group) {
  */
 function headerNote(group) {
   const notes = group.type_name === group.label ? [] : [group.type_name];
-  if (group.repeat > 1) notes.push(`×${group.repeat} identical`);
+  if (group.repeat > 1) notes.push(`×${formatCount(group.repeat)} identical`);
   else if (group.checkpointed) notes.push("checkpoint region");
   return notes.filter(Boolean).join(" · ");
 }
@@ -187,7 +187,10 @@ function paintClosedText(pen, box, height, group) {
   const saved = savedText(group);
   const nodes = plural(group.node_count, "node");
   const labelWidth = widthOf(pen, group.label, 12.5, 600);
-  const repeats = group.repeat > 1 ? [`×${group.repeat} identical`, `×${group.repeat}`] : [""];
+  const repeats =
+    group.repeat > 1
+      ? [`×${formatCount(group.repeat)} identical`, `×${formatCount(group.repeat)}`]
+      : [""];
   const pill = (/** @type {string} */ text) => (text ? widthOf(pen, text, 10, 500) + 27 : 8);
   const counterWidth = group.recomputes ? 32 : 0;
   // The first combination that has room; the name and the multiplicity come first.
