@@ -213,8 +213,7 @@ with mock.patch.dict(sys.modules, {"perfetto.trace_builder.proto_builder": None}
     Page(
         slug="unknown-region",
         title="The trace has no such compiled region",
-        means="""A picture was asked for of a compiled region that the trace does not have, or of
-        one of several with the same name.""",
+        means="""The trace has no compiled region of this name, or it has several.""",
         happens="""A misspelled name, a trace in which nothing was compiled, or a program that was
         compiled again, so that its regions have other numbers.""",
         fix="""trace.compiled_regions() lists all; their names and positions are accepted.""",

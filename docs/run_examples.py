@@ -156,6 +156,8 @@ def findings() -> Iterator[tuple[str, Trace]]:
     for page in all_pages():
         # Lines are named relative to the working directory, also by the caller's diagnosis.
         with project_folder() as folder, changed_directory(folder):
+            # A compiled region that comes from a cache has fewer facts.
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.parent / "inductor")
             yield page.slug, run_finding(page, folder)
 
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.compiled_graphs.graph_op import calls
+from autogradviz.compiled_graphs.view_ops import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -117,12 +118,19 @@ def forward_names(forward: Sequence[GraphOp], backward: Sequence[GraphOp]) -> di
     """Return, by the name of each backward op, the name of the forward op that it differentiates.
 
     Both come from one autograd node and carry its sequence number. Of several forward ops of one
-    node, the last that computes is taken: decompositions begin with preparations.
+    node, the last that computes is taken: decompositions begin with preparations, and the
+    partitioner adds views of results for the backward.
     """
     by_number: dict[int, str] = {}
+    computed: set[int] = set()
     for op in calls(forward):
-        if op.sequence_nr is not None and op.target != "_operator.getitem":
-            by_number[op.sequence_nr] = op.name
+        if op.sequence_nr is None or op.target == "_operator.getitem":
+            continue
+        if not is_view(op.target):
+            computed.add(op.sequence_nr)
+        elif op.sequence_nr in computed:
+            continue
+        by_number[op.sequence_nr] = op.name
     known = {op.name for op in calls(forward)}
     names = {}
     for op in calls(backward):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import (
     BackwardStarted,
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
         RegionRun,
     )
     from autogradviz.diagnose.evidence.facts import Evidence
-
-_VIEWS: Final = frozenset({
-    "t", "permute", "transpose", "view", "_unsafe_view", "reshape", "detach", "alias", "expand",
-    "unsqueeze", "squeeze", "slice", "select", "as_strided", "clone", "getitem",
-})  # fmt: skip
-"""Ops that pass a value on."""
 
 
 class RanRegion(NamedTuple):
@@ -129,7 +124,7 @@ def consumer(region: CompiledRegion, slot: CompiledSlot) -> CompiledOp | None:
         if op.name in seen:
             continue
         seen.add(op.name)
-        if op_name(op) not in _VIEWS:
+        if not is_view(op.target) and op_name(op) != "clone":
             return op
         waiting += users.get(op.name, ())
     return slot.needed_by[0] if slot.needed_by else None

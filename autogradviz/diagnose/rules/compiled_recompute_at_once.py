@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.diagnose.evidence.compiled_code import (
     backward_line,
     call_line,
@@ -57,7 +58,6 @@ with autogradviz.record() as trace:
 """,
 )
 _FEWEST: Final = 3  # checkpointed regions that are alive at once
-_VIEWS: Final = frozenset({"t", "permute", "view", "transpose", "detach", "alias", "getitem"})
 
 
 class _Peak(NamedTuple):
@@ -90,7 +90,7 @@ def _peak(region: CompiledRegion) -> _Peak | None:
     again = [
         op
         for op in region.recomputed
-        if op.cause != "partitioner" and op.checkpoint is not None and op_name(op) not in _VIEWS
+        if op.cause != "partitioner" and op.checkpoint is not None and not is_view(op.target)
     ]
     best: _Peak | None = None
     total = sum(op.nbytes for op in again)
@@ -148,7 +148,7 @@ def _link(region: CompiledRegion) -> CompiledOp | None:
     inside = {op.name for op in region.recomputed if op.checkpoint is not None}
     for op in region.recomputed:
         outside = op.checkpoint is None and op.location is not None and not op.library
-        if outside and inside.intersection(op.arguments) and op_name(op) not in _VIEWS:
+        if outside and inside.intersection(op.arguments) and not is_view(op.target):
             return op
     return None
 

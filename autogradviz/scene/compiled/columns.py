@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.analysis.formatting import short_op_name
+from autogradviz.compiled_graphs.view_ops import is_view as is_view_target
 from autogradviz.scene.label_text import block_prefix
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ MAX_BLOCKS: Final = 16
 """Maximum number of columns of a picture by blocks. More are merged with their neighbors."""
 
 MAX_LINES: Final = 96
-
-VIEWS: Final = frozenset(
-    {
-        *("alias", "as_strided", "detach", "diagonal", "expand", "getitem", "narrow", "permute"),
-        *("reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose"),
-        *("unbind", "unfold", "unsqueeze", "view", "_unsafe_view"),
-    }
-)
-"""Ops whose result is a view, or one of several results."""
 
 _Key: TypeAlias = tuple[str, str, int]  # block, file, line
 
@@ -80,7 +71,7 @@ class Columns:
 
 def is_view(op: CompiledOp) -> bool:
     """Return whether an op returns a view, or one of the results of another op."""
-    return short_op_name(op.target) in VIEWS
+    return is_view_target(op.target)
 
 
 def arrange_columns(region: CompiledRegion, detail: CompiledDetail) -> Columns:
