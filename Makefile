@@ -35,10 +35,10 @@ demo: $(VENV)/.installed native ## train, record and break a small GPT; results 
 check: lint test-viewer ## lint, types and unit tests: two minutes
 	$(PYTEST) -m "not slow" tests/unit
 
-test: programs native lint test-viewer ## the same, integration tests and a browser: eight minutes
+test: programs native lint test-viewer ## the same, integration tests and a browser: twelve minutes
 	$(PYTEST) -m "not slow"
 
-test-all: programs native lint test-viewer ## every test, those marked slow as well: twenty minutes
+test-all: programs native lint test-viewer ## every test, those marked slow as well: half an hour
 	$(PYTEST)
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
