@@ -7,7 +7,8 @@ import make_log as m
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.compare import Comparison, Difference, compare
+from autogradviz.compare import compare
+from autogradviz.compare.result import Comparison, Difference
 from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 
