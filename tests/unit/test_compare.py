@@ -124,6 +124,12 @@ def test_growth_in_proportion_to_the_steps_is_summarized():
     ]
 
 
+def test_counts_are_listed_if_no_step_ended():
+    before = trace(m.tensor(1), *(m.op("exp", (1,)),) * 2)
+    after = trace(m.tensor(1), *(m.op("exp", (1,)),) * 3)
+    assert fields_of(compare(before, after)) == [("ops", "exp, forward", "2", "3")]
+
+
 def test_checkpoints_of_numbered_blocks_are_counted_together():
     regions = [
         [
