@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.defer_signals import interrupt_again
+from autogradviz.defer_signals import interrupt_again, uninterrupted
 from autogradviz.event_log.state_value_diff import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
@@ -59,7 +59,6 @@ class StateTable:
         """Read the state before a region's forward."""
         if self.watch_writes is not None:
             self.watch_writes()
-            self.watch_writes = None
         self._entered[region_id] = self._session.event_count
         self._before[region_id] = self._read(closure, arguments)
 
@@ -202,8 +201,10 @@ def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
 
         def begin() -> None:
             nonlocal original
-            original = owner.__setattr__
-            installed.enter_context(patched(owner, __setattr__=write))
+            with uninterrupted():
+                state.watch_writes = None
+                original = owner.__setattr__
+                installed.enter_context(patched(owner, __setattr__=write))
 
         state.watch_writes = begin
         try:
