@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-import nbformat
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -20,10 +19,10 @@ def run(path):
     """Yield the outputs of each code cell: printed text, types of displayed data, and the error."""
     shell = InteractiveShell.instance()
     shell.colors = "nocolor"
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code":
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
             with capture_output() as captured:
-                result = shell.run_cell(cell.source, store_history=True)
+                result = shell.run_cell("".join(cell["source"]), store_history=True)
             error = result.error_before_exec or result.error_in_exec
             yield {
                 "text": captured.stdout.partition(f"Out[{shell.execution_count - 1}]: ")[0],

@@ -6,10 +6,8 @@ import os
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 from interpreters import run_forked
-from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 TUTORIALS = NOTEBOOKS[1:]
@@ -28,10 +26,18 @@ def path(request):
 @pytest.fixture(scope="module")
 def ran():
     """Return the first notebook after a run in a kernel; nbclient raises if a cell fails."""
+    from nbclient import NotebookClient
+
     path = NOTEBOOKS[0]
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute(cwd=str(path.parent))
     return notebook
+
+
+def read(path):
+    import nbformat  # takes seconds, and pytest imports this file in every process
+
+    return nbformat.read(path, as_version=4)
 
 
 def code_cells(notebook):
@@ -53,7 +59,7 @@ def test_notebooks_are_numbered_and_the_site_lists_them():
 
 
 def test_cells_run_and_reproduce_the_kinds_of_saved_outputs(ran):
-    saved = nbformat.read(NOTEBOOKS[0], as_version=4)
+    saved = read(NOTEBOOKS[0])
     for before, after in zip(code_cells(saved), code_cells(ran), strict=True):
         assert kinds(before) - {"image/png", "text/plain"} <= kinds(after), before.source
 
@@ -69,7 +75,7 @@ def test_tutorials_print_what_they_show(tutorial, tmp_path):
     environment = os.environ | {"COLUMNS": "80", "AUTOGRADVIZ_CACHE": str(tmp_path)}
     done = run_forked(RUNNER, tutorial, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
-    cells = code_cells(nbformat.read(tutorial, as_version=4))
+    cells = code_cells(read(tutorial))
     for stored, ran in zip(cells, json.loads(done.stdout), strict=True):
         assert ran["error"] == "", stored.source
         assert ran["warnings"] == "", stored.source
@@ -89,7 +95,7 @@ def test_trace_is_displayed_as_a_widget_with_a_picture(ran):
 
 
 def test_saved_outputs_need_no_kernel(path):
-    cells = code_cells(nbformat.read(path, as_version=4))
+    cells = code_cells(read(path))
     silent = [cell for cell in cells if not cell.outputs]
     assert silent == cells[:1]  # imports
     for cell in cells[1:]:
@@ -100,7 +106,7 @@ def test_saved_outputs_need_no_kernel(path):
 
 
 def test_saved_pictures_are_valid(path):
-    cells = code_cells(nbformat.read(path, as_version=4))
+    cells = code_cells(read(path))
     data = [output.data for cell in cells for output in cell.outputs if "data" in output]
     svg = [shown["image/svg+xml"] for shown in data if "image/svg+xml" in shown]
     png = [shown["image/png"] for shown in data if "image/png" in shown]
