@@ -11,7 +11,7 @@ kept, since their readings were not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import torch
 
@@ -26,13 +26,31 @@ from autogradviz.recorder.checkpoint.value_repr import (
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from autogradviz.event_log.state_value_diff import Reading
-    from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk
+    from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk, Visit
     from autogradviz.recorder.checkpoint.value_repr import ObjectIds, TensorFacts
-    from autogradviz.recorder.native.walk_snapshot import Snapshot, TakeSnapshot
+
+    Readings: TypeAlias = Sequence[tuple[int, Reading | None, TensorFacts | None]]
+    TakeSnapshot: TypeAlias = Callable[
+        [StateWalk, int, Sequence[Visit], Readings], "Snapshot | None"
+    ]
 
 MAX_KEPT: Final = 4096
 """Longer texts are not kept."""
+
+
+class Snapshot(Protocol):
+    """The objects that a walk read, in the native engine."""
+
+    def compare(self, roots: list[Any]) -> list[tuple[int, Any]] | None:
+        """Compare the objects that the walk read with those that are there now.
+
+        Returns:
+            The readings that must be read again, by number, and their values; None if a new walk
+            may queue other values.
+        """
 
 
 class RepeatedWalk:

@@ -18,8 +18,8 @@ from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 
 if TYPE_CHECKING:
     from autogradviz.event_log.state_value_diff import Reading
+    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
-    from autogradviz.recorder.native.walk_snapshot import TakeSnapshot
 
 MAX_WALKS: Final = 256
 """Functions whose last walk is remembered."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.events import Event
-    from autogradviz.recorder.native.walk_snapshot import TakeSnapshot
+    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import types
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -21,38 +21,20 @@ from autogradviz.recorder.checkpoint.module_attributes import (
     is_user_attribute,
     parts_of_module,
 )
-from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, StateWalk, reads_environment
+from autogradviz.recorder.checkpoint.state_walk import MAX_DEPTH, reads_environment
 from autogradviz.recorder.checkpoint.value_repr import (
     BUILT_IN_CONTAINERS,
     CONTAINERS,
     WITH_PARTS,
-    TensorFacts,
 )
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 from autogradviz.recorder.python_stacks import is_library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from autogradviz.event_log.state_value_diff import Reading
-    from autogradviz.recorder.checkpoint.state_walk import Visit
-
-    Readings: TypeAlias = Sequence[tuple[int, Reading | None, TensorFacts | None]]
-    TakeSnapshot: TypeAlias = Callable[
-        [StateWalk, int, Sequence[Visit], Readings], "Snapshot | None"
-    ]
-
-
-class Snapshot(Protocol):
-    """The objects that a walk read."""
-
-    def compare(self, roots: list[Any]) -> list[tuple[int, Any]] | None:
-        """Compare what the walk read with what is there now.
-
-        Returns:
-            The readings that must be read again, by number, and their values; None if a new walk
-            may queue other values.
-        """
+    from autogradviz.recorder.checkpoint.repeated_walk import Readings, Snapshot
+    from autogradviz.recorder.checkpoint.state_walk import StateWalk, Visit
 
 
 class _Form(enum.IntEnum):
@@ -110,7 +92,7 @@ def take_snapshot(
 
 
 def _form_of(value: Any, depth: int, names: tuple[str, ...] | None) -> _Form | None:
-    """Return how C++ reads the parts of a value, None if it does not."""
+    """Return the way in which C++ reads the parts of a value, None if it does not."""
     kind = type(value)
     form: _Form | None = None
     if kind in PLAIN_TENSORS:
@@ -140,7 +122,7 @@ def _form_of_other(value: Any, kind: type) -> _Form | None:
 
 
 def _role_of_attribute(name: str) -> int:
-    """Return what an attribute of a module is; the numbers are those of C++."""
+    """Return the role of an attribute of a module; the numbers are those of C++."""
     if name in TABLES:
         return _FIRST_TABLE + TABLES.index(name)
     if is_user_attribute(name):
@@ -161,4 +143,4 @@ _QUESTIONS: Final = (
     lambda code: is_library(code.co_filename),
     _names_of,
 )
-"""What C++ asks while it takes a snapshot, in its order."""
+"""Functions that C++ calls while it takes a snapshot, in its order."""
