@@ -15,8 +15,10 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
+from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import SourceLocation
+from autogradviz.compiled_graphs.value_names import ITEM, is_packed, unpacked_name
 from autogradviz.events import (
     NO_ID,
     CacheDecided,
@@ -41,15 +43,9 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.events import RecomputeCause, SlotKind
 
-_HOOKED: Final = re.compile(r"_hook_\d+$")
-"""The end of the name of what an inlined pack hook saves instead of a value."""
-
 _WHOLE_MODULE: Final = "external_utils.py"
 _ARGUMENT: Final = "fn."
 """Dynamo compiles a module of a library by compiling a function of its own with this argument."""
-
-_ITEM: Final = "_operator.getitem"
-"""One of the results of an op."""
 
 _make_op = maker(CompiledOp)
 
@@ -292,7 +288,7 @@ class _Builder:
         places: Mapping[int | None, int],
         runs: tuple[RegionRun, ...],
     ) -> CompiledSlot:
-        op = graphs.call("forward", _HOOKED.sub("", event.op_name))
+        op = graphs.call("forward", unpacked_name(event.op_name))
         needed_by = _users(event.op_name, graphs)
         blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
         source = op or next(iter(graphs.users("forward", event.op_name)), None)
@@ -376,7 +372,7 @@ def _slot_runs(place: int | None, runs: tuple[RegionRun, ...]) -> tuple[SlotRun,
 def _users(name: str, graphs: _Graphs) -> tuple[CompiledOp, ...]:
     """Return the ops of the backward that need a slot; those of an inlined hook only unpack it."""
     direct = graphs.users("backward", name)
-    if not _HOOKED.search(name):
+    if not is_packed(name):
         return tuple(direct)
     users = {id(op): op for each in direct for op in graphs.users("backward", each.name)}
     return tuple(sorted(users.values(), key=lambda op: op.position) or direct)
@@ -402,7 +398,9 @@ def _need(needed_by: tuple[CompiledOp, ...]) -> str:
     if not needed_by:
         return "not used by the backward"
     first, *others = needed_by
-    return f"needed by {_short(first)}{_at(first)}" + (f" and {len(others)} more" if others else "")
+    return f"needed by {short_op_name(first.target)}{_at(first)}" + (
+        f" and {len(others)} more" if others else ""
+    )
 
 
 def _obstacle(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
@@ -414,14 +412,10 @@ def _obstacle(op: CompiledOp | None, blocking: CompiledOp | None, because: str) 
     if op is None or blocking is None:
         return ""
     because = because or "it is too far from the backward"
-    if blocking is op or (op.target == _ITEM and blocking.name in op.arguments):
-        return f"; {_short(blocking)} may not run again: {because}"
-    return f"; recomputing it would run {_short(blocking)}{_at(blocking)} again: {because}"
-
-
-def _short(op: CompiledOp) -> str:
-    parts = op.target.split(".")
-    return parts[1] if len(parts) > 1 else op.target
+    name = short_op_name(blocking.target)
+    if blocking is op or (op.target == ITEM and blocking.name in op.arguments):
+        return f"; {name} may not run again: {because}"
+    return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
 
 
 def _at(op: CompiledOp) -> str:
