@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.compiled_region_types import (
@@ -82,6 +83,7 @@ class Locations:
 
     def __init__(self, log: Log) -> None:
         self._cells = {event.filename: event.cell for event in log.of(CellSeen)}
+        self._known: dict[tuple[str, int, str, str], SourceLocation] = {}
 
     def of(
         self, filename: str, lineno: int, function: str, text: str = ""
@@ -89,13 +91,14 @@ class Locations:
         """Return the location of a line, None if its file is unknown."""
         if not filename:
             return None
-        return SourceLocation(
-            filename=filename,
-            lineno=lineno,
-            function=function,
-            text=text,
-            cell=self._cells.get(filename),
-        )
+        key = (filename, lineno, function, text)
+        found = self._known.get(key)
+        if found is None:
+            cell = self._cells.get(filename)
+            found = self._known[key] = SourceLocation(
+                filename=filename, lineno=lineno, function=function, text=text, cell=cell
+            )
+        return found
 
 
 def build_compiled_regions(
@@ -206,7 +209,7 @@ class _Builder:
             recomputed=tuple(op for op in backward if op.cause is not None),
             hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
             runs=runs,
-            joint_ops=tuple(graphs.calls.get("joint", ())),
+            read_joint_ops=cache(partial(self._joint_ops, region_id, graphs.argument)),
             memory_budget=event.memory_budget,
             policies=captured.policy_count if captured else 0,
         )
@@ -232,6 +235,8 @@ class _Builder:
         graphs = _Graphs(argument)
         forward: dict[str, CompiledOp] = {}
         for row in self._ops.get(region_id, ()):
+            if row.graph == "joint":
+                continue
             if row.op_kind != "call_function":
                 graphs.inputs.setdefault(row.graph, {})[row.op_name] = row
                 continue
@@ -240,6 +245,13 @@ class _Builder:
             if row.graph == "forward":
                 forward[op.name] = op
         return graphs
+
+    def _joint_ops(self, region_id: int, argument: str) -> tuple[CompiledOp, ...]:
+        return tuple(
+            self._op(row, {}, {}, argument)
+            for row in self._ops.get(region_id, ())
+            if row.graph == "joint" and row.op_kind == "call_function"
+        )
 
     def _op(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compare.compiled_regions import compiled_differences
+from autogradviz.compare.compiled_regions import compiled_differences, only_one_is_compiled
 from autogradviz.compare.counts import count_differences, step_differences
 from autogradviz.compare.first_different_op import first_other_op, first_other_values
 from autogradviz.compare.gradients import gradient_differences, hash_differences
@@ -27,6 +27,9 @@ def compare(before: Trace, after: Trace) -> Comparison:
     graph breaks and recompiles, the gradients of leaves (whether one arrived, whether it
     is finite, its L2 norm), and the exception. If one recording has more steps, counts that are
     proportional to the steps are not listed.
+
+    If only one of the programs is compiled, its ops and slots have other names than those of eager
+    code. Then saved bytes and recomputed ops are compared by line and module instead.
 
     If both recordings have fingerprints (``record(fingerprints=True)``), also the first op with
     different values and the leaves with different gradients.
@@ -52,7 +55,8 @@ def compare(before: Trace, after: Trace) -> Comparison:
 
 def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     yield from step_differences(before, after)
-    yield from first_other_op(before, after)
+    if not only_one_is_compiled(before, after):
+        yield from first_other_op(before, after)
     yield from count_differences(before, after)
     yield from compiled_differences(before, after)
     yield from gradient_differences(before, after)

@@ -186,7 +186,7 @@ def _key(op: CompiledOp) -> _Key:
     location = op.location
     return (
         block if numbered else "",
-        location.place if location else "",
+        location.filename if location else "",
         location.lineno if location else 0,
     )
 
