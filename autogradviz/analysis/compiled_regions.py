@@ -314,7 +314,17 @@ class _Builder:
             nbytes=event.nbytes,
             location=None if source is None else source.location,
             source=self._source_name(event.op_name, graphs).removeprefix(graphs.argument),
-            reason=_reason(event.slot_kind, op, needed_by, blocking, event.blocked_because),
+            reason=_reason(
+                event.slot_kind,
+                op,
+                needed_by,
+                blocking,
+                event.blocked_because,
+                leaves=op is not None
+                and any(
+                    user.checkpoint != op.checkpoint for user in graphs.users("forward", op.name)
+                ),
+            ),
             op=op,
             needed_by=needed_by,
             blocking_op=blocking,
@@ -396,14 +406,19 @@ def _reason(
     needed_by: tuple[CompiledOp, ...],
     blocking: CompiledOp | None,
     because: str,
+    *,
+    leaves: bool,
 ) -> str:
-    """Return one sentence: what needs a saved value, and why it is not computed again."""
+    """Return one sentence: what needs a saved value, and why it is not computed again.
+
+    ``leaves`` tells whether the forward uses it outside of its checkpointed region.
+    """
     if kind == "size":
         return "shapes in the backward depend on it"
     need = _need(needed_by)
     if kind == "input":
         return f"{need}; an input, which cannot be computed again"
-    return need + _obstacle(op, blocking, because)
+    return need + _obstacle(op, blocking, because, leaves=leaves)
 
 
 def _need(needed_by: tuple[CompiledOp, ...]) -> str:
@@ -415,11 +430,15 @@ def _need(needed_by: tuple[CompiledOp, ...]) -> str:
     )
 
 
-def _obstacle(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+def _obstacle(
+    op: CompiledOp | None, blocking: CompiledOp | None, because: str, *, leaves: bool
+) -> str:
     """Return why a computed value is not computed again, after what needs it."""
     if op is not None and op.policy.startswith("MUST_SAVE"):
         if op.checkpoint is None:
             return "; the result of a checkpointed region"
+        if leaves:
+            return "; used outside of its checkpointed region"
         return f"; your policy says {op.policy}"
     if op is None or blocking is None:
         return ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compare.result import Difference
+from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.events import NodeStarted
 from autogradviz.scene.label_text import merge_numbered_names, plural
 
@@ -64,11 +65,14 @@ def _saved(analysis: Analysis) -> Counter[tuple[str, str]]:
 
 
 def _recomputed(analysis: Analysis) -> Counter[tuple[str, str]]:
-    """Return the number of ops that were computed again for a backward, by line and module."""
+    """Return the number of ops that were computed again for a backward, by line and module.
+
+    Views are left out: they compute nothing, and checkpoint detaches what it saves.
+    """
     counts: Counter[tuple[str, str]] = Counter()
-    for op in analysis.ops:
-        if op.phase == "recompute":
-            counts[_line(op.location), uncompiled_name(op.module)] += 1
+    for ran in analysis.ops:
+        if ran.phase == "recompute" and not is_view(ran.overload):
+            counts[_line(ran.location), uncompiled_name(ran.module)] += 1
     started = {event.node_id for event in analysis.log.of(NodeStarted)}
     nodes = analysis.graph.nodes
     for region in analysis.compiled_regions:
@@ -76,10 +80,10 @@ def _recomputed(analysis: Analysis) -> Counter[tuple[str, str]]:
             if run.node_id not in started:
                 continue
             outer = nodes[run.node_id].module if run.node_id in nodes else ""
-            for again in region.recomputed:
-                source = again.forward_op or again
-                module = analysis.module_names.find(source.module, outer)
-                counts[_line(source.location), module] += 1
+            for op in region.recomputed:
+                if not is_view(op.target):
+                    module = analysis.module_names.find(op.module, outer)
+                    counts[_line(op.location), module] += 1
     return counts
 
 

@@ -29,7 +29,8 @@ def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
 def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield differences in counts; those proportional to the steps are only counted.
 
-    Ops and saves have other names in compiled code, so they are not compared with eager code.
+    Ops and saves have other names in compiled code, so they are not compared with eager code; nor
+    is the peak, because what a compiled backward computes again is not seen.
     """
     both = (before, after)
     steps = [len(analysis.log.of(StepEnded)) for analysis in both]
@@ -56,7 +57,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
             yield Difference(
                 aspect=aspect, what=what, before="", after="in proportion to the steps"
             )
-        if aspect == "saved":
+        if aspect == "saved" and not only_one_is_compiled(before, after):
             yield from _byte_differences(before, after)
 
 

@@ -90,11 +90,30 @@ def recomputed_ops(
 ) -> Iterator[tuple[GraphOp, RecomputeCause]]:
     """Yield the ops of a backward graph that belong to the forward, and why they are there."""
     names = {op.name for op in calls(forward)}
-    regions = {op.checkpoint_number for op in calls(forward) if op.policy.startswith("MUST_SAVE")}
+    regions = _selective_checkpoints(forward)
     for op in calls(backward):
         # Text has no tags, but policies, which the ops of the backward itself have not.
         if op.name in names or op.tag == "is_forward" or (op.policy and not op.tag):
             yield op, _cause(op, regions)
+
+
+def _selective_checkpoints(forward: Sequence[GraphOp]) -> set[int | None]:
+    """Return the checkpointed regions with a policy: it saves a value that only they use.
+
+    PyTorch itself marks what leaves a region to be saved.
+    """
+    inside = {op.name: op.checkpoint_number for op in calls(forward)}
+    leaving = {
+        name
+        for op in forward
+        for name in op.arguments
+        if name in inside and inside[name] != op.checkpoint_number
+    }
+    return {
+        op.checkpoint_number
+        for op in calls(forward)
+        if op.policy.startswith("MUST_SAVE") and op.name not in leaving
+    }
 
 
 def _cause(op: GraphOp, selective: set[int | None]) -> RecomputeCause:

@@ -33,6 +33,7 @@ PAGES = {
     "assets/flight.md": "cost.md",
     "assets/calibration.md": "confidence.md",
     "notebooks/01_first_look.ipynb": "tutorials/01_first_look.ipynb",
+    "notebooks/02_compiled_training.ipynb": "tutorials/02_compiled_training.ipynb",
 }
 """The page of the site that shows a file of the repository."""
 

@@ -17,6 +17,7 @@ class Net(nn.Module):
     def forward(self, x):
         h = self.up(x)
         h = torch.tanh(h)
+        h = torch.sin(h * 2)
         return self.down(h).sum()
 
 
@@ -59,19 +60,20 @@ def bytes_by_module(trace):
     return sums
 
 
-def test_compiled_and_eager_code_save_the_same_bytes_at_the_same_lines(traces):
-    assert "saved, in all" not in rows(autogradviz.compare(traces["none"], traces["all"]))
+def test_saved_bytes_of_compiled_code_have_the_modules_of_eager_code(traces):
     eager, compiled = (bytes_by_module(traces[part]) for part in ("none", "all"))
-    assert eager == compiled
-    assert eager["first"] == eager["last"] == 3 * 8 * 4  # the result of tanh
+    assert set(eager) == {"", "first", "first.up", "first.down", "last", "last.down"}
+    assert set(compiled) <= set(eager)
+    assert eager["first"] == eager["last"] > 3 * 8 * 4
 
 
 def test_recomputed_ops_have_a_line_and_a_module(traces):
     found = rows(autogradviz.compare(traces["none"], traces["all"]))
-    again = traces["all"].compiled_regions()[0].recomputed
-    assert found["recomputed, in all"] == ("0 ops", f"{len(again)} ops")
-    line = Net.forward.__code__.co_firstlineno + 3
-    place = f"recomputed at test_compare_compiled.py:{line} in first.down"
+    (region,) = traces["all"].compiled_regions()
+    assert "aten.mul.Tensor" in {op.target for op in region.recomputed}
+    assert found["recomputed, in all"] == ("0 ops", "2 ops")  # views are left out
+    line = Net.forward.__code__.co_firstlineno + 3  # h * 2
+    place = f"recomputed at test_compare_compiled.py:{line} in first"
     assert found[place] == ("0 ops", "1 op")
 
 
