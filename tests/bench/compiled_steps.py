@@ -33,8 +33,9 @@ PAIRS = 8
 COMPILATIONS = {"aot_eager": 6, "inductor": 3}  # pairs; the first warms up
 LIMIT_S = 900
 HEAD = (
-    f"### {TITLE}\n\n| | warm step | recorded, each of {GROUP} | recorded with `ops=False` | "
-    "compiling | compiling while recording |\n|---|---|---|---|---|---|\n"
+    f"### {TITLE}\n\nSteps are warm, and {GROUP} of them are in one recording. Compiling is a "
+    "first step with empty caches.\n\n| | step | record() | record(ops=False) | compiling | while "
+    "recording |\n|---|---|---|---|---|---|\n"
 )
 
 
