@@ -93,6 +93,7 @@ class CompiledSlot:
         location: the user's line that computed it, or first used the input; None if unknown.
         source: for an input, its name in the program, "L['x']"; "" if unknown.
         reason: one sentence: what needs the value, and why it is not computed again.
+        remedy: what would make the backward compute it again instead; "" if unknown.
         op: the op that computed it; None for an input or a size.
         needed_by: the ops of the backward that take it.
         blocking_op: the forward op that may not run again to recompute it; None without one.
@@ -111,6 +112,7 @@ class CompiledSlot:
     location: SourceLocation | None
     source: str
     reason: str
+    remedy: str
     op: CompiledOp | None
     needed_by: tuple[CompiledOp, ...]
     blocking_op: CompiledOp | None

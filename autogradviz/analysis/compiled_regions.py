@@ -304,6 +304,9 @@ class _Builder:
         needed_by = _users(event.op_name, graphs)
         blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
         source = op or next(iter(graphs.users("forward", event.op_name)), None)
+        leaves = op is not None and any(
+            user.checkpoint != op.checkpoint for user in graphs.users("forward", op.name)
+        )
         return CompiledSlot(
             name=event.op_name,
             kind=event.slot_kind,
@@ -320,11 +323,9 @@ class _Builder:
                 needed_by,
                 blocking,
                 event.blocked_because,
-                leaves=op is not None
-                and any(
-                    user.checkpoint != op.checkpoint for user in graphs.users("forward", op.name)
-                ),
+                leaves=leaves,
             ),
+            remedy="" if leaves else _remedy(op, blocking, event.blocked_because),
             op=op,
             needed_by=needed_by,
             blocking_op=blocking,
@@ -447,6 +448,30 @@ def _obstacle(
     if blocking is op or (op.target == ITEM and blocking.name in op.arguments):
         return f"; {name} may not run again: {because}"
     return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
+
+
+_ALLOWED_BY_BUDGET: Final = frozenset(
+    {"not in recomputable allowlist", "materialized in backward", "reduction op"}
+)
+"""Reasons of the partitioner that it drops if ``activation_memory_budget`` is below 1."""
+
+
+def _remedy(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+    """Return what would make the backward compute a value again, "" if unknown."""
+    if op is None:  # an input, or a size
+        return ""
+    if op.policy.startswith("MUST_SAVE"):
+        if op.checkpoint is None:
+            return ""
+        return f"let the policy return CheckpointPolicy.PREFER_RECOMPUTE for {op.target}"
+    if blocking is None or not because:
+        return ""
+    ops = (blocking,) if blocking is op else (blocking, op)
+    names = dict.fromkeys(f"{short_op_name(each.target)}{_at(each)}" for each in ops)
+    remedy = f"torch.utils.checkpoint around {' and '.join(names)}"
+    if because in _ALLOWED_BY_BUDGET:
+        remedy += ", or torch._functorch.config.activation_memory_budget below 1"
+    return remedy
 
 
 def _at(op: CompiledOp) -> str:

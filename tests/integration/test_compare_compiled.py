@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._functorch.config as functorch_config
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 
@@ -97,3 +99,30 @@ def test_other_gradients_are_named_with_the_line_that_uses_the_parameter(traces)
         and float(each.after) == pytest.approx(2 * float(each.before), rel=1e-2)
         for each in norms
     )
+
+
+@pytest.mark.parametrize("remedy", ["checkpoint", "budget"])
+def test_remedy_of_a_saved_value_makes_the_backward_compute_it(remedy):
+    net = Net()
+
+    def body(x):
+        return torch.nn.functional.gelu(net.up(x))
+
+    def saved(*, checkpointed=False, budget=1.0):
+        torch._dynamo.reset()
+
+        def step(x):
+            h = checkpoint(body, x, use_reentrant=False) if checkpointed else body(x)
+            return net.down(h).square().sum()
+
+        options = functorch_config.patch(activation_memory_budget=budget)
+        with options, autogradviz.record(net, engine="python") as trace:
+            torch.compile(step, backend="aot_eager")(torch.rand(3, 4)).backward()
+        (region,) = trace.compiled_regions()
+        return {slot.name: slot for slot in region.saved if slot.kind == "value"}
+
+    plain = saved()
+    assert "torch.utils.checkpoint around gelu" in plain["gelu"].remedy
+    assert "activation_memory_budget below 1" in plain["gelu"].remedy
+    changed = saved(checkpointed=True) if remedy == "checkpoint" else saved(budget=0.1)
+    assert "gelu" not in changed
