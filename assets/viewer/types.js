@@ -434,6 +434,7 @@
  * @property {string} description "float32 4×32×64"
  * @property {number} nbytes
  * @property {string} reason one sentence
+ * @property {string} remedy what would make the backward compute it instead, "" if unknown
  * @property {string} hook the effect of its saved-tensor hooks, "" without them
  * @property {string} filename
  * @property {number} lineno 0 if unknown

@@ -20,6 +20,9 @@ def compare(before: Trace, after: Trace) -> Comparison:
     is finite, its L2 norm), and the exception. If one recording has more steps, counts that are
     proportional to the steps are not listed.
 
+    If only one of the programs is compiled, its ops and slots have other names than those of eager
+    code. Then saved bytes and recomputed ops are compared by line and module instead.
+
     If both recordings have fingerprints (``record(fingerprints=True)``), also the first op with
     different values and the leaves with different gradients.
 

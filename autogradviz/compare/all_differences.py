@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compare.compiled_regions import compiled_differences
+from autogradviz.compare.compiled_regions import compiled_differences, only_one_is_compiled
 from autogradviz.compare.counts import count_differences, step_differences
 from autogradviz.compare.first_different_op import first_other_op, first_other_values
 from autogradviz.compare.gradients import gradient_differences, hash_differences
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def all_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield every difference between two recordings, by aspect."""
     yield from step_differences(before, after)
-    yield from first_other_op(before, after)
+    if not only_one_is_compiled(before, after):
+        yield from first_other_op(before, after)
     yield from count_differences(before, after)
     yield from compiled_differences(before, after)
     yield from gradient_differences(before, after)

@@ -22,7 +22,8 @@ class Difference:
     """One difference between two recordings.
 
     Attributes:
-        aspect: "steps", "ops", "saved", "writes", "checkpoint", "gradients", "values" or "error".
+        aspect: "steps", "ops", "saved", "writes", "checkpoint", "compiled", "gradients",
+            "values" or "error".
         what: the compared item, "addmm, forward".
         before: its value in the first recording, as text with a unit.
         after: its value in the second recording.

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
-from autogradviz.events import BackwardStarted, StateChanged
+from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import plural
 from autogradviz.scene.schema import (
@@ -299,11 +299,15 @@ def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
 
 
 def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
-    """Return all recorded source lines."""
+    """Return all recorded source lines, apart from code that a compiler generated."""
+    frames = analysis.log.of(FrameSeen)
+    own = {frame.filename for frame in frames if not frame.library}
+    generated = {frame.filename for frame in frames if frame.library} - own
     cells = {filename: f"In [{cell}]" for filename, cell in analysis.cells.items()}
     return tuple(
         SceneLine(filename=cells.get(filename, filename), lineno=lineno, text=text)
         for (filename, lineno), text in sorted(analysis.source_lines.items())
+        if filename not in generated
     )
 
 

@@ -466,6 +466,7 @@ class SceneCompiledSlot:
     description: str  # "float32 4×32×64"
     nbytes: int
     reason: str  # one sentence
+    remedy: str  # what would make the backward compute it instead, "" if unknown
     hook: str  # the effect of its saved-tensor hooks, "" without them
     filename: str
     lineno: int  # 0 if unknown
