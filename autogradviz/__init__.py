@@ -16,7 +16,7 @@ from autogradviz.analysis import (
 )
 from autogradviz.compare import Comparison, Difference, compare
 from autogradviz.compiled_region_view import CompiledRegionView
-from autogradviz.diagnose import Finding
+from autogradviz.diagnose import CulpritRun, Finding
 from autogradviz.errors import (
     AlreadyRecordingError,
     AutogradvizError,
@@ -39,6 +39,8 @@ from autogradviz.event_log import Log
 from autogradviz.explain import Page, explain
 from autogradviz.graph_view import GraphView, graph
 from autogradviz.record import record
+from autogradviz.stop import LiveSave, Stop
+from autogradviz.stop_condition import StopCondition, watch
 from autogradviz.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -52,10 +54,12 @@ __all__ = [
     "Comparison",
     "CompiledRegion",
     "CompiledRegionView",
+    "CulpritRun",
     "Difference",
     "Finding",
     "GraphTooLargeError",
     "GraphView",
+    "LiveSave",
     "Log",
     "MissingExtraError",
     "MissingProgramError",
@@ -71,6 +75,8 @@ __all__ = [
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",
+    "Stop",
+    "StopCondition",
     "TensorHistory",
     "Trace",
     "TraceWidget",
@@ -85,6 +91,7 @@ __all__ = [
     "graph",
     "load",
     "record",
+    "watch",
 ]
 
 
