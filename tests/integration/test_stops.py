@@ -183,7 +183,7 @@ def test_gradients_are_the_same_when_the_debugger_was_opened(typed):
     assert torch.equal(*gradients)
 
 
-def test_unmatched_conditions_and_missing_terminals_are_printed_once(capsys, monkeypatch):
+def test_what_never_matches_and_missing_terminals_are_printed_once(capsys, monkeypatch):
     monkeypatch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     conditions = ["op:tanh", "op:add_", "op:tanh#9", "write:nowhere"]
@@ -192,9 +192,8 @@ def test_unmatched_conditions_and_missing_terminals_are_printed_once(capsys, mon
             net()(torch.ones(1, 3))
     lines = capsys.readouterr().err.splitlines()
     assert [re.sub(r"test_stops.py:\d+", "LINE", line) for line in lines] == [
-        "autogradviz: break_on: LINE in test_unmatched_conditions_and_missing_terminals_are_printed_"
-        "once: aten.tanh.default was called; no debugger, because standard input is no "
-        "terminal",
+        "autogradviz: break_on: LINE in test_what_never_matches_and_missing_terminals_are_printed_"
+        "once: aten.tanh.default was called; no debugger, because standard input is no terminal",
         "autogradviz: break_on: 'op:add_' never matched (among 27 operators)",
         "autogradviz: break_on: 'op:tanh#9' never matched (it matched 3 times without the number)",
         "autogradviz: break_on: 'write:nowhere' never matched (no module that was called has a "

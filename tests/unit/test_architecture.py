@@ -26,6 +26,9 @@ LAYERS = {
     "stop_condition": 0,
     "stop": 0,
     "break_on": 8,
+    "open_ended_recording": 9,
+    "enable": 10,
+    "integrations": 10,
     "event_log": 1,
     "compiled_graphs": 1,
     "import_compile_trace": 8,
@@ -44,11 +47,12 @@ LAYERS = {
     "compare": 8,
     "recording_lifecycle": 8,
     "record": 9,
-    "cli": 12,
-    "jupyter_magic": 10,
+    "cli": 13,
+    "ipython_tracebacks": 10,
+    "jupyter_magic": 11,
     "demo": 10,
-    "__init__": 11,
-    "__main__": 13,
+    "__init__": 12,
+    "__main__": 14,
 }
 FOLDERS = {  # folders of a large package, with the folders that each may import from
     "diagnose": {

@@ -118,7 +118,14 @@ def _call_hook_in_copy(frame: FrameType) -> None:
 
 
 def _is_default_hook() -> bool:
-    return sys.breakpointhook is sys.__breakpointhook__
+    """Return whether ``breakpoint()`` opens pdb.
+
+    Jupyter's kernels replace it by the hook of debugpy, which does nothing unless a client is
+    attached.
+    """
+    module = getattr(sys.breakpointhook, "__module__", None) or ""
+    own = sys.breakpointhook is sys.__breakpointhook__
+    return own or module.partition(".")[0] in {"debugpy", "pydevd"}
 
 
 def _named_hook() -> bool:
@@ -133,8 +140,5 @@ def _ipython_shell() -> Any:
 def _attached_pydevd() -> Any:
     """Return the module of pydevd, if a client is attached to it."""
     pydevd = sys.modules.get("pydevd")
-    find = getattr(pydevd, "get_global_debugger", None)
-    debugger = None if find is None else find()
-    if debugger is None or not getattr(debugger, "ready_to_run", False):
-        return None
-    return pydevd
+    is_attached = getattr(pydevd, "_is_attached", None)
+    return pydevd if is_attached is not None and is_attached() else None
