@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OpenEndedRecording:
-    """Records until it is told to finish.
+    """Records until ``finish`` is called.
 
     A recording that the program opens itself suspends it: that one is finished first, and a new
     one begins after the program's.

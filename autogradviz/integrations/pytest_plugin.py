@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARKER}(allow=(), hints=False): record the test, and fail it if autogradviz finds a "
-        "problem whose name is not in allow; hints count only if asked for",
+        "problem whose name is not in allow; hints count only with hints=True",
     )
 
 

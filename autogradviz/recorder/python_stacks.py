@@ -98,7 +98,7 @@ def line_of(code: CodeType, offset: int) -> int:
     return lines[-1] if lines else code.co_firstlineno
 
 
-def _cell_number(filename: str) -> int | None:
+def cell_number(filename: str) -> int | None:
     """Return the number of the notebook cell that IPython compiled as a file: 3 of ``In [3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -282,7 +282,7 @@ class StackTable:
         source = self._files.get(filename)
         if source is None:
             source = self._files[filename] = linecache.getlines(filename)
-            cell = _cell_number(filename)
+            cell = cell_number(filename)
             if cell is not None:
                 self._emit_cell(self._local.state.number, None, filename, cell)
         first = max(lineno - EXCERPT_LINES, 1)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.events import OpCalled, field_names
-from autogradviz.recorder.python_stacks import is_user_code
+from autogradviz.recorder.python_stacks import cell_number, is_user_code
 from autogradviz.recorder.stops.live_saves import (
     nodes_below,
     saves_of_node,
@@ -292,7 +292,9 @@ class StopTable:
     def _stop(self, frame: FrameType | None, reason: str, make: Callable[..., Stop]) -> None:
         """Open the debugger, or print one line if there is no terminal."""
         shown = frame or sys._getframe(1)  # noqa: SLF001 - a thread of C++ has no user frame
-        place = f"{Path(shown.f_code.co_filename).name}:{shown.f_lineno}"
+        cell = cell_number(shown.f_code.co_filename)
+        file = f"{Path(shown.f_code.co_filename).name}:"
+        place = f"{file if cell is None else f'In [{cell}], line '}{shown.f_lineno}"
         name = getattr(shown.f_code, "co_qualname", shown.f_code.co_name)
         problem = reason_without_debugger()
         if problem is not None:
