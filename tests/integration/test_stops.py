@@ -92,6 +92,37 @@ def test_finding_opens_the_debugger_at_the_same_line_and_call(typed):
     assert len(trace.diagnose()) == 1
 
 
+def test_finding_of_a_recording_without_its_first_steps_stops_in_its_step(typed):
+    def train(**options):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with pytest.raises(RuntimeError), autogradviz.record(model, **options) as trace:
+            for number in range(5):
+                hidden = model(torch.ones(1, 3)).exp()
+                loss = hidden.sum()
+                with torch.no_grad():
+                    (hidden if number == 4 else torch.ones(2)).mul_(2)
+                loss.backward()
+                optimizer.step()
+        return trace
+
+    [finding] = train(keep_steps=2).diagnose()
+    run = finding.culprit_run
+    assert (run.op, run.step, run.count) == ("aten.mul_.Tensor", 4, 1)
+    output = typed("p number")
+    train(break_on=finding)
+    assert output().count("(Pdb) 4\n") == 1
+
+
+def test_only_rank_0_opens_the_debugger(typed, monkeypatch, capsys):
+    typed("q")
+    for name, value in {"RANK": "3", "WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    with autogradviz.record(break_on="op:add"):
+        torch.ones(2) + 1
+    assert "no debugger, because rank 3 shares the terminal of rank 0" in capsys.readouterr().err
+
+
 def test_conditions_of_every_kind_open_the_debugger_where_they_match(typed):
     model = net()
     output = typed()

@@ -16,6 +16,7 @@ def trainer(folder, *, model):
     arguments = TrainingArguments(
         output_dir=str(folder), max_steps=2, per_device_train_batch_size=2, report_to=[],
         use_cpu=True, save_strategy="no", disable_tqdm=True, logging_strategy="no",
+        remove_unused_columns=False,
     )  # fmt: skip
     return Trainer(model=model, args=arguments, train_dataset=data)
 

@@ -17,6 +17,8 @@ import pdb  # noqa: T100 - it is what breakpoint() opens
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.ranks import current_rank
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -39,6 +41,9 @@ def reason_without_debugger() -> str | None:
     if kernel is not None:
         allowed = getattr(kernel, "_allow_stdin", False)
         return None if allowed else "the frontend of this notebook cannot answer"
+    rank = current_rank()
+    if rank is not None and rank.rank > 0:
+        return f"rank {rank.rank} shares the terminal of rank 0"
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         return "standard input is no terminal"
     return None
