@@ -17,7 +17,7 @@ from autogradviz.analysis import (
 from autogradviz.compare import Comparison, Difference, compare
 from autogradviz.compiled_region_view import CompiledRegionView
 from autogradviz.diagnose import CulpritRun, Finding
-from autogradviz.enable import disable, enable
+from autogradviz.enable_recording import disable, enable
 from autogradviz.errors import (
     AlreadyRecordingError,
     AutogradvizError,

@@ -27,7 +27,7 @@ LAYERS = {
     "stop": 0,
     "break_on": 8,
     "open_ended_recording": 9,
-    "enable": 10,
+    "enable_recording": 10,
     "integrations": 10,
     "event_log": 1,
     "compiled_graphs": 1,
