@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.10 p
 # Installed first and by itself, so that the version is known; choose another with TORCH=.
 TORCH ?= torch==2.13.0
 
+# Another folder, such as VENV=.venv-2.15, keeps an environment with other versions.
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
+.PHONY: FORCE venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -130,7 +131,13 @@ $(VENV)/.made:
 		echo "$(PYTHON) cannot make it; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made pyproject.toml
+# Rewritten only if another PyTorch is chosen, which then replaces the installed one.
+$(VENV)/.torch: FORCE | $(VENV)/.made
+	@echo "$(TORCH)" | cmp --silent - $@ || echo "$(TORCH)" > $@
+
+FORCE:
+
+$(VENV)/.installed: $(VENV)/.made $(VENV)/.torch pyproject.toml
 	@echo "Installing $(TORCH), once; this takes minutes."
 	@$(PIP) "$(TORCH)" numpy  # without which PyTorch warns
 	@echo "Installing autogradviz."

@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from autogradviz.deprecation import warn_deprecated
-from autogradviz.recording_lifecycle import Recording
-
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
@@ -99,7 +96,12 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         break_on: BreakOn | Sequence[BreakOn] | None = None,
         values: bool | None = None,
     ) -> None:
+        # Late imports, because ``import autogradviz`` imports this module.
+        from autogradviz.recording_lifecycle import Recording
+
         if values is not None:
+            from autogradviz.deprecation import warn_deprecated
+
             warn_deprecated("record(values=...)", "record(fingerprints=...)")
             fingerprints = values
         if model is not None:

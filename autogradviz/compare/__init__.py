@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.compare.compiled_regions import compiled_differences
-from autogradviz.compare.counts import count_differences, step_differences
-from autogradviz.compare.first_different_op import first_other_op, first_other_values
-from autogradviz.compare.gradients import gradient_differences, hash_differences
-from autogradviz.compare.result import Comparison, Difference
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from autogradviz.analysis import Analysis
+    from autogradviz.compare.result import Comparison
     from autogradviz.trace import Trace
 
-__all__ = ["Comparison", "Difference", "compare"]
+__all__ = ["compare"]
 
 
 def compare(before: Trace, after: Trace) -> Comparison:
@@ -46,18 +38,9 @@ def compare(before: Trace, after: Trace) -> Comparison:
         >>> [each.what for each in autogradviz.compare(trace, other) if each.aspect == "ops"]
         ['first difference', ...]
     """
-    differences = tuple(_differences(before.analysis, after.analysis))
+    # Late imports, because ``import autogradviz`` imports this module.
+    from autogradviz.compare.all_differences import all_differences
+    from autogradviz.compare.result import Comparison
+
+    differences = tuple(all_differences(before.analysis, after.analysis))
     return Comparison(differences, (before.title, after.title))
-
-
-def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    yield from step_differences(before, after)
-    yield from first_other_op(before, after)
-    yield from count_differences(before, after)
-    yield from compiled_differences(before, after)
-    yield from gradient_differences(before, after)
-    yield from first_other_values(before, after)
-    yield from hash_differences(before, after)
-    kinds = [analysis.error.type_name if analysis.error else "none" for analysis in (before, after)]
-    if kinds[0] != kinds[1]:
-        yield Difference(aspect="error", what="raised", before=kinds[0], after=kinds[1])

@@ -41,7 +41,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
             old, new = first[what], second[what]
             if old == new:
                 continue
-            if old * new > 0 and old * steps[1] == new * steps[0]:
+            if all(steps) and old * new > 0 and old * steps[1] == new * steps[0]:
                 proportional += 1
             else:
                 yield Difference(aspect=aspect, what=what, before=f"{old:,}", after=f"{new:,}")

@@ -35,7 +35,7 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
     Warns:
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
-    source.clear_caches()
+    source.forget_changed_files()
     evidence = Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]

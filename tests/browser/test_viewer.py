@@ -8,14 +8,10 @@ import re
 
 import pytest
 import recordings
-from viewer_page import Stage
+from viewer_page import Stage, closed_groups, first_open
 
 from autogradviz.render.html import render_html
 from autogradviz.render.widget import pack
-
-
-def first_open(scene):
-    return {group.index for group in scene.groups if group.open or not group.index}
 
 
 def group_named(scene, label):
@@ -24,16 +20,6 @@ def group_named(scene, label):
 
 def node_named(scene, name):
     return next(node.index for node in scene.nodes if node.name == name)
-
-
-def closed_groups(scene, opened):
-    """Return the closed groups that are visible, in the order of the outline."""
-    return [
-        cell.ref
-        for index in sorted(opened)
-        for cell in scene.groups[index].cells
-        if cell.kind == "group" and cell.ref not in opened
-    ]
 
 
 def test_click_on_a_node_selects_it_in_python(open_page):
