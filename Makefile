@@ -24,7 +24,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
 .PHONY: FORCE venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
@@ -44,6 +44,12 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
+
+test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard: five minutes
+	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --editable ".[integrations]"
+	AUTOGRADVIZ_TEST_INTEGRATIONS=1 .venv-integrations/bin/python -m pytest tests/other_packages
 
 lint: $(VENV)/.developing ## ruff, mypy; for the viewer tsc and prettier
 	@$(MAKE) --no-print-directory -j2 lint-python lint-viewer
@@ -114,7 +120,7 @@ bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
+	rm -rf $(VENV) .venv-integrations $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

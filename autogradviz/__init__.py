@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     )
     from autogradviz.compare.result import Comparison, Difference
     from autogradviz.compiled_region_view import CompiledRegionView
-    from autogradviz.diagnose import Finding
+    from autogradviz.diagnose import CulpritRun, Finding
     from autogradviz.diagnose.explain_page import Page
+    from autogradviz.enable_recording import disable, enable
     from autogradviz.errors import (
         AlreadyRecordingError,
         AutogradvizError,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.widget import TraceWidget
+    from autogradviz.stop import LiveSave, Stop
+    from autogradviz.stop_condition import StopCondition, watch
     from autogradviz.trace import Trace, load
 
 __all__ = [
@@ -57,10 +60,12 @@ __all__ = [
     "Comparison",
     "CompiledRegion",
     "CompiledRegionView",
+    "CulpritRun",
     "Difference",
     "Finding",
     "GraphTooLargeError",
     "GraphView",
+    "LiveSave",
     "Log",
     "MissingExtraError",
     "MissingProgramError",
@@ -76,6 +81,8 @@ __all__ = [
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",
+    "Stop",
+    "StopCondition",
     "TensorHistory",
     "Trace",
     "TraceWidget",
@@ -85,11 +92,14 @@ __all__ = [
     "UnsupportedTorchError",
     "__version__",
     "compare",
+    "disable",
+    "enable",
     "events",
     "explain",
     "graph",
     "load",
     "record",
+    "watch",
 ]
 
 _NAMES_BY_MODULE = {
@@ -99,8 +109,9 @@ _NAMES_BY_MODULE = {
     ),
     "compare.result": "Comparison Difference",
     "compiled_region_view": "CompiledRegionView",
-    "diagnose": "Finding",
+    "diagnose": "CulpritRun Finding",
     "diagnose.explain_page": "Page",
+    "enable_recording": "disable enable",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
@@ -109,6 +120,8 @@ _NAMES_BY_MODULE = {
     ),
     "event_log": "Log",
     "graph_view": "GraphView graph",
+    "stop": "LiveSave Stop",
+    "stop_condition": "StopCondition watch",
     "render.widget": "TraceWidget",
     "trace": "Trace load",
 }

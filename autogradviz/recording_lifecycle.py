@@ -11,16 +11,18 @@ from autogradviz.defer_signals import uninterrupted
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.live_log import LogSource
 from autogradviz.ranks import trace_path
+from autogradviz.stop_condition import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.recorder_failures import Failures
+    from autogradviz.stop_condition import StopCondition
 
 
 class OuterRecording(Protocol):
@@ -65,6 +67,7 @@ class Recording:
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
         engine: Engine = "auto",
+        break_on: Sequence[StopCondition] = (),
     ) -> None:
         self._model = model
         self._fingerprints = fingerprints
@@ -72,6 +75,7 @@ class Recording:
         self._stacks = stacks
         self._keep_steps = keep_steps
         self._engine = engine
+        self._break_on = break_on
         self._path = None if path is None else trace_path(path)
         self._source = LogSource()
         self._recorder: Recorder | None = None
@@ -110,6 +114,7 @@ class Recording:
             keep_steps=self._keep_steps,
             path=self._path,
             engine=self._engine,
+            break_on=self._break_on,
         )
         outer = _outer
         if outer is not None:
@@ -146,6 +151,8 @@ class Recording:
         with uninterrupted():
             log = recorder.stop(error)
             self._source.finish(lambda: log)
+        for line in recorder.unmatched_stops:
+            print_line(line)
         retention = recorder.retention
         # The file of a streamed recording holds more events than memory if some were dropped.
         stream = retention.stream if retention is not None and retention.dropped else None
