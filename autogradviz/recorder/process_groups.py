@@ -6,7 +6,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
+from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen, StepUnfinished
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -64,6 +64,11 @@ class RankTable:
             self._searched_meshes = True
             with DisableTorchFunction(), below_autograd():
                 self._read_meshes()
+
+    def end_step(self) -> None:
+        """Record the ops after the last step; the recording ends."""
+        if self._has_rank:
+            self._session.emit(StepUnfinished, *self._session.take_step())
 
     def _read_meshes(self) -> None:
         for mesh in device_meshes():

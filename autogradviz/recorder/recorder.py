@@ -146,6 +146,7 @@ class Recorder:
         try:
             self._installed.close()
             self.session.guarded("ranks", self.ranks.read, at_end=True)
+            self.session.guarded("ranks", self.ranks.end_step)
             self.observer.finish(error)
             self.session.flush(decoded=retention is not None and retention.stream is not None)
             if retention is not None:

@@ -62,6 +62,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "recorder_failures",
     "thread_state",
     "python_stacks",
+    "step_digest",
     "session",
     "grad_and_autocast_modes",
     "ids",

@@ -19,6 +19,7 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
+from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
@@ -111,6 +112,8 @@ class OpMode(TorchDispatchMode):
         self._reader = TensorReader(session, tensors, versions, fingerprints)
         self._creators = creators
         self._recent_outputs = recent_outputs
+        self._add_to_step = session.digest.add
+        self._collectives = Collectives(session)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -144,6 +147,11 @@ class OpMode(TorchDispatchMode):
             return func(*args, **kwargs)
         signature = call[0]
         run, special, casts = signature.run, signature.special, signature.casts
+        if signature.collective is not None:
+            self._session.guarded(
+                "collectives", self._collectives.called, signature.collective, signature.name,
+                args, kwargs, call[5],
+            )  # fmt: skip
         started = perf_counter_ns()
         try:
             if special == "bare":
@@ -254,6 +262,7 @@ class OpMode(TorchDispatchMode):
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
             of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
+            self._add_to_step(signature.name, phase, state)
             sequence = self._sequence
             # An emitter, inlined: it saves one call for each op.
             next_number, append = sequence.number, self._append
