@@ -39,7 +39,8 @@ from autogradviz.event_log import Log
 from autogradviz.explain import Page, explain
 from autogradviz.graph_view import GraphView, graph
 from autogradviz.record import record
-from autogradviz.trace import Trace, load
+from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
+from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     from autogradviz.render.widget import TraceWidget
@@ -54,6 +55,7 @@ __all__ = [
     "CompiledRegionView",
     "Difference",
     "Finding",
+    "FirstDifference",
     "GraphTooLargeError",
     "GraphView",
     "Log",
@@ -62,12 +64,15 @@ __all__ = [
     "NativeBuildError",
     "NotAGraphError",
     "NotATraceError",
+    "OddRank",
     "OutputExistsError",
     "Page",
     "ProgramNotFoundError",
     "Recomputation",
     "RecordingStateError",
     "Region",
+    "Run",
+    "RunFinding",
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",

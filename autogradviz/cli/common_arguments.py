@@ -18,6 +18,12 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file (.agv)")
 
 
+def add_trace_or_run(parser: argparse.ArgumentParser) -> None:
+    """Add the positional argument TRACE, which may be the folder of a run of several ranks."""
+    text = "a trace file (.agv), or the folder of a distributed run"
+    parser.add_argument("trace", type=Path, metavar="TRACE", help=text)
+
+
 def add_output(parser: argparse.ArgumentParser, default: str) -> None:
     """Add ``-o FILE`` and ``--overwrite``."""
     text = f"file to write (default: {default})"

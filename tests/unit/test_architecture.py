@@ -41,6 +41,7 @@ LAYERS = {
     "compare": 8,
     "recording_lifecycle": 8,
     "record": 9,
+    "runs": 9,
     "cli": 12,
     "jupyter_magic": 10,
     "demo": 10,
