@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.progress import write_stderr
+from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -59,6 +59,18 @@ def step_count(text: str) -> int:
         message = f"{text!r} is not a positive integer"
         raise ArgumentTypeError(message)
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        message = f"{text!r} is not a positive number of seconds"
+        raise ArgumentTypeError(message)
+    return found
 
 
 def step_range(text: str) -> range:

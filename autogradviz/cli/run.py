@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import step_count, step_range, warn_deprecated_option
+from autogradviz.cli.common_arguments import (
+    seconds,
+    step_count,
+    step_range,
+    warn_deprecated_option,
+)
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
@@ -19,7 +24,9 @@ FAILED: Final = 2
 
 DEFAULT_KEEP_STEPS: Final = 3
 
-_OPTIONS_WITH_VALUE: Final = frozenset({"-o", "--output", "--keep-steps", "--steps", "--within"})
+_OPTIONS_WITH_VALUE: Final = frozenset(
+    {"-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
+)
 _USAGE: Final = "autogradviz run [options] (script.py | -m module) [arguments]"
 
 
@@ -76,6 +83,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--no-stacks", action="store_true", help="do not record source lines; costs less"
+    )
+    parser.add_argument(
+        "--hang",
+        type=seconds,
+        metavar="SECONDS",
+        help="write the trace, with the line where the program stands, if nothing happens for so "
+        "long; less than the timeout of a process group",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="only print failures")
     parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))

@@ -177,7 +177,7 @@ def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
     norms = events.of(NormRead)
     names = {each.tensor_id: each.parameter_name for each in parameters}
     newest = {(call.group_name, call.group_number is None): call for call in calls}
-    errors, interrupted = events.of(ErrorRaised), events.of(RecordingInterrupted)
+    errors = events.of(ErrorRaised)
     return RankSummary(
         rank=0 if rank is None else rank.rank,
         world_size=1 if rank is None else rank.world_size,
@@ -203,12 +203,21 @@ def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
         error=None
         if not errors
         else (errors[-1].type_name, errors[-1].message[:500], events.line(errors[-1].stack_id)),
-        interrupted=None
-        if not interrupted
-        else (interrupted[-1].reason, events.line(interrupted[-1].stack_id)),
+        interrupted=_interruption(events),
         is_complete=bool(ended),
         event_count=ended[-1].event_count if ended else 0,
     )
+
+
+def _interruption(events: _Reader) -> tuple[str, Line | None] | None:
+    """Return why the newest interruption came, and where; a hang that a signal ended is a hang."""
+    found = events.of(RecordingInterrupted)
+    if not found:
+        return None
+    last = found[-1]
+    before = found[-2] if found[1:] else last
+    reason = before.reason if before.stack_id == last.stack_id else last.reason
+    return reason, events.line(last.stack_id)
 
 
 def _digest(*parts: str) -> int:

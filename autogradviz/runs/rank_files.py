@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import RankSummary
 
 _MOST_SPANS: Final = 12  # of ranks that are listed
-_NUMBERS: Final = re.compile(r"rank-(\d+)(?:\.(\d+))?(?:-(\d+))?")
+_NUMBERS: Final = re.compile(r"rank-(\d+)(?:\.(\d+))?(?:-(\d+))?(\.last)?")
 
 
 class RankFile(NamedTuple):
@@ -39,8 +39,9 @@ def find_rank_files(folder: Path) -> list[RankFile]:
         if is_rank_file(path):
             found = _NUMBERS.match(path.name)
             assert found is not None
-            rank, *age = (int(number or 0) for number in found.groups())
-            newest[rank] = max(newest.get(rank, ((), path)), (tuple(age), path))
+            rank, restart, count = (int(number or 0) for number in found.groups()[:3])
+            age = restart, found[4] is None, count  # the last steps only if there is no trace
+            newest[rank] = max(newest.get(rank, ((), path)), (age, path))
     if not newest:
         message = f"{folder} is a folder without traces of ranks (rank-00000.agv)."
         raise NotATraceError(message)

@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 
 def dataset(files: Sequence[RankFile]) -> ds.Dataset:
-    """Return the events of all ranks with a column "rank", in memory."""
+    """Return the events of all ranks, in memory; the column "rank" is set in each row."""
     import pyarrow.dataset as ds
 
-    schema = event_log.described_schema().remove_metadata().append(pa.field("rank", pa.int32()))
+    schema = event_log.described_schema().remove_metadata()
     return ds.dataset(pa.Table.from_batches(_batches(files, schema), schema))
 
 
 def _batches(files: Sequence[RankFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    place = schema.get_field_index("rank")
     for file in files:
         for batch in event_log.batches(event_log.load(file.path)):
-            column = pa.array([file.rank] * len(batch), pa.int32())
-            yield pa.record_batch([*batch.columns, column], schema=schema)
+            ranks = pa.array([file.rank] * len(batch), schema.field(place).type)
+            columns = [*batch.columns[:place], ranks, *batch.columns[place + 1 :]]
+            yield pa.record_batch(columns, schema=schema)
 
 
 def write_parquet(files: Sequence[RankFile], folder: Path, *, overwrite: bool) -> None:
@@ -44,9 +46,11 @@ def write_parquet(files: Sequence[RankFile], folder: Path, *, overwrite: bool) -
         message = f"{folder} exists; name another folder."
         raise OutputExistsError(message)
     schema = event_log.described_schema().remove_metadata()
+    names = [name for name in schema.names if name != "rank"]  # readers take it from the folder
+    schema = pa.schema([schema.field(name) for name in names])
     for file in files:
         target = folder / f"rank={file.rank}" / "events.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
         with pq.ParquetWriter(target, schema, compression="zstd") as writer:
             for batch in event_log.batches(event_log.load(file.path)):
-                writer.write_batch(batch.cast(schema))
+                writer.write_batch(batch.select(names).cast(schema))
