@@ -618,6 +618,15 @@ class NormRead(Event):
     norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
 
 
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterNormRead(Event):
+    """The norm of a leaf was read at the end of the recording of one of several ranks."""
+
+    tensor_id: TensorId
+    norm: float | None  # L2, summed in float64; None if NaN or infinite
+
+
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFiniteSeen(Event):

@@ -23,6 +23,7 @@ from autogradviz.events import (
     FrameSeen,
     MeshSeen,
     NormRead,
+    ParameterNormRead,
     ParameterSeen,
     ProcessGroupSeen,
     RankSeen,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 SUMMARIZED: Final[tuple[type[Event], ...]] = (
     RecordingStarted, RankSeen, ProcessGroupSeen, MeshSeen, StepEnded, StepUnfinished,
     CollectiveCalled, BackwardStarted, NormRead, ParameterSeen, TensorSeen, ErrorRaised,
-    RecordingInterrupted, RecordingEnded, StackSeen, FrameSeen,
+    RecordingInterrupted, RecordingEnded, ParameterNormRead, StackSeen, FrameSeen,
 )  # fmt: skip
 """The kinds of events that a summary is computed from."""
 
@@ -114,6 +115,7 @@ class RankSummary:
         steps: the recorded steps.
         newest: the newest collective of each process group.
         gradients: a digest of the norms of the final gradients, None if there is none.
+        parameters: a digest of the final norms of the parameters, None if there is none.
         error: type, message and line of the exception that ended the recording.
         interrupted: why the trace was written during the recording, and where it stood.
         is_complete: the recording ended, and the file is not torn.
@@ -132,6 +134,7 @@ class RankSummary:
     steps: tuple[Step, ...]
     newest: tuple[Place, ...]
     gradients: int | None
+    parameters: int | None
     error: tuple[str, str, Line | None] | None
     interrupted: tuple[str, Line | None] | None
     is_complete: bool
@@ -199,7 +202,8 @@ def summarize(rows: Mapping[type[Event], Sequence[Row]]) -> RankSummary:
             Place(call.group_name, call.group_number, call.op, events.line(call.stack_id))
             for call in newest.values()
         ),
-        gradients=_gradients(norms, names),
+        gradients=_norms([each for each in norms if each.place == "gradient"], names),
+        parameters=_norms(events.of(ParameterNormRead), names),
         error=None
         if not errors
         else (errors[-1].type_name, errors[-1].message[:500], events.line(errors[-1].stack_id)),
@@ -224,11 +228,9 @@ def _digest(*parts: str) -> int:
     return zlib.crc32("\0".join(parts).encode("utf-8", "replace")) if parts else 0
 
 
-def _gradients(norms: Sequence[Any], names: Mapping[int, str]) -> int | None:
-    """Return a digest of the newest norm of each parameter's gradient."""
-    newest = {
-        names.get(each.tensor_id, ""): each.norm for each in norms if each.place == "gradient"
-    }
+def _norms(read: Sequence[Any], names: Mapping[int, str]) -> int | None:
+    """Return a digest of the newest norm of each named tensor."""
+    newest = {names.get(each.tensor_id, ""): each.norm for each in read}
     named = [f"{name}={norm!r}" for name, norm in sorted(newest.items()) if name]
     return _digest(*named) if named else None
 

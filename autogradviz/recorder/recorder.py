@@ -153,6 +153,8 @@ class Recorder:
             self.session.guarded("ranks", self.ranks.read, at_end=True)
             self.session.guarded("ranks", self.ranks.end_step)
             self.observer.finish(error)
+            if self.ranks.has_rank:
+                self.session.guarded("leaves", self.observer.gradients.read_parameters)
             self.session.flush(decoded=retention is not None and retention.stream is not None)
             if retention is not None:
                 retention.write()

@@ -30,7 +30,7 @@ class CollectiveCall:
         number: position among the collectives of the group, from 0.
         name: "allreduce_".
         tensors: "float32 16×4, float32 16".
-        location: the user's line.
+        stack: the user's lines, innermost first.
     """
 
     rank: int
@@ -38,7 +38,12 @@ class CollectiveCall:
     number: int
     name: str
     tensors: str
-    location: SourceLocation | None
+    stack: tuple[SourceLocation, ...]
+
+    @property
+    def location(self) -> SourceLocation | None:
+        """The user's line."""
+        return next(iter(self.stack), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +93,7 @@ class _RankCollectives:
                     number=call.group_number,
                     name=call.op.split(".")[1],
                     tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
-                    location=self._lines.of(call.stack_id),
+                    stack=tuple(self._lines.stack(call.stack_id)),
                 ),
             )
             for call in self._calls

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.types import SourceLocation
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
+from autogradviz.event_log import as_events, read_kinds
+from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
+from autogradviz.runs.branch_lines import find_branch
 from autogradviz.runs.collective_differences import find_collective_differences
 from autogradviz.runs.first_difference import first_difference
 from autogradviz.runs.rank_files import describe_ranks
@@ -16,7 +20,6 @@ from autogradviz.trace import load
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import RankSummary
     from autogradviz.runs.collective_differences import CollectiveCall, CollectiveDifference
     from autogradviz.runs.odd_ranks import OddRank
@@ -108,24 +111,38 @@ def _collective_finding(
             confidence="certain",
             events=(called.seq,),
         )
+    summary = by_rank[rank].summary
+    has_ended = any(each.step == difference.step and each.ended for each in summary.steps)
+    stopped = None if has_ended else _stopped_at(summary)
+    branch = find_branch(called.stack) if stopped is None else None
     return Finding(
         slug="collective-missing",
         title=f"rank {rank} does not call {where}, which rank {called.rank} calls",
-        culprit=called.location,
-        victim=None,
+        culprit=stopped or branch or called.location,
+        victim=called.location,
         explanation=paragraphs(
             [
                 _describe_call(called),
                 quote_source(called.location),
-                _describe_place(rank, by_rank[rank].summary),
+                f"Rank {rank} took another branch at {short_location(branch)}:" if branch else "",
+                quote_source(branch),
+                "" if has_ended else _describe_place(rank, summary),
+                quote_source(stopped),
                 "All processes of a group must call each collective. A process that calls one more "
                 "waits for the others, or is paired with their next collective.",
             ]
         ),
         fix="# call it on all ranks of the group, or on none",
-        confidence="certain",
+        confidence="likely" if branch is None and stopped is None else "certain",
         events=(called.seq,),
     )
+
+
+def _stopped_at(summary: RankSummary) -> SourceLocation | None:
+    """Return the line at which a rank raised, or stood."""
+    ended = summary.error or summary.interrupted
+    line = None if ended is None else ended[-1]
+    return None if line is None or isinstance(line, str) else SourceLocation(**line._asdict())
 
 
 def _group_name(name: str, summary: RankSummary) -> str:
@@ -164,20 +181,8 @@ def _odd_finding(odd: OddRank, by_rank: Mapping[int, RankFile]) -> Finding | Non
         return _diverged(odd, file, other, others)
     if odd.aspect == "loss":
         return _not_finite_first(odd, file)
-    if odd.aspect == "gradients":
-        return Finding(
-            slug="replicas-drifted",
-            title=f"rank {odd.rank} has other gradients than {others}",
-            culprit=None,
-            victim=None,
-            explanation="The norms of the gradients that backward left differ, although ranks "
-            f"with the same parameters have equal ones: {_first_gradient(file, other)}. Either "
-            "their gradients are not reduced, or their parameters were different before.",
-            fix="# begin with equal parameters, and reduce all gradients:\n"
-            "DistributedDataParallel(model)",
-            confidence="likely",
-            events=(),
-        )
+    if odd.aspect in {"gradients", "parameters"}:
+        return _drifted(odd, file, other, others)
     if odd.aspect == "time":
         return Finding(
             slug="rank-slow",
@@ -247,24 +252,56 @@ def _not_finite_first(odd: OddRank, file: RankFile) -> Finding:
     )
 
 
-def _first_gradient(file: RankFile, other: RankFile) -> str:
-    """Return the first parameter whose gradients have different norms."""
-    norms = [
-        {
-            node.parameter.name: node.parameter.norm
-            for node in load(each.path).analysis.graph.nodes.values()
-            if node.parameter is not None and node.parameter.name
-        }
-        for each in (file, other)
-    ]
+def _drifted(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Finding:
+    is_gradient = odd.aspect == "gradients"
+    kind = NormRead if is_gradient else ParameterNormRead
+    why = (
+        "Either their gradients are not reduced, or their parameters were different before."
+        if is_gradient
+        else "Their gradients are equal, so the parameters were different before: from the "
+        "beginning, or because another op wrote one of them on one rank only."
+    )
+    return Finding(
+        slug="replicas-drifted",
+        title=f"rank {odd.rank} has other {odd.aspect} than {others}",
+        culprit=None,
+        victim=None,
+        explanation=f"Ranks that hold replicas have equal {odd.aspect}, and the norms differ: "
+        f"{_first_norm(kind, file, other)}. {why}",
+        fix="# begin with the same parameters on all ranks, and reduce all gradients:\n"
+        "DistributedDataParallel(model)",
+        confidence="likely",
+        events=(),
+    )
+
+
+def _first_norm(kind: type[NormRead | ParameterNormRead], file: RankFile, other: RankFile) -> str:
+    """Return the first parameter with different norms on two ranks, and the norms."""
+    norms = [_norms(kind, each) for each in (file, other)]
     for name, norm in norms[0].items():
         if name in norms[1] and norm != norms[1][name]:
-            return f"{name} has {_number(norm)} and {_number(norms[1][name])}"
+            return (
+                f"{name} has {_number(norm)} on rank {file.rank} and {_number(norms[1][name])} "
+                f"on rank {other.rank}"
+            )
     return "of parameters without a name"
 
 
+def _norms(kind: type[NormRead | ParameterNormRead], file: RankFile) -> dict[str, float | None]:
+    found = read_kinds(file.path, (kind, ParameterSeen))
+    parameters = as_events(ParameterSeen, found[ParameterSeen])
+    norms = {
+        each.tensor_id: each.norm
+        for each in as_events(kind, found[kind])
+        if isinstance(each, ParameterNormRead) or each.place == "gradient"
+    }
+    return {
+        each.parameter_name: norms[each.tensor_id] for each in parameters if each.tensor_id in norms
+    }
+
+
 def _number(norm: float | None) -> str:
-    return "none" if norm is None else f"{norm:.6g}"
+    return "none" if norm is None else f"{norm:.8g}"
 
 
 # --- findings of single recordings --------------------------------------------------------------

@@ -33,10 +33,18 @@ class Lines:
 
     def of(self, stack_id: int | None) -> SourceLocation | None:
         """Return the line of a stack, None if it is unknown."""
-        frame_ids = self._stacks.get(stack_id, ())
-        frame = next((self._frames[each] for each in frame_ids if each in self._frames), None)
-        if frame is None:
-            return None
-        return SourceLocation(
-            filename=frame.filename, lineno=frame.lineno, function=frame.function, text=frame.text
-        )
+        return next(iter(self.stack(stack_id)), None)
+
+    def stack(self, stack_id: int | None) -> list[SourceLocation]:
+        """Return the user's lines in a stack, innermost first."""
+        frames = (self._frames.get(each) for each in self._stacks.get(stack_id, ()))
+        return [
+            SourceLocation(
+                filename=frame.filename,
+                lineno=frame.lineno,
+                function=frame.function,
+                text=frame.text,
+            )
+            for frame in frames
+            if frame is not None
+        ]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log import RankSummary, StepSummary
 
-Aspect: TypeAlias = Literal["ops", "collectives", "loss", "gradients", "time"]
+Aspect: TypeAlias = Literal["ops", "collectives", "loss", "gradients", "parameters", "time"]
 """What differs: ops of a step, its collectives, a loss that is not finite, the final gradients, or
 the time until the first collective of a step."""
 
 _DATA_PARALLEL: Final = ("dp", "ddp", "data", "replicate", "replica", "rep", "shard", "fsdp")
 _SLOW: Final = 1.5  # times the median of the group
-_SLOW_NS: Final = 2_000_000
+_SLOW_NS: Final = 10_000_000
 _LEAST_STEPS: Final = 3  # from which on the time of steps is compared
 
 
@@ -36,7 +36,8 @@ class OddRank:
     Attributes:
         rank: the rank.
         aspect: "ops", "collectives", "loss" (not finite), "gradients" (other norms than those of
-            its replicas) or "time" (slower until the first collective of a step).
+            its replicas), "parameters" (other norms at equal gradients) or "time" (slower until
+            the first collective of a step).
         step: the first step in which it differs; None for the whole recording.
         reference: a rank to compare it with.
         equal: how many ranks of its group agree with the reference.
@@ -123,10 +124,11 @@ def find_odd_ranks(
             *_other_steps(group, summaries),
             *_not_finite(group, summaries),
             *_other_gradients(group, summaries),
+            *_other_parameters(group, summaries),
             *_slow(group, summaries),
         )
     ]
-    order = ("ops", "collectives", "loss", "gradients", "time")
+    order = ("ops", "collectives", "loss", "gradients", "parameters", "time")
     return sorted(found, key=lambda odd: (order.index(odd.aspect), odd.rank))
 
 
@@ -193,19 +195,46 @@ def _other_gradients(
 ) -> Iterator[OddRank]:
     """Yield the ranks whose final gradients have other norms, if those of most ranks are equal."""
     known = {rank: summaries[rank].gradients for rank in group}
-    counts = Counter(each for each in known.values() if each is not None)
-    if not counts:
-        return
-    usual, count = counts.most_common(1)[0]
-    if count < 2 or 2 * count <= sum(counts.values()):  # noqa: PLR2004 - they are sharded, or local
+    usual, count = _most(known)
+    if count < 2 or 2 * count <= len(known):  # noqa: PLR2004 - they are sharded, or local
         return
     reference = next(rank for rank, each in known.items() if each == usual)
     for rank, each in known.items():
-        if each is not None and each != usual:
+        if each not in {usual, None}:
             yield OddRank(
                 rank=rank, aspect="gradients", step=None, reference=reference, equal=count,
                 group=len(group), detail="other norms of the final gradients",
             )  # fmt: skip
+
+
+def _other_parameters(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[OddRank]:
+    """Yield the ranks with equal gradients and other parameters than most: replicas that drifted.
+
+    Of parameters that are sharded, the gradients differ too.
+    """
+    by_gradient: dict[int, list[int]] = defaultdict(list)
+    for rank in group:
+        gradients = summaries[rank].gradients
+        if gradients is not None:
+            by_gradient[gradients].append(rank)
+    for ranks in by_gradient.values():
+        known = {rank: summaries[rank].parameters for rank in ranks}
+        usual, count = _most(known)
+        reference = next(rank for rank, each in known.items() if each == usual)
+        for rank, each in known.items():
+            if each not in {usual, None}:
+                yield OddRank(
+                    rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
+                    group=len(ranks), detail="other norms of the parameters, at equal gradients",
+                )  # fmt: skip
+
+
+def _most(known: Mapping[int, int | None]) -> tuple[int | None, int]:
+    """Return the most common digest, and how many ranks have it."""
+    counts = Counter(each for each in known.values() if each is not None)
+    return counts.most_common(1)[0] if counts else (None, 0)
 
 
 def _slow(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
@@ -217,9 +246,10 @@ def _slow(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Itera
     usual = median(known.values()) if len(known) > 2 else min(known.values())  # noqa: PLR2004
     near = sum(1 for each in known.values() if each < _SLOW * usual)
     reference = min(known, key=lambda rank: abs(known[rank] - usual))
+    slowest = max(times[reference])  # one slow step may have any cause
     for rank, each in known.items():
-        fastest = min(times[rank])  # one slow step may have any cause
-        if fastest > _SLOW * usual and fastest - usual > _SLOW_NS:
+        fastest = min(times[rank])
+        if fastest > max(_SLOW * usual, slowest) and fastest - usual > _SLOW_NS:
             yield OddRank(
                 rank=rank, aspect="time", step=None, reference=reference, equal=near,
                 group=len(group),
