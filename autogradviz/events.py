@@ -618,6 +618,17 @@ class NormRead(Event):
     norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
 
 
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientFound(Event):
+    """A leaf that no backward of this process reached had a gradient when a step ended.
+
+    Of one of several ranks only: the gradient is that of other ranks.
+    """
+
+    tensor_id: TensorId
+
+
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterNormRead(Event):

@@ -54,6 +54,8 @@ class InterruptionWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._handles_sigterm = False
+        self._is_finishing = False
+        self._is_due = False  # SIGTERM came while the recording was finished
 
     def start(self) -> None:
         """Begin to watch; outside of the main thread, only for hangs."""
@@ -81,8 +83,12 @@ class InterruptionWatch:
             signal.signal(signal.SIGTERM, _ignore)
             self._handles_sigterm = True
 
+    def finishing(self) -> None:
+        """Let SIGTERM wait for ``stop``: the main thread writes the trace."""
+        self._is_finishing = True
+
     def stop(self) -> None:
-        """Restore the handlers, and stop watching."""
+        """Restore the handlers, stop watching, and let a SIGTERM that waited end the process."""
         self._stopped.set()
         self.detach()
         if self._writer >= 0:
@@ -94,6 +100,8 @@ class InterruptionWatch:
             if descriptor >= 0:
                 os.close(descriptor)
         self._reader = self._writer = -1
+        if self._is_due:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def detach(self) -> None:
         """Restore what the process does at a signal."""
@@ -135,6 +143,9 @@ class InterruptionWatch:
 
     def _terminate(self) -> None:
         """Tell of SIGTERM, and let it end the process if the program does not handle it."""
+        if self._is_finishing:
+            self._is_due = signal.getsignal(signal.SIGTERM) is _ignore
+            return
         self._on_interrupt("SIGTERM")
         if signal.getsignal(signal.SIGTERM) is _ignore:
             # Only the main thread may call signal.signal(), and it does not run.

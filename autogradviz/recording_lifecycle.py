@@ -151,8 +151,16 @@ class Recording:
         if os.getpid() != self._process_id:
             self._source.detach_after_fork()
             return None
-        if self._watch is not None:
-            self._watch.stop()
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return self._finish(recorder, error)
+        watch.finishing()
+        try:
+            return self._finish(recorder, error)
+        finally:
+            watch.stop()
+
+    def _finish(self, recorder: Recorder, error: BaseException | None) -> Failures:
         with uninterrupted():
             log = recorder.stop(error)
             self._source.finish(lambda: log)

@@ -140,6 +140,8 @@ class Recorder:
     def _read_ranks(self, _end_seq: int) -> None:
         """Record new process groups; a step has ended."""
         self.session.guarded("ranks", self.ranks.read)
+        if self.ranks.has_rank:
+            self.session.guarded("leaves", self.observer.gradients.find_gradients)
 
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NO_ID, NormRead, ParameterNormRead
+from autogradviz.events import NO_ID, GradientFound, NormRead, ParameterNormRead
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
@@ -58,6 +58,8 @@ class GradientTable:
         self._losses: list[Reading] = []
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self._ever_reached: set[int] = set()  # leaves whose norms were read
+        self._found: set[int] = set()  # leaves with a gradient that no backward left
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
@@ -110,7 +112,18 @@ class GradientTable:
                     emit(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
         self._last_reached = next(reversed(self.reached), self._last_reached)
+        self._ever_reached.update(self.reached)
         self.reached.clear()
+
+    def find_gradients(self) -> None:
+        """Record the leaves that have a gradient although no backward reached them."""
+        known = self._ever_reached | self._found | self.reached.keys()
+        with DisableTorchFunction():
+            for tensor_id in list(self._leaves.live_ids - known):
+                leaf = self._leaves.get(tensor_id)
+                if leaf is not None and leaf.requires_grad and leaf.grad is not None:
+                    self._found.add(tensor_id)
+                    self._session.emit(GradientFound, tensor_id)
 
     def read_parameters(self) -> None:
         """Record the norms of the leaves, by which the replicas of several ranks are compared."""
