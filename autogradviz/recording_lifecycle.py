@@ -144,6 +144,9 @@ class Recording:
         Returns:
             What the recorder could not record; None in a forked child, where nothing is recorded.
         """
+        watch = self._watch
+        if watch is not None:
+            watch.finishing()
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             message = "this recording is closed"
@@ -151,14 +154,11 @@ class Recording:
         if os.getpid() != self._process_id:
             self._source.detach_after_fork()
             return None
-        watch, self._watch = self._watch, None
-        if watch is None:
-            return self._finish(recorder, error)
-        watch.finishing()
         try:
             return self._finish(recorder, error)
         finally:
-            watch.stop()
+            if watch is not None:
+                watch.stop()
 
     def _finish(self, recorder: Recorder, error: BaseException | None) -> Failures:
         with uninterrupted():
