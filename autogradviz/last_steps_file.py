@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log import Log
 
-_SHARE: Final = 0.02
+_SHARE: Final = 0.05
 """Largest share of the time that is spent on writing."""
 
 
