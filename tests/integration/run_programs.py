@@ -58,7 +58,8 @@ def main(folder, *mistakes):
     for number, what in enumerate(mistakes):
         engine = "native" if number % 2 else "python"
         with autogradviz.record(path=f"{folder}/{what}/", engine=engine):
-            train(what, rank)
+            net = train(what, rank)  # alive when the recording ends, so that its norms are read
+        del net
     dist.barrier()
     dist.destroy_process_group()
 
