@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.widget import TraceWidget
+    from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
     from autogradviz.stop import LiveSave, Stop
     from autogradviz.stop_condition import StopCondition, watch
-    from autogradviz.trace import Trace, load
+    from autogradviz.trace import Trace
 
 __all__ = [
     "AlreadyRecordingError",
@@ -63,6 +64,7 @@ __all__ = [
     "CulpritRun",
     "Difference",
     "Finding",
+    "FirstDifference",
     "GraphTooLargeError",
     "GraphView",
     "LiveSave",
@@ -72,12 +74,15 @@ __all__ = [
     "NativeBuildError",
     "NotAGraphError",
     "NotATraceError",
+    "OddRank",
     "OutputExistsError",
     "Page",
     "ProgramNotFoundError",
     "Recomputation",
     "RecordingStateError",
     "Region",
+    "Run",
+    "RunFinding",
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",
@@ -123,7 +128,8 @@ _NAMES_BY_MODULE = {
     "stop": "LiveSave Stop",
     "stop_condition": "StopCondition watch",
     "render.widget": "TraceWidget",
-    "trace": "Trace load",
+    "runs": "FirstDifference OddRank Run RunFinding load",
+    "trace": "Trace",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast."""
 

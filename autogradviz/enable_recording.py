@@ -14,7 +14,7 @@ from autogradviz.break_on import read_conditions
 from autogradviz.errors import RecordingStateError
 from autogradviz.open_ended_recording import OpenEndedRecording, describe_saved
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.stop_condition import print_line
+from autogradviz.standard_error import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

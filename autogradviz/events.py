@@ -219,6 +219,14 @@ class RecordingEnded(Event):
 
 @event(lasting=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingInterrupted(Event):
+    """A signal came, or no event for a long time; ``stack_id`` is where the main thread stood."""
+
+    reason: str  # "SIGTERM", "SIGINT", "no event for 120 s"
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderFailed(Event):
     """A hook point of the recorder raised; the user's program continued."""
 
@@ -242,6 +250,17 @@ class StepEnded(Event):
 
     step: int  # from 0
     end_seq: EventSeq  # events with smaller numbers belong to this step or an earlier one
+    step_ops: int | None  # ops since the last event of this kind; None if they are not recorded
+    step_digest: int | None  # of their names, phases and order: equal if they are the same
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUnfinished(Event):
+    """The recording of one rank of a distributed run ended after the end of its last step."""
+
+    step_ops: int | None  # ops since the last step ended; None if they are not recorded
+    step_digest: int | None  # as in ``StepEnded``
 
 
 # --- definitions ----------------------------------------------------------------------------
@@ -351,6 +370,22 @@ class OpCalled(Event):
     region_id: RegionId | None  # innermost checkpoint region, in forward and recomputation
     recompute_id: RecomputeId | None
     failed: bool  # the op raised
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCalled(Event):
+    """A collective of ``torch.distributed``, or a send or receive, is about to run.
+
+    The event precedes the ``OpCalled`` of the same op, so that a collective that never returns is
+    in the trace.
+    """
+
+    op: str  # "c10d.allreduce_.default"
+    group_name: str  # of its process group
+    group_number: int | None  # among the group's, from 0; None for a send or receive
+    tensor_ids: tuple[TensorId, ...]  # its tensor arguments
+    is_async: bool | None  # the caller does not wait for it, None where unknown
 
 
 @event()
@@ -581,6 +616,26 @@ class NormRead(Event):
     tensor_id: TensorId  # the root, or the leaf
     place: Place
     norm: float | None  # L2, summed in float32 or wider; None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientFound(Event):
+    """A leaf that no backward of this process reached had a gradient when a step ended.
+
+    Of one of several ranks only: the gradient is that of other ranks.
+    """
+
+    tensor_id: TensorId
+
+
+@event(lasting=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterNormRead(Event):
+    """The norm of a leaf was read at the end of the recording of one of several ranks."""
+
+    tensor_id: TensorId
+    norm: float | None  # L2, summed in float64; None if NaN or infinite
 
 
 @event()

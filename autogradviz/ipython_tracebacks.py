@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.open_ended_recording import OpenEndedRecording
-from autogradviz.stop_condition import print_line
+from autogradviz.standard_error import print_line
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -11,7 +11,7 @@ from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
 from autogradviz.ranks import current_rank
 from autogradviz.recording_lifecycle import Recording, set_outer_recording
-from autogradviz.stop_condition import print_line
+from autogradviz.standard_error import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_RANK_FILE: Final = re.compile(r"rank-\d{5,}(?:\.\d+)?(?:-\d+)?\.agv")
+_RANK_FILE: Final = re.compile(r"rank-\d{5,}(?:\.\d+)?(?:-\d+)?(?:\.last)?\.agv")
 _NO_RUN_ID: Final = ("", "none")  # what torchrun passes unless it is given an id
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -98,6 +98,11 @@ def trace_path(path: PathLike) -> Path:
         return target
     rank = current_rank()
     return target / ("rank-00000.agv" if rank is None else rank.file_name)
+
+
+def last_steps_path(path: Path) -> Path:
+    """Return the file beside a trace that holds the last steps while the process runs."""
+    return path.with_name(f"{path.stem}.last{path.suffix}")
 
 
 def is_rank_file(path: Path) -> bool:

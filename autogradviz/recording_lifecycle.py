@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from autogradviz import event_log
 from autogradviz.defer_signals import uninterrupted
 from autogradviz.errors import AutogradvizError, RecordingStateError
+from autogradviz.interruption_watch import InterruptionWatch
+from autogradviz.last_steps_file import LastStepsFile
 from autogradviz.live_log import LogSource
-from autogradviz.ranks import trace_path
-from autogradviz.stop_condition import print_line
+from autogradviz.ranks import current_rank, trace_path
+from autogradviz.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Recording:
         path: str | os.PathLike[str] | None = None,
         engine: Engine = "auto",
         break_on: Sequence[StopCondition] = (),
+        hang_s: float | None = None,
     ) -> None:
         self._model = model
         self._fingerprints = fingerprints
@@ -77,6 +80,9 @@ class Recording:
         self._engine = engine
         self._break_on = break_on
         self._path = None if path is None else trace_path(path)
+        self._hang_s = hang_s
+        self._last_steps: LastStepsFile | None = None
+        self._watch: InterruptionWatch | None = None
         self._source = LogSource()
         self._recorder: Recorder | None = None
         self._outer: OuterRecording | None = None
@@ -133,6 +139,7 @@ class Recording:
         self._process_id = os.getpid()
         self._source.copy = recorder.snapshot_log
         self._model = None
+        self._watch_interruptions(recorder)
         return self.trace
 
     def finish(self, error: BaseException | None) -> Failures | None:
@@ -141,6 +148,9 @@ class Recording:
         Returns:
             What the recorder could not record; None in a forked child, where nothing is recorded.
         """
+        watch = self._watch
+        if watch is not None:
+            watch.finishing()
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             message = "this recording is closed"
@@ -148,6 +158,13 @@ class Recording:
         if os.getpid() != self._process_id:
             self._source.detach_after_fork()
             return None
+        try:
+            return self._finish(recorder, error)
+        finally:
+            if watch is not None:
+                watch.stop()
+
+    def _finish(self, recorder: Recorder, error: BaseException | None) -> Failures:
         with uninterrupted():
             log = recorder.stop(error)
             self._source.finish(lambda: log)
@@ -160,11 +177,43 @@ class Recording:
         if error is not None:
             _add_note(error, in_memory)
         self._write_last_steps(recorder, in_memory, error)
+        if self._last_steps is not None:
+            self._last_steps.delete()
         if stream is not None:
             self._source.finish(partial(event_log.load, stream.path))
         if self._outer is not None:
             self._outer.resume(self.trace, error)
         return recorder.failures
+
+    def _watch_interruptions(self, recorder: Recorder) -> None:
+        """Let the trace survive what ends one of several ranks."""
+        rank = current_rank()
+        if self._path is None or not (self._hang_s or (rank is not None and rank.world_size > 1)):
+            return
+        if self._keep_steps is not None:
+            self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
+            recorder.add_step_listener(self._last_steps.step_ended)
+        self._watch = InterruptionWatch(
+            self._interrupted, lambda: recorder.session.event_count, self._hang_s
+        )
+        self._watch.start()
+
+    def _interrupted(self, reason: str) -> None:
+        """Write the trace; the process is about to end, or hangs."""
+        recorder, path = self._recorder, self._path
+        if recorder is None or path is None:
+            return
+        try:
+            recorder.interrupt(reason)
+            retention = recorder.retention
+            if retention is None or retention.stream is None:
+                event_log.save(recorder.snapshot_log(), path)
+                self.wrote_last_steps = True
+        except Exception as error:  # noqa: BLE001 - the signal must end the process in any case
+            text = f"{reason}; the trace could not be written: {error}"
+        else:
+            text = f"{reason}; the trace is in {path}"
+        print_line(text)
 
     def _write_last_steps(
         self, recorder: Recorder, trace: Trace, error: BaseException | None
@@ -178,8 +227,8 @@ class Recording:
         watch = None if recorder.retention is None else recorder.retention.watch
         if watch is None or self._path is None:
             return
-        self.wrote_last_steps = watch.written
-        if watch.written or (error is None and not has_bad_loss(trace.log)):
+        self.wrote_last_steps = self.wrote_last_steps or watch.written
+        if self.wrote_last_steps or (error is None and not has_bad_loss(trace.log)):
             return
         try:
             event_log.save_new(trace.log, self._path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import weakref
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -119,11 +118,3 @@ def is_of_file(path: str, filename: str) -> bool:
     """Return whether a path is a file, or ends with its name or relative path."""
     path, filename = path.replace("\\", "/"), filename.replace("\\", "/").removeprefix("./")
     return path == filename or path.endswith(f"/{filename}")
-
-
-def print_line(message: str) -> None:
-    """Print one line on standard error, unless the program has closed it."""
-    if sys.stderr is not None and not sys.stderr.closed:
-        with suppress(OSError):
-            sys.stderr.write(f"autogradviz: {message}\n")
-            sys.stderr.flush()

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.progress import write_stderr
+from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument TRACE."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file (.agv)")
+
+
+def add_trace_or_run(parser: argparse.ArgumentParser) -> None:
+    """Add the positional argument TRACE, which may be the folder of a run of several ranks."""
+    text = "a trace file (.agv), or the folder of a distributed run"
+    parser.add_argument("trace", type=Path, metavar="TRACE", help=text)
 
 
 def add_output(parser: argparse.ArgumentParser, default: str) -> None:
@@ -53,6 +59,18 @@ def step_count(text: str) -> int:
         message = f"{text!r} is not a positive integer"
         raise ArgumentTypeError(message)
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        message = f"{text!r} is not a positive number of seconds"
+        raise ArgumentTypeError(message)
+    return found
 
 
 def step_range(text: str) -> range:

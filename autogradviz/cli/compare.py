@@ -11,25 +11,47 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from autogradviz.compare import compare
+from autogradviz.errors import AutogradvizError
+from autogradviz.runs import Run
+from autogradviz.runs import load as load_any
+from autogradviz.runs.rank_files import describe_ranks
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.compare.result import Comparison
+    from autogradviz.trace import Trace
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``compare`` to the command line."""
-    text = "print what changed between two traces"
+    text = "print what changed between two traces, or two ranks of a run"
     parser = commands.add_parser("compare", help=text, description=text)
-    parser.add_argument("before", type=Path, metavar="BEFORE", help="a trace file (.agv)")
-    parser.add_argument("after", type=Path, metavar="AFTER", help="another trace file")
+    text = "a trace file (.agv), or the folder of a distributed run"
+    parser.add_argument("before", type=Path, metavar="BEFORE", help=text)
+    text = "another trace file; after a folder, two ranks: 3 17"
+    parser.add_argument("after", type=Path, nargs="+", metavar="AFTER", help=text)
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     parser.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    comparison = compare(load(options.before), load(options.after))
+    comparison = _compared(load_any(options.before), options.after)
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in comparison], indent=2) + "\n")
     else:
         Console().print(comparison)
+
+
+def _compared(before: Trace | Run, after: list[Path]) -> Comparison:
+    if isinstance(before, Run):
+        ranks = [int(path.name) for path in after if path.name.isdecimal()]
+        if len(ranks) != 2 or len(after) != 2 or not set(ranks) <= set(before.ranks):  # noqa: PLR2004
+            message = f"after a folder, name two ranks of {describe_ranks(before.ranks)}"
+            raise AutogradvizError(message)
+        return before.compare(*ranks)
+    if len(after) != 1:
+        message = "name two traces, or a folder and two ranks"
+        raise AutogradvizError(message)
+    return compare(before, load(after[0]))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from autogradviz.cli.common_arguments import add_trace
+from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.render.terminal_text import render_findings
-from autogradviz.trace import load
+from autogradviz.runs import Run, load
 
 if TYPE_CHECKING:
     import argparse
@@ -21,13 +21,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``diagnose`` to the command line."""
     text = "print what went wrong, and the line that caused it"
     parser = commands.add_parser("diagnose", help=text, description=text)
-    add_trace(parser)
+    add_trace_or_run(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=_diagnose)
 
 
 def _diagnose(options: argparse.Namespace) -> None:
     trace = load(options.trace)
+    if isinstance(trace, Run):
+        _diagnose_run(trace, as_json=options.json)
+        return
     if trace.log.problem is not None:
         sys.stderr.write(f"autogradviz: {options.trace}: {trace.log.problem}\n")
     if options.json:
@@ -35,3 +38,16 @@ def _diagnose(options: argparse.Namespace) -> None:
         sys.stdout.write("\n")
     else:
         Console().print(render_findings(trace.diagnose()))
+
+
+def _diagnose_run(run: Run, *, as_json: bool) -> None:
+    found = run.diagnose()
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+        return
+    console = Console()
+    for each in found:
+        console.print(each.heading, style="dim", highlight=False)
+        console.print(render_findings([each.finding]))
+    if not found:
+        console.print(render_findings([]))

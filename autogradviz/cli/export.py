@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
-    add_trace,
+    add_trace_or_run,
     warn_deprecated_option,
 )
 from autogradviz.cli.output_path import print_written
+from autogradviz.errors import AutogradvizError
 from autogradviz.export import FORMATS, describe_formats
-from autogradviz.trace import load
+from autogradviz.runs import Run, load
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +28,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog="formats:\n  " + "\n  ".join(describe_formats()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_trace(parser)
+    add_trace_or_run(parser)
     text = "by default the suffix of FILE selects it"
     parser.add_argument("-f", "--format", choices=tuple(FORMATS), help=text)
     add_output(parser, "the trace's name with the suffix of the format, in this directory")
@@ -42,5 +44,13 @@ def _export(options: argparse.Namespace) -> None:
         warn_deprecated_option("--force", "--overwrite")
     output: Path = options.output or Path(options.trace.stem + FORMATS[options.format].suffixes[0])
     overwrite = options.overwrite or options.force
-    load(options.trace).export(output, options.format, redact=options.redact, overwrite=overwrite)
+    found = load(options.trace)
+    if isinstance(found, Run):
+        if output.suffix != ".parquet" or options.redact:
+            message = "a run is exported as Parquet, without --redact: -o run.parquet"
+            raise AutogradvizError(message)
+        found.export(output, overwrite=overwrite)
+        sys.stdout.write(f"{output} ({len(found.ranks):,} folders)\n")
+        return
+    found.export(output, options.format, redact=options.redact, overwrite=overwrite)
     print_written(output)

@@ -11,12 +11,13 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.cli.import_hook import ImportHook
 from autogradviz.cli.output_path import TraceFile
 from autogradviz.cli.program_traceback import outermost_frame
-from autogradviz.cli.progress import Progress, write_stderr
+from autogradviz.cli.progress import Progress
 from autogradviz.cli.rank_report import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.ranks import current_rank
 from autogradviz.recording_lifecycle import Recording, set_outer_recording
 from autogradviz.render.terminal_text import as_text, render_findings
+from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
@@ -75,6 +76,7 @@ class ProgramRecording:
             keep_steps=None if options.all or options.steps else options.keep_steps,
             path=self._file.path if options.all or not writes_at_end else None,
             break_on=self._break_on,
+            hang_s=options.hang,
         )
 
     def start(self) -> None:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from time import monotonic
 from typing import Final
 
 from autogradviz.scene.label_text import plural
+from autogradviz.standard_error import is_open, write_stderr
 
 REFRESH_S: Final = 0.25
 """Shortest time between two updates of the line on a terminal, in seconds."""
 
 _ERASE: Final = "\r\x1b[K"
-
-
-def write_stderr(text: str) -> None:
-    """Write to standard error, unless the recorded program has closed it."""
-    if _is_open():
-        with suppress(OSError):
-            sys.stderr.write(text)
-            sys.stderr.flush()
-
-
-def _is_open() -> bool:
-    return sys.stderr is not None and not sys.stderr.closed
 
 
 class Progress:
@@ -39,7 +27,7 @@ class Progress:
     def step_ended(self, events: int) -> None:
         """Count a step; ``events`` is the number of events so far."""
         self._steps += 1
-        if self._quiet or not _is_open():
+        if self._quiet or not is_open():
             return
         line = f"autogradviz: {plural(self._steps, 'step')}, {plural(events, 'event')}"
         if not sys.stderr.isatty():

@@ -6,7 +6,12 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.break_options import read_break_options
-from autogradviz.cli.common_arguments import step_count, step_range, warn_deprecated_option
+from autogradviz.cli.common_arguments import (
+    seconds,
+    step_count,
+    step_range,
+    warn_deprecated_option,
+)
 from autogradviz.cli.program_recording import ProgramRecording, print_error
 from autogradviz.cli.program_traceback import install_excepthook, is_success
 from autogradviz.cli.run_script import read_program, run_as_main
@@ -21,7 +26,7 @@ FAILED: Final = 2
 DEFAULT_KEEP_STEPS: Final = 3
 
 _OPTIONS_WITH_VALUE: Final = frozenset(
-    {"--break", "-o", "--output", "--keep-steps", "--steps", "--within"}
+    {"--break", "-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
 )
 _USAGE: Final = "autogradviz run [options] (script.py | -m module) [arguments]"
 
@@ -90,6 +95,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "module:NAME, node:NAME, write:PARAMETER, not-finite, or finding:TRACE for the culprit of "
         "the first finding of an earlier trace; with finding alone, the last argument is the "
         "trace. #N at the end is the Nth match only",
+    )
+    parser.add_argument(
+        "--hang",
+        type=seconds,
+        metavar="SECONDS",
+        help="write the trace, with the line where the program stands, if nothing happens for so "
+        "long; less than the timeout of a process group",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="only print failures")
     parser.set_defaults(run=lambda _: parser.error("name a script, or -m and a module"))

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.cli.common_arguments import add_trace
+from autogradviz.cli.common_arguments import add_trace_or_run
 from autogradviz.cli.compiled_table import compiled_summary, compiled_table
 from autogradviz.events import RecordingStarted, StepEnded
 from autogradviz.render.terminal_text import format_duration, saved_rows, strip_controls
+from autogradviz.runs import Run, load
 from autogradviz.scene.label_text import block_prefix, merge_numbered_names, plural
 from autogradviz.scene.non_graph_views import summarize
-from autogradviz.trace import load
 
 if TYPE_CHECKING:
     import argparse
@@ -49,8 +49,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``show`` to the command line."""
     text = "print a summary of a trace"
     parser = commands.add_parser("show", help=text, description=text)
-    add_trace(parser)
-    parser.set_defaults(run=lambda options: Console().print(overview(load(options.trace))))
+    add_trace_or_run(parser)
+    parser.set_defaults(run=_show)
+
+
+def _show(options: argparse.Namespace) -> None:
+    found = load(options.trace)
+    Console().print(found if isinstance(found, Run) else overview(found))
 
 
 def overview(trace: Trace) -> RenderableType:

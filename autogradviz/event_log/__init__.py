@@ -3,6 +3,9 @@
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
 from autogradviz.event_log.filter_modules import within
 from autogradviz.event_log.log import Log
+from autogradviz.event_log.rank_summary import Line, RankSummary, collective_key
+from autogradviz.event_log.rank_summary import Step as StepSummary
+from autogradviz.event_log.read_kinds import as_events, read_kinds, read_summary
 from autogradviz.event_log.redact import redact
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
@@ -17,16 +20,23 @@ from autogradviz.event_log.uncompressed_rows import Row
 
 __all__ = [
     "FORMAT_VERSION",
+    "Line",
     "Log",
     "PathLike",
+    "RankSummary",
     "Row",
+    "StepSummary",
     "Stream",
+    "as_events",
     "batches",
     "check_not_exists",
     "check_overwrites_own_file",
+    "collective_key",
     "columns_of",
     "described_schema",
     "load",
+    "read_kinds",
+    "read_summary",
     "redact",
     "save",
     "save_new",

@@ -30,7 +30,7 @@ from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.pause_gc import collector_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from autogradviz.event_log.uncompressed_rows import Columns, Row
 
@@ -154,6 +154,25 @@ def find_runs(batch: pa.RecordBatch) -> Iterator[Run]:
         run = Run(kind, start, end - start)
         _require_values(batch, run)
         yield run
+        start = end
+
+
+def find_runs_of(batch: pa.RecordBatch, kinds: Collection[type[Event]]) -> Iterator[Run]:
+    """Yield the runs of some kinds in a batch of which only their columns were read.
+
+    Raises:
+        DamagedError: if an event of one of the kinds lacks a value that every one of them has.
+        pyarrow.ArrowInvalid: if the buffers contradict each other.
+    """
+    batch.validate(full=True)
+    encoded = pc.run_end_encode(batch.column("kind"))
+    start = 0
+    for name, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+        kind = KINDS.get(name or "")
+        if kind in kinds and kind is not None:
+            run = Run(kind, start, end - start)
+            _require_values(batch, run)
+            yield run
         start = end
 
 

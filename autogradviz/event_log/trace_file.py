@@ -21,6 +21,7 @@ from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, Encoder,
 from autogradviz.event_log.flatbuffer_limits import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.log_segments import Segments
+from autogradviz.event_log.rank_summary import SUMMARIZED, summarize, summary_footer
 from autogradviz.event_log.rows_to_arrow import find_runs, schema
 from autogradviz.event_log.safe_overwrite import (
     PathLike,
@@ -28,7 +29,7 @@ from autogradviz.event_log.safe_overwrite import (
     link_if_absent,
     temp_sibling,
 )
-from autogradviz.events import EVENT_TYPES, Event, RecordingEnded, field_names
+from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,8 @@ def _stream(log: Log) -> Iterator[bytes | memoryview]:
         yield from segment.messages(encoder)
     yield from map(encoder.encode, to_batches(_recent(log)))
     yield encoder.end()
+    if log.rows(RankSeen):
+        yield summary_footer(summarize({kind: log.rows(kind) for kind in SUMMARIZED}))
 
 
 def batches(log: Log) -> Iterator[pa.RecordBatch]:
@@ -121,7 +124,7 @@ def _check_replaces_trace(target: Path) -> None:
 
 def _is_trace(path: Path) -> bool:
     with suppress(NotATraceError, OSError):
-        _read(path)
+        read_content(path)
         return True
     return False
 
@@ -142,7 +145,7 @@ def load(path: PathLike) -> Log:
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
-    stored, problem = _check(*_read(path))
+    stored, problem = _check(*read_content(path))
     log = Log(Segments(stored))
     log.problem = problem or _find_missing(log)
     return log
@@ -155,7 +158,7 @@ def columns_of(path: PathLike, kind: type[Event]) -> pa.Table:
         NotATraceError: if the file is not a trace, or is from a newer autogradviz.
         FileNotFoundError: if the file does not exist.
     """
-    stored, _ = _check(*_read(Path(path)))
+    stored, _ = _check(*read_content(Path(path)))
     wanted = pa.schema([schema().field(name) for name in field_names(kind)])
     return pa.Table.from_batches(
         [table.select(wanted.names) for batch in stored for table in batch.tables(kind)], wanted
@@ -193,8 +196,12 @@ def _read_batches(content: bytes, version: int) -> Iterator[Batch]:
                 yield Batch(encoder.head, encoder.encode(upgraded), runs)
 
 
-def _read(path: Path) -> tuple[bytes, int]:
-    """Return the bytes of a trace file, and its format version."""
+def read_content(path: Path) -> tuple[bytes, int]:
+    """Return the bytes of a trace file, and its format version.
+
+    Raises:
+        NotATraceError: if the file is not a trace, or is from a newer autogradviz.
+    """
     content = _content(path)
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))

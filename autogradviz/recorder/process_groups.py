@@ -6,7 +6,7 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen
+from autogradviz.events import MeshSeen, ProcessGroupSeen, RankSeen, StepUnfinished
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.ops.fingerprints import below_autograd
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
@@ -25,17 +25,18 @@ class RankTable:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._has_rank = False
+        self.has_rank = False
+        """Whether the process is known to be one of several."""
         self._groups: set[str] = set()
         self._meshes: set[tuple[Any, ...]] = set()
         self._searched_meshes = False
 
     def read_rank(self) -> None:
         """Record the rank, if it is known by now."""
-        rank = None if self._has_rank else current_rank()
+        rank = None if self.has_rank else current_rank()
         if rank is None:
             return
-        self._has_rank = True
+        self.has_rank = True
         self._session.emit(
             RankSeen,
             rank.rank,
@@ -64,6 +65,11 @@ class RankTable:
             self._searched_meshes = True
             with DisableTorchFunction(), below_autograd():
                 self._read_meshes()
+
+    def end_step(self) -> None:
+        """Record the ops after the last step; the recording ends."""
+        if self.has_rank:
+            self._session.emit(StepUnfinished, *self._session.take_step())
 
     def _read_meshes(self) -> None:
         for mesh in device_meshes():

@@ -224,6 +224,10 @@ class StackTable:
         """The ids of the stacks that may be captured again."""
         return set(self._ids.values())
 
+    def of_frame(self, frame: FrameType) -> int:
+        """Return the id of the stack of a frame, which may belong to another thread."""
+        return self._define(self._places(frame))
+
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the id of the stack at which an exception was raised."""
         places: list[Place] = []

@@ -19,7 +19,12 @@ import torch
 
 from autogradviz._version import __version__
 from autogradviz.errors import AlreadyRecordingError, RecordingStateError
-from autogradviz.events import RecorderLimited, RecordingEnded, RecordingStarted
+from autogradviz.events import (
+    RecorderLimited,
+    RecordingEnded,
+    RecordingInterrupted,
+    RecordingStarted,
+)
 from autogradviz.recorder.native.choose_engine import choose_engine
 from autogradviz.recorder.native.observer import NativeObserver
 from autogradviz.recorder.process_groups import RankTable
@@ -145,6 +150,8 @@ class Recorder:
     def _read_ranks(self, _end_seq: int) -> None:
         """Record new process groups; a step has ended."""
         self.session.guarded("ranks", self.ranks.read)
+        if self.ranks.has_rank:
+            self.session.guarded("leaves", self.observer.gradients.find_gradients)
 
     def stop(self, error: BaseException | None) -> Log:
         """Remove every hook and return the log.
@@ -156,7 +163,10 @@ class Recorder:
         try:
             self._installed.close()
             self.session.guarded("ranks", self.ranks.read, at_end=True)
+            self.session.guarded("ranks", self.ranks.end_step)
             self.observer.finish(error)
+            if self.ranks.has_rank:
+                self.session.guarded("leaves", self.observer.gradients.read_parameters)
             self.session.flush(decoded=retention is not None and retention.stream is not None)
             if retention is not None:
                 retention.write()
@@ -196,6 +206,20 @@ class Recorder:
         log.sort()
         self._end(log)
         return log
+
+    def interrupt(self, reason: str) -> None:
+        """Record where the main thread stands, and write all events to the file if there is one.
+
+        May be called from another thread.
+        """
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+        session = self.session
+        stack_id = None
+        if frame is not None and session.with_stacks:
+            stack_id = session.stacks.of_frame(frame)
+        session.emit(RecordingInterrupted, reason, stack_id=stack_id, thread=0)
+        if self.retention is not None:
+            self.retention.write_now()
 
     def _close(self) -> None:
         self.session.close()

@@ -14,6 +14,7 @@ from autogradviz.events import NO_ID, RecorderFailed
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.python_stacks import StackTable
 from autogradviz.recorder.recorder_failures import Failures
+from autogradviz.recorder.step_digest import StepDigest
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patch_functions import hide_from_compiler
@@ -92,6 +93,7 @@ class Session:
             self.threads = native.make_threads()
             self.stacks = native.make_stacks(self.threads, self.emitter)
         self.failures = Failures()
+        self.digest = StepDigest()
         self._refs: list[SessionRef[Any]] = []
         self._emitters: dict[type[Event], Callable[..., int]] = {}
 
@@ -125,6 +127,15 @@ class Session:
         ref = SessionRef(target)
         self._refs.append(ref)
         return ref
+
+    def take_step(self) -> tuple[int | None, int | None]:
+        """Return number and digest of the ops since the last call; None if they are unknown."""
+        if not self.with_ops:
+            return None, None
+        if self.native is not None:
+            found: tuple[int, int] = self.native.recording.take_step()
+            return found
+        return self.digest.take()
 
     @property
     def options(self) -> tuple[str, ...]:

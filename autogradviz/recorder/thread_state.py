@@ -32,6 +32,8 @@ class ThreadState:
         "regions",
         "running",
         "sequence_nr",
+        "step",
+        "step_ops",
         "suspended",
     )
 
@@ -43,6 +45,8 @@ class ThreadState:
         self.marks: list[tuple[FrameType, int]] = []  # marked frames, and the id of their callers
         self.regions: list[tuple[int | None, int | None]] = []  # (region, recomputation)
         self.running: list[Running] = []
+        self.step = -1  # that the next member counts
+        self.step_ops = 0
         self.reentrant_grad_enabled = False  # where the innermost reentrant region was called
         self.suspended = is_compiling()  # nothing of this thread is recorded
 

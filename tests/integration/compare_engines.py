@@ -57,7 +57,7 @@ def _values(facts, event, skip=()):
     found = {}
     for name in events.field_names(type(event)):
         value = getattr(event, name)
-        if name in {"seq", "time_ns", "duration_ns", *skip}:
+        if name in {"seq", "time_ns", "duration_ns", "step_ops", "step_digest", *skip}:
             continue
         if name == "stack_id":
             value = facts.place(value)

@@ -22,6 +22,7 @@ from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     GradAccumulated,
+    GradientFound,
     ModuleEntered,
     NodeStarted,
     ParameterSeen,
@@ -126,6 +127,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     requires.update({event.tensor_id: event.requires_grad for event in log.of(RequiresGradChanged)
                      if event.tensor_id in requires})  # fmt: skip
     reached = {event.tensor_id for event in log.of(GradAccumulated)}
+    reached |= {event.tensor_id for event in log.of(GradientFound)}  # that of other ranks
     # Computed weights, such as an inner loop's, are not leaves and never have a gradient.
     reached |= {
         tensor.tensor_id

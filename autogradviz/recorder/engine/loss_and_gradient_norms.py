@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NO_ID, NormRead
+from autogradviz.events import NO_ID, GradientFound, NormRead, ParameterNormRead
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 64_000_000  # of gradients on the CPU, the small ones first
 _WIDER: Final = {torch.float64: torch.float64, torch.complex128: torch.float64}
 """The dtype in which norms are computed, if that is not float32."""
+_WIDEST: Final = {
+    torch.float32: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float16: torch.float64,
+}
 _ITEMSIZES: Final = {torch.float32: 4, torch.float64: 8, torch.float16: 2, torch.bfloat16: 2}
 """Bytes of an entry, for the dtypes that most gradients have."""
 MAX_LOSSES: Final = 100
@@ -53,6 +58,8 @@ class GradientTable:
         self._losses: list[Reading] = []
         self.reached: dict[int, int] = {}
         """By leaf, the last backward that accumulated into it."""
+        self._ever_reached: set[int] = set()  # leaves whose norms were read
+        self._found: set[int] = set()  # leaves with a gradient that no backward left
         native = session.native
         self._ordinary_nbytes = _ordinary_nbytes if native is None else native.ordinary_nbytes
         self._norm = None if native is None else native.norm
@@ -105,7 +112,33 @@ class GradientTable:
                     emit(thread, None, backward_id, tensor_id, place, checked)
         self._losses.clear()
         self._last_reached = next(reversed(self.reached), self._last_reached)
+        self._ever_reached.update(self.reached)
         self.reached.clear()
+
+    def find_gradients(self) -> None:
+        """Record the leaves that have a gradient although no backward reached them."""
+        known = self._ever_reached | self._found | self.reached.keys()
+        with DisableTorchFunction():
+            for tensor_id in list(self._leaves.live_ids - known):
+                leaf = self._leaves.get(tensor_id)
+                if leaf is not None and leaf.requires_grad and leaf.grad is not None:
+                    self._found.add(tensor_id)
+                    self._session.emit(GradientFound, tensor_id)
+
+    def read_parameters(self) -> None:
+        """Record the norms of the leaves, by which the replicas of several ranks are compared."""
+        leaves = ((each, self._leaves.get(each)) for each in sorted(self._leaves.live_ids))
+        read = 0
+        with DisableTorchFunction(), below_autograd():
+            for tensor_id, leaf in leaves:
+                if leaf is None or not leaf.requires_grad or not readable(leaf):
+                    continue
+                read += leaf.nbytes if leaf.is_cpu else 0
+                if read > MAX_BYTES:
+                    return
+                norm = float(torch.linalg.vector_norm(leaf, 2, dtype=_WIDEST.get(leaf.dtype)))
+                known = norm if isfinite(norm) else None
+                self._session.emit(ParameterNormRead, tensor_id, known)
 
     def newest_leaf(self) -> torch.Tensor | None:
         """Return the leaf that a backward reached last, if it lives."""

@@ -92,7 +92,7 @@ class StepTable:
         self._had_backward = False
         if end_seq is None:
             end_seq = self._session.event_count + 1  # after the event that records it
-        self._session.emit(StepEnded, self.count, end_seq)
+        self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())
         self.count += 1
         for listener in self.listeners:
             listener(end_seq)

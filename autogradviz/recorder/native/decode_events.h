@@ -41,6 +41,11 @@ class Decoder {
     return push(PyBool_FromLong(numbers_.next() != 0));
   }
 
+  bool optional_boolean() {
+    int64_t value = numbers_.next();
+    return push(value == NO_ID ? Py_NewRef(Py_None) : PyBool_FromLong(value != 0));
+  }
+
   int64_t next() {
     return numbers_.next();
   }
@@ -137,6 +142,9 @@ bool decode_event(const std::vector<std::string>& names, const uint8_t* event, P
       return each.number() && each.optional() && each.number() && each.number();
     case Kind::module_exited:
       return each.number() && each.number() && each.boolean();
+    case Kind::collective_called:
+      return each.push(op_name(each.next())) && each.push(dtype_name(names, each.next())) && each.optional() &&
+          each.tuple() && each.optional_boolean();
     case Kind::grad_accumulated:
     case Kind::not_finite_seen:
       return each.number() && each.number() && each.number();

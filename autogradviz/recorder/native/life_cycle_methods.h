@@ -244,6 +244,19 @@ PyObject* next_seq(PyObject* self, PyObject*) {
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->seq());
 }
 
+// take_step() -> number and digest of the operators since the last call
+PyObject* take_step(PyObject* self, PyObject*) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  PyObject* found = Py_BuildValue("LL", static_cast<long long>(recording->step_ops),
+                                  static_cast<long long>(recording->step_digest));
+  recording->step_ops = 0;
+  recording->step_digest = 0;
+  ++recording->step;
+  return found;
+}
+
 PyObject* event_count(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());

@@ -25,6 +25,7 @@ PyMethodDef methods[] = {
     {"stop", stop, METH_NOARGS, nullptr},
     {"close", close, METH_NOARGS, nullptr},
     {"next_seq", next_seq, METH_NOARGS, nullptr},
+    {"take_step", take_step, METH_NOARGS, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
     {"suspend", suspend, METH_O, nullptr},

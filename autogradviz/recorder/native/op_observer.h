@@ -21,6 +21,11 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#if __has_include(<torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#define AGV_HAS_PROCESS_GROUPS
+#endif
+
 #include <exception>
 #include <optional>
 
@@ -44,9 +49,25 @@ struct OpInfo {
   bool draws = false;
   bool bumps_later = false;  // a kernel above dispatch modes bumps the versions of what is written
   int generator = -1;  // position of that argument
+  int group = -1;  // the same of the process group
+  int async_op = -1;
+  bool is_point_to_point = false;
+  uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend
 };
+
+// FNV-1a.
+inline uint64_t hash_of(const std::string& text) {
+  uint64_t found = 0xCBF29CE484222325u;
+  for (unsigned char each : text) found = (found ^ each) * 0x100000001B3u;
+  return found;
+}
+
+// PyTorch calls some operators for itself, and dispatch modes do not see all of them.
+inline bool counts_in_step(const std::string& name) {
+  return name != "aten.detach.default" && name != "aten.alias.default" && !name.starts_with("profiler.");
+}
 
 // Memory of contexts that were destroyed on this thread.
 struct FreeMemory {
@@ -175,6 +196,10 @@ class OpRegistry {
     const c10::OperatorHandle& handle = *info.handle;
     const c10::FunctionSchema& schema = handle.schema();
     bool dropout = plain.find("dropout") != std::string::npos;
+    for (const char* part : {"send", "recv", "p2p"})
+      info.is_point_to_point = info.is_point_to_point || plain.find(part) != std::string::npos;
+    if (counts_in_step(info.name))
+      for (int phase = 0; phase < 3; ++phase) info.hashes[phase] = hash_of(info.name + "|" + std::to_string(phase));
     for (size_t i = 0; i < schema.arguments().size(); ++i) {
       const c10::Argument& argument = schema.arguments()[i];
       if (argument.type()->str().find("Tensor") != std::string::npos) {
@@ -183,6 +208,8 @@ class OpRegistry {
       }
       const std::string& label = argument.name();
       if (label == "generator") info.generator = static_cast<int>(i);
+      if (label == "process_group" || label == "group_name") info.group = static_cast<int>(i);
+      if (label == "async_op") info.async_op = static_cast<int>(i);
       if (label == "dropout_p" || label == "dropout" || label == "train" || label == "training" ||
           (dropout && label == "p"))
         info.needed.push_back(static_cast<uint16_t>(i));
@@ -316,6 +343,30 @@ inline bool makes_subclass(const Recording& recording) {
   return std::find(codes.begin(), codes.end(), place_of(frame).code) != codes.end();
 }
 
+// Return the name of the process group that an argument holds, "" if it is unknown.
+inline std::string group_name(const c10::IValue& argument) {
+  if (argument.isString()) return argument.toStringRef();
+#ifdef AGV_HAS_PROCESS_GROUPS
+  if (argument.isObject()) return argument.toCustomClass<c10d::ProcessGroup>()->getGroupName();
+#endif
+  return "";
+}
+
+// Record a collective that is about to run.
+inline void put_collective(Recording& recording, const OpInfo& op, const OpContext& context,
+                           c10::ArrayRef<const c10::IValue> arguments, int64_t thread, int64_t stack) {
+  std::string group = group_name(arguments[op.group]);
+  auto [name, number] = recording.next_in_group(group, !op.is_point_to_point);
+  size_t start = recording.begin_event(Kind::collective_called, recording.seq(), context.started_ns, thread, stack);
+  recording.put(op.index);
+  recording.put(-2 - name);
+  recording.put(number);
+  recording.put_all(context.inputs);
+  bool known = op.async_op >= 0 && static_cast<size_t>(op.async_op) < arguments.size();
+  recording.put(known ? arguments[op.async_op].toBool() : NO_ID);
+  recording.end_event(start);
+}
+
 // --- callbacks ----------------------------------------------------------------------------------
 
 inline bool runs_in_python() {
@@ -434,6 +485,17 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     }
   }
   context->fresh = requires_grad && c10::GradMode::is_enabled();
+  std::vector<PyCodeObject*> new_codes;
+  if (op->group >= 0 && static_cast<size_t>(op->group) < arguments.size()) {
+    std::vector<Place> places;
+    size_t count = recording->with_stacks ? read_stack(*recording, places, innermost_frame()) : 0;
+    int64_t stack = recording->with_stacks
+        ? recording->intern_stack(places.data(), count, thread.number, context->started_ns, new_codes)
+        : NO_ID;
+    put_collective(*recording, *op, *context, arguments, thread.number, stack);
+  }
+  lock.unlock();
+  keep_codes(new_codes);
   thread.depth = 1;
   thread.call = context.get();
   return context;
@@ -492,6 +554,7 @@ inline void put_call(Recording& recording, ThreadContext& thread, OpContext& con
   bool creates = sequence_nr > context.sequence_nr || context.fresh;
   int64_t created = !creates ? NO_ID : static_cast<int64_t>(context.sequence_nr) - (context.fresh ? 1 : 0);
   thread.sequence_nr = sequence_nr;
+  if (uint64_t hash = op.hashes[static_cast<int>(phase)]) recording.digest(thread, hash);
   int64_t seq = recording.seq();
   size_t start = recording.begin_event(Kind::op_called, seq, context.started_ns, thread.number, stack);
   recording.put(op.index);

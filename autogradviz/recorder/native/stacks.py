@@ -10,7 +10,7 @@ from autogradviz.recorder.python_stacks import StackTable, line_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
-    from types import CodeType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
     from autogradviz.event_log import Row
     from autogradviz.events import Event
@@ -36,6 +36,11 @@ class NativeStacks(StackTable):
     def capture(self, depth: int, state: ThreadState | None = None) -> int:  # noqa: ARG002
         """Return the id of the stack, without the recorder's innermost frames."""
         return self._native.capture()  # type: ignore[no-any-return]
+
+    def of_frame(self, frame: FrameType) -> int:
+        """Return the id of the stack of a frame, which may belong to another thread."""
+        places = [(code, offset) for code, offset, _ in self._places(frame)]
+        return self._native.intern_stack(places)  # type: ignore[no-any-return]
 
     def of_traceback(self, traceback: TracebackType | None) -> int | None:
         """Return the id of the stack at which an exception was raised."""

@@ -59,6 +59,7 @@ enum class Kind : int64_t {
   module_entered,
   module_exited,
   not_finite_seen,
+  collective_called,
   count,
 };
 
@@ -175,6 +176,8 @@ struct ThreadContext {
   bool suspended = false;  // a compiler traces on this thread
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   OpContext* call = nullptr;  // the operator that is running
+  int64_t step_ops = 0;  // operators of this step, if it is the step of the next member
+  int64_t step = -1;
   // The lists of a ``ThreadState``, which only this thread changes, or null.
   PyObject* calls = nullptr;
   PyObject* modules = nullptr;
@@ -236,6 +239,31 @@ class Recording {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> recent;  // results, a ring
   size_t recent_next = 0;
   std::vector<PyObject*> lists;  // of thread states
+
+  // Of the operators since the last step ended; see autogradviz/recorder/step_digest.py.
+  int64_t step = 0;
+  int64_t step_ops = 0;
+  uint64_t step_digest = 0;
+
+  // Add an operator to the digest of the step. ``hash`` is that of its name and phase.
+  void digest(ThreadContext& thread, uint64_t hash) {
+    if (thread.step != step) {
+      thread.step = step;
+      thread.step_ops = 0;
+    }
+    uint64_t mixed = (hash ^ (static_cast<uint64_t>(thread.step_ops++) * 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
+    step_digest += mixed ^ (mixed >> 29);
+    ++step_ops;
+  }
+
+  // Return the place of a process group among the names, and the number of its next collective,
+  // which is counted if ``counts``.
+  std::pair<int64_t, int64_t> next_in_group(const std::string& group, bool counts) {
+    auto [found, is_new] = groups.try_emplace(group, static_cast<int64_t>(names.size()), int64_t{0});
+    if (is_new) names.push_back(group);
+    auto& [name, number] = found->second;
+    return {name, counts ? number++ : NO_ID};
+  }
 
   int64_t seq() {
     return next_seq.fetch_add(1, std::memory_order_relaxed);
@@ -691,7 +719,8 @@ class Recording {
 
  public:
   static constexpr int64_t NO_DEVICE = -1;
-  std::vector<std::string> names;  // of classes with their own dispatch
+  std::vector<std::string> names;  // of classes with their own dispatch, and of process groups
+  std::unordered_map<std::string, std::pair<int64_t, int64_t>> groups;  // name and collectives of each
 
  private:
   ska::flat_hash_map<c10::StorageImpl*, Storage, AddressHash> storages_;

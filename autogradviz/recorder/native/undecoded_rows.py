@@ -10,6 +10,7 @@ from autogradviz.event_log.encode_stream import to_batches
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
     EVENT_TYPES,
+    CollectiveCalled,
     Event,
     FrameSeen,
     GradAccumulated,
@@ -43,6 +44,7 @@ KINDS: Final[tuple[type[Event], ...]] = (
     TensorSeen, OpCalled, VersionBumped, VersionRestored, StackSeen, FrameSeen, RandomDrawn,
     MutationCloned, NodeSeen, TensorSaved, TensorUnpacked, TensorReleased, SlotSeen,
     NodeStarted, NodeFinished, GradAccumulated, ModuleEntered, ModuleExited, NotFiniteSeen,
+    CollectiveCalled,
 )  # fmt: skip
 """The kinds of events that C++ emits, in the order of its enumeration."""
 

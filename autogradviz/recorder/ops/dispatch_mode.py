@@ -19,6 +19,7 @@ import torch
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
+from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.mutation_clones import emit_clone
 from autogradviz.recorder.ops.op_io import Ints, TensorReader
 from autogradviz.recorder.ops.op_schemas import SIGNATURES, Signature, signature_of
@@ -112,6 +113,8 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
+        self._add_to_step = session.digest.add
+        self._collectives = Collectives(session)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -145,6 +148,11 @@ class OpMode(TorchDispatchMode):
             return func(*args, **kwargs)
         signature = call[0]
         run, special, casts = signature.run, signature.special, signature.casts
+        if signature.collective is not None:
+            self._session.guarded(
+                "collectives", self._collectives.called, signature.collective, signature.name,
+                args, kwargs, call[5],
+            )  # fmt: skip
         started = perf_counter_ns()
         try:
             if special == "bare":
@@ -163,22 +171,19 @@ class OpMode(TorchDispatchMode):
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
             row = self._finish(call, None, started, error)
-            self._stop_if_failed(func, args, kwargs, error, row, call)
+            self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None)
         if signature.draw is not None and row is not None:
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
-        if self._stops is not None:
-            self._stops.after_op(func, args, kwargs, result, None, row, call)
+        self._stop_after(func, args, kwargs, result, None, row, call)
         return result
 
-    def _stop_if_failed(
-        self, func: Any, args: Any, kwargs: Any, error: BaseException, row: Any, call: Call
-    ) -> None:
+    def _stop_after(self, *finished: Any) -> None:
         if self._stops is not None:
-            self._stops.after_op(func, args, kwargs, None, error, row, call)
+            self._stops.after_op(*finished)
 
     def _is_traced(self, state: ThreadState) -> bool:
         """Return whether an op only traces; forget the nodes that were created by then."""
@@ -264,6 +269,7 @@ class OpMode(TorchDispatchMode):
             region_id, recompute_id = state.regions[-1] if state.regions else _NO_REGION
             of_graph = "backward" if state.running or _graph_task() != -1 else "forward"
             phase = of_graph if recompute_id is None else "recompute"
+            self._add_to_step(signature.name, phase, state)
             sequence = self._sequence
             # An emitter, inlined: it saves one call for each op.
             next_number, append = sequence.number, self._append

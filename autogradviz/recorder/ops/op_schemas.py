@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import torch
 
+from autogradviz.recorder.ops.collectives import Collective, read_collective
 from autogradviz.recorder.ops.random_ops import Draw, read_draw
 from autogradviz.recorder.torch_internals.dispatch_workarounds import AUTOCASTS
 from autogradviz.recorder.torch_internals.private_api import (
@@ -49,6 +50,7 @@ class Signature:
     special: Literal["", "composite", "bare"]  # see torch_internals/dispatch_workarounds.py
     casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
+    collective: Collective | None = None  # it communicates with other processes
 
 
 SIGNATURES: Final[dict[Any, Signature]] = {}
@@ -103,6 +105,7 @@ def _read_schema(func: Any) -> Signature:
         special=special,
         casts=_casts(qualified) if _calls_others(func, schema) else None,
         draw=read_draw(func, schema),
+        collective=read_collective(schema),
     )
 
 

@@ -24,6 +24,7 @@ from autogradviz.events import (
     TensorSeen,
     field_names,
 )
+from autogradviz.ranks import current_rank
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.loss_watch import LossWatch
 from autogradviz.recorder.retention.referenced_definitions import (
@@ -50,6 +51,7 @@ STEPS_BESIDE_FILE: Final = 3
 BATCH: Final = 8_192  # events after which a batch is written in the middle of a step
 SMALL_BATCH: Final = 4_096  # a smaller batch waits for more events, at most ``PATIENCE_S``
 PATIENCE_S: Final = 1.0
+WRITE_SHARE: Final = 0.05  # of the time, for writing small batches of one of several ranks
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
 MAX_BESIDE_FILE: Final = 65_536  # the same while all events go to a file
 _SLACK: Final = 4_096
@@ -82,6 +84,9 @@ class FlightRecorder(RetentionPolicy):
         self._ends: deque[int] = deque(maxlen=steps + 1)
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
+        self._write_took = 0.0  # seconds, of the last write
+        rank = current_rank()
+        self._survives_abort = rank is not None and rank.world_size > 1
         self._prune_at = _SLACK
 
     def _after_step(self, end_seq: int) -> None:
@@ -132,6 +137,8 @@ class FlightRecorder(RetentionPolicy):
     def _wait_for_more(self) -> bool:
         if self.stream is None:
             return False
+        if self._survives_abort:
+            return monotonic() < self._wrote_at + self._write_took / WRITE_SHARE
         unwritten = len(self._log) - self._written.total()
         return unwritten < SMALL_BATCH and monotonic() < self._wrote_at + PATIENCE_S
 
@@ -144,6 +151,7 @@ class FlightRecorder(RetentionPolicy):
         ]
         if not any(columns[0] for _, columns in pieces):
             return
+        began = monotonic()
         try:
             self.stream.write(pieces)
         except Exception as error:  # noqa: BLE001 - the step must go on
@@ -152,6 +160,7 @@ class FlightRecorder(RetentionPolicy):
         for kind, columns in pieces:
             self._written[kind] += len(columns[0])
         self._wrote_at = monotonic()
+        self._write_took = self._wrote_at - began
 
     def _disable_stream(self, error: Exception) -> None:
         """Close the file after a failure; the recording continues in memory."""

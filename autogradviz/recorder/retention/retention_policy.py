@@ -77,6 +77,15 @@ class RetentionPolicy:
     def _during_step(self, seq: int) -> None:
         raise NotImplementedError
 
+    def write_now(self) -> None:
+        """Write all events to the file, if there is one; not if another thread is writing."""
+        if self.stream is not None and self._busy.acquire(timeout=1.0):
+            try:
+                self._session.flush(decoded=self.reads_rows)
+                self.write()
+            finally:
+                self._busy.release()
+
     def write(self) -> None:
         """Write the events to the file that are not in it yet, if there is a file."""
 

@@ -33,8 +33,9 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
+from autogradviz.standard_error import print_line
 from autogradviz.stop import LiveSave, Stop
-from autogradviz.stop_condition import is_of_file, print_line
+from autogradviz.stop_condition import is_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

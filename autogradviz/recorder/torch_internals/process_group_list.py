@@ -43,3 +43,13 @@ def device_meshes() -> Iterator[Any]:
         for found in gc.get_objects():
             if type(found) is module.DeviceMesh and found.get_coordinate() is not None:
                 yield found
+
+
+def name_of_group(group: Any) -> str:
+    """Return the name of a process group that is an argument of an op: a name, or an object."""
+    if isinstance(group, str):
+        return group
+    distributed = sys.modules["torch.distributed"]
+    if not isinstance(group, distributed.ProcessGroup):
+        group = distributed.ProcessGroup.unbox(group)
+    return str(group.group_name)

@@ -1,0 +1,184 @@
+"""Notice that the process is being ended, or hangs, while the main thread waits in C++.
+
+A handler of Python runs only when the main thread executes Python. One that waits in a collective
+does not, and then the launcher kills it. But the handler of C writes the number of the signal to a
+file descriptor at once, and a thread of ours reads it there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_POLL_S: Final = 0.25
+_GRACE_S: Final = 2.0
+"""How long after Ctrl-C the main thread may take to raise ``KeyboardInterrupt``."""
+
+
+class InterruptionWatch:
+    """Calls a function when SIGTERM arrives, when Ctrl-C has no effect, and when nothing happens.
+
+    SIGTERM ends the process afterwards, as it would have without the watch, unless the program has
+    a handler of its own.
+    """
+
+    def __init__(
+        self,
+        on_interrupt: Callable[[str], None],
+        event_count: Callable[[], int],
+        hang_s: float | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            on_interrupt: called from another thread with the reason: "SIGTERM", "SIGINT",
+                "no event for 120 s".
+            event_count: returns a number that changes while the program makes progress.
+            hang_s: after how many seconds without progress it hangs; None for never.
+        """
+        self._on_interrupt = on_interrupt
+        self._event_count = event_count
+        self._hang_s = hang_s
+        self._reader = self._writer = -1
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._handles_sigterm = False
+        self._is_finishing = False
+        self._is_due = False  # SIGTERM came while the recording was finished
+
+    def start(self) -> None:
+        """Begin to watch; outside of the main thread, only for hangs."""
+        self._watch_signals()
+        if self._reader >= 0 or self._hang_s is not None:
+            self._thread = threading.Thread(
+                target=self._run, daemon=True, name="autogradviz-interruption-watch"
+            )
+            self._thread.start()
+
+    def _watch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        if before >= 0:  # the program's own, for example that of an event loop
+            signal.set_wakeup_fd(before)
+            os.close(reader)
+            os.close(writer)
+            return
+        self._reader, self._writer = reader, writer
+        _watched.add(self)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _ignore)
+            self._handles_sigterm = True
+
+    def finishing(self) -> None:
+        """Let SIGTERM wait for ``stop``: the main thread writes the trace."""
+        self._is_finishing = True
+
+    def stop(self) -> None:
+        """Restore the handlers, stop watching, and let a SIGTERM that waited end the process."""
+        self._stopped.set()
+        self.detach()
+        if self._writer >= 0:
+            os.write(self._writer, b"\0")  # wake the thread
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=2 * _POLL_S)
+        for descriptor in (self._reader, self._writer):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._reader = self._writer = -1
+        if self._is_due:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def detach(self) -> None:
+        """Restore what the process does at a signal."""
+        _watched.discard(self)
+        if self._writer < 0 or threading.current_thread() is not threading.main_thread():
+            return
+        with suppress(ValueError):
+            left = signal.set_wakeup_fd(-1)
+            if left not in {self._writer, -1}:  # the program has set its own meanwhile
+                signal.set_wakeup_fd(left)
+        if self._handles_sigterm and signal.getsignal(signal.SIGTERM) is _ignore:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._handles_sigterm = False
+
+    def _run(self) -> None:
+        newest, since, is_told = -1, time.monotonic(), False
+        while not self._stopped.is_set():
+            numbers = self._signals()
+            if self._stopped.is_set():
+                return
+            if signal.SIGTERM in numbers:
+                self._terminate()
+            elif signal.SIGINT in numbers:
+                self._interrupt()
+            count, now = self._event_count(), time.monotonic()
+            if count != newest:
+                newest, since, is_told = count, now, False
+            elif self._hang_s is not None and now - since > self._hang_s and not is_told:
+                is_told = True
+                self._on_interrupt(f"no event for {self._hang_s:g} s")
+                newest = self._event_count()
+
+    def _signals(self) -> bytes:
+        if self._reader < 0:
+            self._stopped.wait(_POLL_S)
+            return b""
+        ready, _, _ = select.select([self._reader], [], [], _POLL_S)
+        return os.read(self._reader, 64) if ready else b""
+
+    def _terminate(self) -> None:
+        """Tell of SIGTERM, and let it end the process if the program does not handle it."""
+        if self._is_finishing:
+            self._is_due = signal.getsignal(signal.SIGTERM) is _ignore
+            return
+        self._on_interrupt("SIGTERM")
+        if signal.getsignal(signal.SIGTERM) is _ignore:
+            # Only the main thread may call signal.signal(), and it does not run.
+            libc = ctypes.CDLL(None)
+            libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+            libc.signal.restype = ctypes.c_void_p
+            libc.signal(int(signal.SIGTERM), None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _interrupt(self) -> None:
+        """Tell of Ctrl-C if the main thread still stands where it stood."""
+        before = _main_place()
+        if not self._stopped.wait(_GRACE_S) and _main_place() == before:
+            self._on_interrupt("SIGINT")
+
+
+def _main_place() -> tuple[int, int] | None:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+    return None if frame is None else (id(frame), frame.f_lasti)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the thread acts."""
+
+
+_watched: set[InterruptionWatch] = set()
+
+
+def _detach_child() -> None:
+    """Let signals to a forked child have their usual effect; the pipe is its parent's."""
+    for watch in list(_watched):
+        watch.detach()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_detach_child)

@@ -1,0 +1,331 @@
+"""What went wrong in a run: ranks that differ, and the findings that ranks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.types import SourceLocation
+from autogradviz.diagnose import Finding
+from autogradviz.diagnose.text_formatting import paragraphs, quote_source, short_location
+from autogradviz.event_log import as_events, read_kinds
+from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
+from autogradviz.runs.branch_lines import find_branch
+from autogradviz.runs.collective_differences import find_collective_differences
+from autogradviz.runs.first_difference import first_difference
+from autogradviz.runs.rank_files import describe_ranks
+from autogradviz.trace import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from autogradviz.event_log import RankSummary
+    from autogradviz.runs.collective_differences import CollectiveCall, CollectiveDifference
+    from autogradviz.runs.odd_ranks import OddRank
+    from autogradviz.runs.rank_files import RankFile
+
+MOST_DIAGNOSED: Final = 16
+"""Ranks whose own recordings are searched."""
+
+_ORDER: Final = {"certain": 0, "likely": 1, "hint": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinding:
+    """One problem of a run.
+
+    Attributes:
+        finding: the problem, its culprit and explanation.
+        ranks: the ranks that have it.
+        searched: how many ranks were searched for it.
+    """
+
+    finding: Finding
+    ranks: tuple[int, ...]
+    searched: int
+
+    @property
+    def heading(self) -> str:
+        """The ranks in words: "on 62 of 64 ranks: ranks 0-61"."""
+        count = len(self.ranks)
+        listed = describe_ranks(self.ranks)
+        return (
+            f"on {listed}" if count == 1 else f"on {count:,} of {self.searched:,} ranks: {listed}"
+        )
+
+
+def find_problems(
+    files: Sequence[RankFile], groups: Sequence[tuple[int, ...]], odd: Sequence[OddRank]
+) -> tuple[RunFinding, ...]:
+    """Return the problems of a run, those of the whole run first."""
+    by_rank = {file.rank: file for file in files}
+    found: list[RunFinding] = []
+    collective: set[int] = set()
+    for difference in find_collective_differences(files):
+        finding = _collective_finding(difference, by_rank)
+        ranks = (difference.other_rank,) if difference.other is None else _both(difference)
+        collective.update((*_both(difference),))
+        found.append(RunFinding(finding=finding, ranks=ranks, searched=len(files)))
+    for each in odd:
+        if each.rank in collective and each.aspect in {"ops", "collectives"}:
+            continue  # follows from it
+        drafted = _odd_finding(each, by_rank)
+        if drafted is not None:
+            found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
+    found += _shared(_chosen(files, groups, odd))
+    return tuple(found)
+
+
+def _both(difference: CollectiveDifference) -> tuple[int, ...]:
+    return tuple(sorted((difference.called.rank, difference.other_rank)))
+
+
+# --- collectives --------------------------------------------------------------------------------
+
+
+def _collective_finding(
+    difference: CollectiveDifference, by_rank: Mapping[int, RankFile]
+) -> Finding:
+    called, other, rank = difference.called, difference.other, difference.other_rank
+    group = _group_name(difference.group_name, by_rank[called.rank].summary)
+    where = f"collective {called.number} of {group} in step {difference.step}"
+    if other is not None:
+        return Finding(
+            slug="collective-mismatch",
+            title=f"ranks {called.rank} and {rank} call different collectives as {where}",
+            culprit=other.location,
+            victim=called.location,
+            explanation=paragraphs(
+                [
+                    _describe_call(called),
+                    quote_source(called.location),
+                    _describe_call(other),
+                    quote_source(other.location),
+                    "The processes of a group must call the same collectives in the same order, "
+                    "with tensors of the same shape and dtype. Otherwise they wait for each other "
+                    "forever, or one gets the data of another tensor.",
+                ]
+            ),
+            fix="# let all ranks of the group take the same branch",
+            confidence="certain",
+            events=(called.seq,),
+        )
+    summary = by_rank[rank].summary
+    has_ended = any(each.step == difference.step and each.ended for each in summary.steps)
+    stopped = None if has_ended else _stopped_at(summary)
+    branch = find_branch(called.stack) if stopped is None else None
+    return Finding(
+        slug="collective-missing",
+        title=f"rank {rank} does not call {where}, which rank {called.rank} calls",
+        culprit=stopped or branch or called.location,
+        victim=called.location,
+        explanation=paragraphs(
+            [
+                _describe_call(called),
+                quote_source(called.location),
+                f"Rank {rank} took another branch at {short_location(branch)}:" if branch else "",
+                quote_source(branch),
+                "" if has_ended else _describe_place(rank, summary),
+                quote_source(stopped),
+                "All processes of a group must call each collective. A process that calls one more "
+                "waits for the others, or is paired with their next collective.",
+            ]
+        ),
+        fix="# call it on all ranks of the group, or on none",
+        confidence="likely" if branch is None and stopped is None else "certain",
+        events=(called.seq,),
+    )
+
+
+def _stopped_at(summary: RankSummary) -> SourceLocation | None:
+    """Return the line at which a rank raised, or stood."""
+    ended = summary.error or summary.interrupted
+    line = None if ended is None else ended[-1]
+    return None if line is None or isinstance(line, str) else SourceLocation(**line._asdict())
+
+
+def _group_name(name: str, summary: RankSummary) -> str:
+    for group, description, ranks in summary.groups:
+        if group == name:
+            label = f"{description} " if description and description != "undefined" else ""
+            return f"group {label}({describe_ranks(ranks)})"
+    return f"group {name!r}"
+
+
+def _describe_call(call: CollectiveCall) -> str:
+    tensors = f" of {call.tensors}" if call.tensors else ""
+    return f"Rank {call.rank} calls {call.name}{tensors} at {short_location(call.location)}:"
+
+
+def _describe_place(rank: int, summary: RankSummary) -> str:
+    if summary.error is not None:
+        name, message, line = summary.error
+        first = message.splitlines()[0] if message else ""
+        at = f" at {PurePath(line.filename).name}:{line.lineno}" if line else ""
+        return f"Rank {rank} had raised {name}{at}: {first}"
+    if summary.interrupted is not None:
+        reason, line = summary.interrupted
+        at = f" at {PurePath(line.filename).name}:{line.lineno}" if line else ""
+        return f"Rank {rank} stood{at} ({reason})."
+    return ""
+
+
+# --- ranks that differ --------------------------------------------------------------------------
+
+
+def _odd_finding(odd: OddRank, by_rank: Mapping[int, RankFile]) -> Finding | None:
+    file, other = by_rank[odd.rank], by_rank[odd.reference]
+    others = f"rank {odd.reference}" if odd.equal == 1 else f"{odd.equal:,} other ranks"
+    if odd.aspect in {"ops", "collectives"} and odd.step is not None:
+        return _diverged(odd, file, other, others)
+    if odd.aspect == "loss":
+        return _not_finite_first(odd, file)
+    if odd.aspect in {"gradients", "parameters"}:
+        return _drifted(odd, file, other, others)
+    if odd.aspect == "time":
+        return Finding(
+            slug="rank-slow",
+            title=f"rank {odd.rank} is slower than {others}",
+            culprit=None,
+            victim=None,
+            explanation=f"It takes {odd.detail}. The other ranks of the group wait for it in that "
+            "collective. This is the time on its own clock from the end of one step, the median "
+            "of all recorded steps.",
+            fix="# compare run.trace(rank).plot_timeline() of both ranks",
+            confidence="hint",
+            events=(),
+        )
+    return None
+
+
+def _diverged(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Finding | None:
+    assert odd.step is not None
+    found = first_difference(file.path, other.path, odd.step)
+    if found is None:
+        return None
+    yes, no = ("does", "does not") if odd.equal == 1 else ("do", "do not")
+    what = {
+        True: f"calls {found.op}, and {others} {no}",
+        False: f"does not call {found.reference_op}, and {others} {yes}",
+        None: f"calls {found.op} instead of {found.reference_op}",
+    }[found.is_extra]
+    return Finding(
+        slug="rank-diverged",
+        title=f"rank {odd.rank} runs other ops than {others} from step {odd.step} on"
+        if odd.step != 0
+        else f"rank {odd.rank} runs other ops than {others}",
+        culprit=found.location,
+        victim=None,
+        explanation=paragraphs(
+            [
+                f"In step {odd.step}, rank {odd.rank} {what}. It is op {found.index} of the step; "
+                f"all ops before it are equal. The step has {odd.detail}.",
+                quote_source(found.location),
+                "Ranks that hold replicas run the same ops unless a branch depends on the rank, "
+                "on its data or on its random numbers.",
+            ]
+        ),
+        fix="# decide on one rank, and broadcast the decision",
+        confidence="likely",
+        events=(),
+    )
+
+
+def _not_finite_first(odd: OddRank, file: RankFile) -> Finding:
+    own = next((each for each in load(file.path).diagnose() if each.slug == "not-finite"), None)
+    return Finding(
+        slug="rank-not-finite-first",
+        title=f"the loss of rank {odd.rank} is the first that is not finite, in step {odd.step}",
+        culprit=None if own is None else own.culprit,
+        victim=None if own is None else own.victim,
+        explanation=paragraphs(
+            [
+                f"{odd.equal:,} of {odd.group:,} ranks had finite losses in that step. An "
+                "all-reduce of gradients spreads the value to all of them.",
+                "" if own is None else own.explanation,
+            ]
+        ),
+        fix="# look at the input of that rank in that step" if own is None else own.fix,
+        confidence="certain",
+        events=() if own is None else own.events,
+    )
+
+
+def _drifted(odd: OddRank, file: RankFile, other: RankFile, others: str) -> Finding:
+    is_gradient = odd.aspect == "gradients"
+    kind = NormRead if is_gradient else ParameterNormRead
+    why = (
+        "Either their gradients are not reduced, or their parameters were different before."
+        if is_gradient
+        else "Their gradients are equal, so the parameters were different before: from the "
+        "beginning, or because another op wrote one of them on one rank only."
+    )
+    return Finding(
+        slug="replicas-drifted",
+        title=f"rank {odd.rank} has other {odd.aspect} than {others}",
+        culprit=None,
+        victim=None,
+        explanation=f"Ranks that hold replicas have equal {odd.aspect}, and the norms differ: "
+        f"{_first_norm(kind, file, other)}. {why}",
+        fix="# begin with the same parameters on all ranks, and reduce all gradients:\n"
+        "DistributedDataParallel(model)",
+        confidence="likely",
+        events=(),
+    )
+
+
+def _first_norm(kind: type[NormRead | ParameterNormRead], file: RankFile, other: RankFile) -> str:
+    """Return the first parameter with different norms on two ranks, and the norms."""
+    norms = [_norms(kind, each) for each in (file, other)]
+    for name, norm in norms[0].items():
+        if name in norms[1] and norm != norms[1][name]:
+            return (
+                f"{name} has {_number(norm)} on rank {file.rank} and {_number(norms[1][name])} "
+                f"on rank {other.rank}"
+            )
+    return "of parameters without a name"
+
+
+def _norms(kind: type[NormRead | ParameterNormRead], file: RankFile) -> dict[str, float | None]:
+    found = read_kinds(file.path, (kind, ParameterSeen))
+    parameters = as_events(ParameterSeen, found[ParameterSeen])
+    norms = {
+        each.tensor_id: each.norm
+        for each in as_events(kind, found[kind])
+        if isinstance(each, ParameterNormRead) or each.place == "gradient"
+    }
+    return {
+        each.parameter_name: norms[each.tensor_id] for each in parameters if each.tensor_id in norms
+    }
+
+
+def _number(norm: float | None) -> str:
+    return "none" if norm is None else f"{norm:.8g}"
+
+
+# --- findings of single recordings --------------------------------------------------------------
+
+
+def _chosen(
+    files: Sequence[RankFile], groups: Sequence[tuple[int, ...]], odd: Sequence[OddRank]
+) -> list[RankFile]:
+    """Return the ranks whose recordings are searched: failed ones, odd ones, and one of a group."""
+    if len(files) <= MOST_DIAGNOSED:
+        return list(files)
+    failed = [file.rank for file in files if file.summary.error is not None]
+    wanted = [*failed, *(each.rank for each in odd), *(group[0] for group in groups)]
+    first = list(dict.fromkeys(wanted))[:MOST_DIAGNOSED]
+    return [file for file in files if file.rank in first]
+
+
+def _shared(files: Sequence[RankFile]) -> Iterator[RunFinding]:
+    """Yield the findings of the recordings, equal ones once, the most certain first."""
+    by_key: dict[tuple[str, str, SourceLocation | None], tuple[Finding, list[int]]] = {}
+    for file in files:
+        for finding in load(file.path).diagnose():
+            key = finding.slug, finding.title, finding.culprit
+            by_key.setdefault(key, (finding, []))[1].append(file.rank)
+    ordered = sorted(by_key.values(), key=lambda each: _ORDER[each[0].confidence])
+    for finding, ranks in ordered:
+        yield RunFinding(finding=finding, ranks=tuple(dict.fromkeys(ranks)), searched=len(files))

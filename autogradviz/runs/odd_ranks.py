@@ -1,0 +1,269 @@
+"""Groups of ranks that should do the same, and the ranks that do not.
+
+With a device mesh whose dimensions have names, ranks are in one group if they differ in a
+data-parallel dimension only. Without one, they are if their models have the same parameters. Of
+those, ranks that agree in no step and send to each other are stages of a pipeline: their groups are
+those that agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from autogradviz.event_log import RankSummary, StepSummary
+
+Aspect: TypeAlias = Literal["ops", "collectives", "loss", "gradients", "parameters", "time"]
+"""What differs: ops of a step, its collectives, a loss that is not finite, the final gradients, or
+the time until the first collective of a step."""
+
+_DATA_PARALLEL: Final = ("dp", "ddp", "data", "replicate", "replica", "rep", "shard", "fsdp")
+_SLOW: Final = 1.5  # times the median of the group
+_SLOW_NS: Final = 10_000_000
+_LEAST_STEPS: Final = 3  # from which on the time of steps is compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OddRank:
+    """A rank that differs from the ranks that should do the same.
+
+    Attributes:
+        rank: the rank.
+        aspect: "ops", "collectives", "loss" (not finite), "gradients" (other norms than those of
+            its replicas), "parameters" (other norms at equal gradients) or "time" (slower until
+            the first collective of a step).
+        step: the first step in which it differs; None for the whole recording.
+        reference: a rank to compare it with.
+        equal: how many ranks of its group agree with the reference.
+        group: how many ranks should do the same.
+        detail: the difference in numbers, with units.
+    """
+
+    rank: int
+    aspect: Aspect
+    step: int | None
+    reference: int
+    equal: int
+    group: int
+    detail: str
+
+
+def group_ranks(summaries: Mapping[int, RankSummary]) -> list[tuple[int, ...]]:
+    """Return the groups of ranks that should do the same, by their first rank."""
+    by_key: dict[Hashable, list[int]] = defaultdict(list)
+    exact: dict[Hashable, bool] = {}
+    for rank, summary in summaries.items():
+        place = _mesh_place(summary)
+        key = ("model", summary.model) if place is None else ("mesh", place)
+        by_key[key].append(rank)
+        exact[key] = place is not None
+    groups = [
+        group
+        for key, ranks in by_key.items()
+        for group in ([ranks] if exact[key] else _split_stages(ranks, summaries))
+    ]
+    return sorted(map(tuple, groups))
+
+
+def _mesh_place(summary: RankSummary) -> Hashable | None:
+    """Return the coordinates outside of data-parallel dimensions, None if they are unknown."""
+    for names, shape, coordinates in summary.meshes:
+        parallel = [any(part in _DATA_PARALLEL for part in name.split("_")) for name in names]
+        if prod(shape) == summary.world_size and any(parallel):
+            return tuple(
+                (name, at)
+                for name, at, is_data in zip(names, coordinates, parallel, strict=False)
+                if not is_data
+            )
+    return None
+
+
+def _split_stages(
+    ranks: Sequence[int], summaries: Mapping[int, RankSummary]
+) -> Iterator[list[int]]:
+    """Yield the groups of ranks with equal parameters: one, unless they are pipeline stages."""
+    clusters: dict[Hashable, list[int]] = defaultdict(list)
+    for rank in ranks:
+        clusters[tuple((step.step, step.digest) for step in summaries[rank].steps)].append(rank)
+    merged: list[list[int]] = []
+    for cluster in sorted(clusters.values(), key=lambda each: (-len(each), each)):
+        first = summaries[cluster[0]]
+        for group in merged:
+            other = summaries[group[0]]
+            if _agree(first, other) or not (_sends(first) or _sends(other)):
+                group.extend(cluster)
+                break
+        else:
+            merged.append(list(cluster))
+    yield from map(sorted, merged)
+
+
+def _agree(first: RankSummary, second: RankSummary) -> bool:
+    steps = {(step.step, step.digest) for step in first.steps if step.ops}
+    return any((step.step, step.digest) in steps for step in second.steps)
+
+
+def _sends(summary: RankSummary) -> bool:
+    return any(place.number is None for place in summary.newest)
+
+
+def find_odd_ranks(
+    summaries: Mapping[int, RankSummary], groups: Sequence[tuple[int, ...]]
+) -> list[OddRank]:
+    """Return the ranks that differ from their group, those with another order of ops first."""
+    found = [
+        odd
+        for group in groups
+        for odd in (
+            *_other_steps(group, summaries),
+            *_not_finite(group, summaries),
+            *_other_gradients(group, summaries),
+            *_other_parameters(group, summaries),
+            *_slow(group, summaries),
+        )
+    ]
+    order = ("ops", "collectives", "loss", "gradients", "parameters", "time")
+    return sorted(found, key=lambda odd: (order.index(odd.aspect), odd.rank))
+
+
+def _other_steps(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
+    """Yield for each rank the first step whose ops or collectives are not those of most ranks."""
+    by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
+    for rank in group:
+        summary = summaries[rank]
+        stopped = summary.error is not None or summary.interrupted is not None
+        for step in summary.steps:
+            if step.ended or not stopped:
+                by_step[step.step][rank] = step
+    odd: set[int] = set()
+    for number in sorted(by_step):
+        steps = by_step[number]
+        if len(steps) < 2:  # noqa: PLR2004 - nothing to compare
+            continue
+        for aspect, signature in (("ops", _op_signature), ("collectives", _collective_signature)):
+            signatures = {rank: signature(step) for rank, step in steps.items()}
+            usual, count = Counter(signatures.values()).most_common(1)[0]
+            reference = next(rank for rank, each in signatures.items() if each == usual)
+            for rank, each in signatures.items():
+                if each != usual and rank not in odd:
+                    odd.add(rank)
+                    ours, theirs = steps[rank].ops or 0, steps[reference].ops or 0
+                    yield OddRank(
+                        rank=rank, aspect=aspect, step=number, reference=reference, equal=count,  # type: ignore[arg-type]
+                        group=len(steps), detail=f"{ours:,} ops instead of {theirs:,}",
+                    )  # fmt: skip
+
+
+def _op_signature(step: StepSummary) -> Hashable:
+    return step.ops, step.digest
+
+
+def _collective_signature(step: StepSummary) -> Hashable:
+    return tuple((each.calls, each.digest) for each in step.collectives)
+
+
+def _not_finite(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
+    """Yield the ranks with the first loss that is not finite, if not all have it."""
+    first: dict[int, int] = {}
+    for rank in group:
+        bad = (step.step for step in summaries[rank].steps if step.not_finite)
+        number = next(bad, None)
+        if number is not None:
+            first[rank] = number
+    if not first:
+        return
+    step = min(first.values())
+    ranks = [rank for rank in group if first.get(rank) == step]
+    if len(ranks) == len(group):
+        return
+    reference = next(rank for rank in group if first.get(rank) != step)
+    for rank in ranks:
+        yield OddRank(
+            rank=rank, aspect="loss", step=step, reference=reference,
+            equal=len(group) - len(ranks), group=len(group), detail="a loss is NaN or infinite",
+        )  # fmt: skip
+
+
+def _other_gradients(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[OddRank]:
+    """Yield the ranks whose final gradients have other norms, if those of most ranks are equal."""
+    known = {rank: summaries[rank].gradients for rank in group}
+    usual, count = _most(known)
+    if count < 2 or 2 * count <= len(known):  # noqa: PLR2004 - they are sharded, or local
+        return
+    reference = next(rank for rank, each in known.items() if each == usual)
+    for rank, each in known.items():
+        if each not in {usual, None}:
+            yield OddRank(
+                rank=rank, aspect="gradients", step=None, reference=reference, equal=count,
+                group=len(group), detail="other norms of the final gradients",
+            )  # fmt: skip
+
+
+def _other_parameters(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[OddRank]:
+    """Yield the ranks with equal gradients and other parameters than most: replicas that drifted.
+
+    Of parameters that are sharded, the gradients differ too.
+    """
+    by_gradient: dict[int, list[int]] = defaultdict(list)
+    for rank in group:
+        gradients = summaries[rank].gradients
+        if gradients is not None:
+            by_gradient[gradients].append(rank)
+    for ranks in by_gradient.values():
+        known = {rank: summaries[rank].parameters for rank in ranks}
+        usual, count = _most(known)
+        reference = next(rank for rank, each in known.items() if each == usual)
+        for rank, each in known.items():
+            if each not in {usual, None}:
+                yield OddRank(
+                    rank=rank, aspect="parameters", step=None, reference=reference, equal=count,
+                    group=len(ranks), detail="other norms of the parameters, at equal gradients",
+                )  # fmt: skip
+
+
+def _most(known: Mapping[int, int | None]) -> tuple[int | None, int]:
+    """Return the most common digest, and how many ranks have it."""
+    counts = Counter(each for each in known.values() if each is not None)
+    return counts.most_common(1)[0] if counts else (None, 0)
+
+
+def _slow(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
+    """Yield the ranks that take longer than most until they call the first collective of a step."""
+    times = {rank: _times_ns(summaries[rank]) for rank in group}
+    known = {rank: median(each) for rank, each in times.items() if len(each) >= _LEAST_STEPS}
+    if len(known) < 2:  # noqa: PLR2004 - nothing to compare
+        return
+    usual = median(known.values()) if len(known) > 2 else min(known.values())  # noqa: PLR2004
+    near = sum(1 for each in known.values() if each < _SLOW * usual)
+    reference = min(known, key=lambda rank: abs(known[rank] - usual))
+    slowest = max(times[reference])  # one slow step may have any cause
+    for rank, each in known.items():
+        fastest = min(times[rank])
+        if fastest > max(_SLOW * usual, slowest) and fastest - usual > _SLOW_NS:
+            yield OddRank(
+                rank=rank, aspect="time", step=None, reference=reference, equal=near,
+                group=len(group),
+                detail=f"{each / 1e6:.1f} ms instead of {usual / 1e6:.1f} ms until the first "
+                "collective of a step",
+            )  # fmt: skip
+
+
+def _times_ns(summary: RankSummary) -> list[int]:
+    """Return the time from the end of each step to the first collective of the next."""
+    found: list[int] = []
+    before: int | None = None
+    for step in summary.steps:
+        if before is not None and step.collectives:
+            found.append(min(each.first_ns for each in step.collectives) - before)
+        before = step.ended_ns if step.ended else None
+    return found

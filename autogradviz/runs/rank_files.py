@@ -1,0 +1,65 @@
+"""The files of a run, and their summaries."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from autogradviz import event_log
+from autogradviz.errors import NotATraceError
+from autogradviz.ranks import is_rank_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from autogradviz.event_log import RankSummary
+
+_MOST_SPANS: Final = 12  # of ranks that are listed
+_NUMBERS: Final = re.compile(r"rank-(\d+)(?:\.(\d+))?(?:-(\d+))?(\.last)?")
+
+
+class RankFile(NamedTuple):
+    """The file of one rank."""
+
+    rank: int
+    path: Path
+    summary: RankSummary
+
+
+def find_rank_files(folder: Path) -> list[RankFile]:
+    """Return the newest file of each rank in a folder, by rank.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        NotATraceError: if no rank wrote a file there, or one of them is not a trace.
+    """
+    newest: dict[int, tuple[tuple[int, ...], Path]] = {}
+    for path in folder.iterdir():
+        if is_rank_file(path):
+            found = _NUMBERS.match(path.name)
+            assert found is not None
+            rank, restart, count = (int(number or 0) for number in found.groups()[:3])
+            age = restart, found[4] is None, count  # the last steps only if there is no trace
+            newest[rank] = max(newest.get(rank, ((), path)), (age, path))
+    if not newest:
+        message = f"{folder} is a folder without traces of ranks (rank-00000.agv)."
+        raise NotATraceError(message)
+    return [
+        RankFile(rank, path, event_log.read_summary(path))
+        for rank, (_, path) in sorted(newest.items())
+    ]
+
+
+def describe_ranks(ranks: Sequence[int]) -> str:
+    """Return "rank 3", "ranks 0-3, 7 and 9", or with a number of others."""
+    spans: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    texts = [f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in spans[:_MOST_SPANS]]
+    if len(spans) > _MOST_SPANS:
+        texts.append("others")
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts)}"

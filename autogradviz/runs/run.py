@@ -1,0 +1,275 @@
+"""``Run``: the recordings of all ranks of a distributed run."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from autogradviz import trace as traces
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.compare import compare
+from autogradviz.render.terminal_text import as_text, strip_controls
+from autogradviz.runs.findings import RunFinding, find_problems
+from autogradviz.runs.first_difference import first_difference
+from autogradviz.runs.odd_ranks import find_odd_ranks, group_ranks
+from autogradviz.runs.rank_files import describe_ranks, find_rank_files
+from autogradviz.runs.write_parquet import dataset, write_parquet
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import pyarrow.dataset as ds
+    from rich.console import RenderableType
+
+    from autogradviz.compare.result import Comparison
+    from autogradviz.event_log import RankSummary
+    from autogradviz.runs.first_difference import FirstDifference
+    from autogradviz.runs.odd_ranks import OddRank
+    from autogradviz.trace import Trace
+
+
+_MOST: Final = 12
+"""Ranks, and spans of ranks, that are listed separately."""
+
+_COMPLETE: Final = "complete"
+
+
+class Run:
+    """The recordings of the ranks of one distributed run.
+
+    ``autogradviz.load`` returns it for a folder. It reads the summaries of the files; the events of
+    a rank are read when they are needed.
+
+    Example:
+        >>> run = autogradviz.load("run/")
+        >>> run.ranks
+        (0, 1)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Read the summaries of the files in a folder.
+
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            NotATraceError: if no rank wrote a file there, or one of them is not a trace.
+        """
+        self.folder = Path(folder)
+        self._files = {file.rank: file for file in find_rank_files(self.folder)}
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that wrote a file."""
+        return tuple(self._files)
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes of the run, also of those that wrote no file."""
+        return max(summary.world_size for summary in self.summaries.values())
+
+    @cached_property
+    def summaries(self) -> Mapping[int, RankSummary]:
+        """The summary of each rank: its steps, collectives, and how its recording ended."""
+        return {rank: file.summary for rank, file in self._files.items()}
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks that should do the same, by device mesh or parameters."""
+        return tuple(group_ranks(self.summaries))
+
+    def trace(self, rank: int) -> Trace:
+        """Return the recording of one rank.
+
+        Raises:
+            LookupError: if the rank wrote no file.
+        """
+        return traces.load(self._path(rank))
+
+    def _path(self, rank: int) -> Path:
+        if rank not in self._files:
+            message = f"rank {rank} has no trace in {self.folder}"
+            raise LookupError(message)
+        return self._files[rank].path
+
+    @cached_property
+    def _odd_ranks(self) -> tuple[OddRank, ...]:
+        return tuple(find_odd_ranks(self.summaries, self.groups))
+
+    def odd_ranks(self) -> list[OddRank]:
+        """Return the ranks that differ from the ranks that should do the same.
+
+        Compares the digests of ops and collectives of each step, losses that are not finite, the
+        norms of the final gradients, and the time until the first collective of a step.
+        """
+        return list(self._odd_ranks)
+
+    def first_difference(
+        self, rank: int, reference: int, step: int | None = None
+    ) -> FirstDifference | None:
+        """Return the first op at which a rank differs from another one.
+
+        Args:
+            rank: the rank.
+            reference: the rank to compare it with.
+            step: only this step; by default the first that differs.
+
+        Raises:
+            LookupError: if one of the ranks wrote no file.
+        """
+        paths = self._path(rank), self._path(reference)
+        if step is not None:
+            return first_difference(*paths, step)
+        steps = [{s.step: s.digest for s in self.summaries[r].steps} for r in (rank, reference)]
+        for number in sorted(steps[0].keys() & steps[1].keys()):
+            if steps[0][number] != steps[1][number] or steps[0][number] is None:
+                found = first_difference(*paths, number)
+                if found is not None:
+                    return found
+        return None
+
+    def compare(self, first: int, second: int) -> Comparison:
+        """Return the differences between the recordings of two ranks.
+
+        Raises:
+            LookupError: if one of them wrote no file.
+        """
+        return compare(self.trace(first), self.trace(second))
+
+    @cached_property
+    def _findings(self) -> tuple[RunFinding, ...]:
+        return find_problems(tuple(self._files.values()), self.groups, self._odd_ranks)
+
+    def diagnose(self) -> list[RunFinding]:
+        """Return what went wrong, each finding once, with the ranks that have it.
+
+        Findings about the run come first: collectives that not all ranks call, ranks that differ.
+        Then those of single recordings. Of many ranks that did the same, at most 16 are searched,
+        the odd ones and those that failed first.
+        """
+        return list(self._findings)
+
+    def dataset(self) -> ds.Dataset:
+        """Return all events as a ``pyarrow.dataset.Dataset`` with a column "rank".
+
+        It holds all events in memory; ``export`` writes one rank after the other.
+        """
+        return dataset(list(self._files.values()))
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the events as Parquet: a folder with one folder "rank=3" for each rank.
+
+        DuckDB, Polars, Dask, Ray and Spark read such a folder as one table.
+
+        Args:
+            path: the folder to write.
+            overwrite: write into a folder that exists.
+
+        Raises:
+            OutputExistsError: if something exists there.
+        """
+        write_parquet(list(self._files.values()), Path(path), overwrite=overwrite)
+
+    def summary(self) -> RenderableType:
+        """Return ranks, steps, groups, ranks that differ, and how the recordings ended.
+
+        The result prints as text.
+        """
+        return RunSummary(self)
+
+    def __repr__(self) -> str:
+        return as_text(self._overview())
+
+    def __rich__(self) -> RenderableType:
+        return self._overview()
+
+    def _overview(self) -> RenderableType:
+        facts = Table.grid(padding=(0, 2))
+        facts.add_column(style="dim")
+        facts.add_column()
+        for label, text in self._facts():
+            facts.add_row(label, text)
+        return strip_controls(facts)
+
+    def _facts(self) -> list[tuple[str, Text | str]]:
+        summaries = self.summaries
+        steps = [len([s for s in each.steps if s.ended]) for each in summaries.values()]
+        hosts = len({summary.host for summary in summaries.values()})
+        size = sum(file.path.stat().st_size for file in self._files.values())
+        present = f"{len(summaries):,} of {self.world_size:,}"
+        span = (
+            f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+        )
+        facts: list[tuple[str, Text | str]] = [
+            ("ranks", f"{present} on {hosts:,} host{'s' * (hosts > 1)}, {format_bytes(size)}"),
+            ("steps", span),
+            ("groups", ", ".join(map(describe_ranks, self.groups))),
+        ]
+        odd = {each.rank for each in self._odd_ranks}
+        facts.append(("equal", f"{len(summaries) - len(odd):,} of {len(summaries):,} ranks"))
+        for each in self._odd_ranks[:_MOST]:
+            where = "" if each.step is None else f" in step {each.step:,}"
+            facts.append(("", f"rank {each.rank}: {each.aspect}{where}, {each.detail}"))
+        if len(self._odd_ranks) > _MOST:
+            facts.append(("", f"{len(self._odd_ranks) - _MOST:,} others"))
+        ended: dict[str, list[int]] = {}
+        for rank, summary in summaries.items():
+            ended.setdefault(_describe_end(summary), []).append(rank)
+        for text, ranks in ended.items():
+            style = "" if text == _COMPLETE else "red"
+            facts.append(("ended", Text(f"{describe_ranks(ranks)}: {text}", style=style)))
+        missing = sorted(set(range(self.world_size)) - summaries.keys())
+        if missing:
+            facts.append(
+                ("missing", Text(f"{describe_ranks(missing)} wrote no trace", style="red"))
+            )
+        return facts
+
+
+class RunSummary:
+    """The printed summary of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __rich__(self) -> RenderableType:
+        return self._run.__rich__()
+
+    def __repr__(self) -> str:
+        return repr(self._run)
+
+
+def _describe_end(summary: RankSummary) -> str:
+    if summary.error is not None:
+        name, message, line = summary.error
+        text = f"{name}: {message.splitlines()[0][:100]}" if message else name
+        return f"{text} at {Path(line.filename).name}:{line.lineno}" if line else text
+    if summary.interrupted is not None:
+        reason, line = summary.interrupted
+        return f"{reason} at {Path(line.filename).name}:{line.lineno}" if line else reason
+    return _COMPLETE if summary.is_complete else "stopped without an end"
+
+
+def load(path: str | os.PathLike[str]) -> Trace | Run:
+    """Return the trace in a file, or the run in a folder; works without torch.
+
+    Of a damaged or unfinished file, the readable part is returned, and ``trace.log.problem`` says
+    what is missing. Nothing in the file is executed.
+
+    Args:
+        path: a file written by ``Trace.save``, ``record(path=...)`` or ``autogradviz run``, or
+            the folder to which the ranks of a distributed run wrote theirs.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it.
+
+    Example:
+        >>> trace.save("step.agv")
+        >>> autogradviz.load("step.agv").title
+        'step.agv'
+    """
+    return Run(path) if Path(path).is_dir() else traces.load(path)

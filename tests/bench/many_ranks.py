@@ -1,0 +1,174 @@
+"""Time and memory to open a run of 1,000 simulated ranks and to find the odd ones.
+
+Four pipeline stages of 250 ranks, about 50,000 events each; six ranks are odd. Usage:
+
+    python tests/bench/many_ranks.py make FOLDER [RANKS]
+    python tests/bench/many_ranks.py read FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+STAGES = 4
+STEPS = 10
+
+
+def record(blocks, path):
+    """Record the training of one stage."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+    import autogradviz
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            one = lambda: nn.Sequential(  # noqa: E731
+                nn.LayerNorm(32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)
+            )
+            self.blocks = nn.ModuleList(one() for _ in range(blocks))
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = x + checkpoint(block, x, use_reentrant=False)
+            return x
+
+    if not dist.is_initialized():
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        store = tempfile.mkdtemp()
+        dist.init_process_group("gloo", init_method=f"file://{store}/s", rank=0, world_size=1)
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(Net(), bucket_cap_mb=0.05)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    with autogradviz.record(net) as trace:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            net(torch.randn(8, 32)).square().mean().backward()
+            optimizer.step()
+    trace.save(path)
+    return trace
+
+
+def make(folder, ranks):
+    """Write the files: equal ones are copies of their stage's, with the rank in their summary."""
+    from autogradviz.event_log.rank_summary import read_footer, summary_footer
+
+    folder.mkdir(parents=True)
+    each = ranks // STAGES
+    odd = {17 % ranks, 200 % ranks, 777 % ranks, 3, 640 % ranks, 512 % ranks}
+    for stage in range(STAGES):
+        base = folder / f"stage-{stage}.agv"
+        trace = record(12 + stage, base)
+        summary = read_footer(base)
+        size = len(summary_footer(summary))
+        stream = base.read_bytes()[:-size]
+        base.unlink()
+        sys.stdout.write(f"stage {stage}: {len(trace.log):,} events, {len(stream):,} bytes\n")
+        for rank in range(stage * each, (stage + 1) * each):
+            target = folder / f"rank-{rank:05}.agv"
+            if rank in odd:
+                change(trace, rank, ranks).save(target)
+            else:
+                own = replace(summary, rank=rank, world_size=ranks)
+                target.write_bytes(stream + summary_footer(own))
+
+
+def change(trace, rank, ranks):  # noqa: C901
+    """Return the trace of an odd rank."""
+    from autogradviz.event_log import Log
+    from autogradviz.events import NormRead, OpCalled, RankSeen, StepEnded
+    from autogradviz.recorder.step_digest import StepDigest
+    from autogradviz.trace import Trace
+
+    events = list(trace.log)
+    ends = [event.end_seq for event in events if isinstance(event, StepEnded)]
+    which = {17 % ranks: "branch", 200 % ranks: "recompute", 777 % ranks: "collective", 3: "nan",
+             640 % ranks: "gradient", 512 % ranks: "slow"}[rank]  # fmt: skip
+
+    def in_step(event, step):
+        return ends[step - 1] <= event.seq < ends[step]
+
+    ops = [event for event in events if isinstance(event, OpCalled)]
+    if which == "branch":
+        forward = [op for op in ops if in_step(op, 6) and op.phase == "forward"]
+        new = {op.seq: replace(op, op="aten.relu.default") for op in forward[120:124]}
+        new |= dict.fromkeys([op.seq for op in forward[124:126]])
+    elif which == "recompute":
+        gelu = [op for op in ops if in_step(op, 4) and op.phase == "recompute" and "gelu" in op.op]
+        new = {op.seq: replace(op, op="aten.silu.default") for op in gelu[3:4]}
+    elif which == "collective":
+        new = dict.fromkeys([op.seq for op in ops if in_step(op, 8) and "allreduce" in op.op][2:3])
+    elif which == "nan":
+        root = [event for event in events if isinstance(event, NormRead) and event.place == "root"]
+        new = {root[-1].seq: replace(root[-1], norm=None)}
+    elif which == "gradient":
+        new = {
+            event.seq: replace(event, norm=event.norm * 1.001)
+            for event in events
+            if isinstance(event, NormRead) and event.place == "gradient" and event.norm
+        }
+    else:
+        new = {event.seq: replace(event, time_ns=3 * event.time_ns) for event in events}
+    events = [new.get(event.seq, event) for event in events]
+    events = [event for event in events if event is not None]
+
+    class Thread:
+        step, step_ops = -1, 0
+
+    digest, threads, found = StepDigest(), {}, []
+    for event in events:
+        if isinstance(event, OpCalled):
+            digest.add(event.op, event.phase, threads.setdefault(event.thread, Thread()))
+        if isinstance(event, StepEnded):
+            count, value = digest.take()
+            event = replace(event, step_ops=count, step_digest=value)  # noqa: PLW2901
+        if isinstance(event, RankSeen):
+            event = replace(event, rank=rank, world_size=ranks)  # noqa: PLW2901
+        found.append(event)
+    return Trace(Log.from_events(found))
+
+
+def read(folder):
+    """Print the time and peak memory of each step of reading."""
+    import autogradviz
+
+    def tell(what):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        now = time.perf_counter()
+        cpu = time.process_time()
+        sys.stdout.write(
+            f"{what}: {now - began:.2f} s, CPU {cpu - cpu_began:.2f} s, peak {peak:.0f} MB\n"
+        )
+
+    began, cpu_began = time.perf_counter(), time.process_time()
+    tell("imported")
+    run = autogradviz.load(folder)
+    repr(run)
+    tell(f"summary of {len(run.ranks):,} ranks")
+    odd = run.odd_ranks()
+    tell(f"odd ranks {sorted({each.rank for each in odd})}")
+    for each in odd:
+        if each.aspect == "ops":
+            found = run.first_difference(each.rank, each.reference, each.step)
+            sys.stdout.write(
+                f"  rank {each.rank} step {each.step}: {found.op} | {found.reference_op}\n"
+            )
+    tell("first divergent ops")
+    sys.stdout.write(f"{run!r}\n")
+
+
+if __name__ == "__main__":
+    command, folder, *rest = sys.argv[1:]
+    if command == "make":
+        make(Path(folder), int(rest[0]) if rest else 1000)
+    else:
+        read(Path(folder))

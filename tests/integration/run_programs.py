@@ -1,0 +1,68 @@
+"""Train on several ranks, with one mistake in each recording; ``test_runs.py`` starts it.
+
+The first argument is a folder; each further one names a mistake, or "correct" for none. The run of
+each is recorded to a folder of its name.
+"""
+
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import autogradviz
+
+
+def sync(net):
+    for parameter in net.parameters():
+        dist.all_reduce(parameter.grad)
+
+
+def step(net, optimizer, what, number, rank):
+    torch.manual_seed(100 * number + rank)
+    loss = net(torch.randn(4, 8)).square().mean()
+    if what == "branch" and rank == 1 and number == 2:
+        loss = loss + loss.abs()  # branch
+    if what == "not_finite" and number == 1:
+        loss = loss * (float("nan") if rank == 1 else 1.0)
+    optimizer.zero_grad()
+    loss.backward()
+    if what != "missing" or rank == 0 or number != 1:  # missing
+        sync(net)
+    if what == "mismatch" and number == 1:
+        weight = net[2].weight.grad
+        dist.all_reduce(weight.clone() if rank == 0 else weight.reshape(16, 4).clone())  # mismatch
+    optimizer.step()
+
+
+def train(what, rank):
+    torch.manual_seed(rank if what == "drift" else 0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    for number in range(4):
+        step(net, optimizer, what, number, rank)
+    if what == "missing" and rank == 1:  # in place of the missing ones, so that nothing hangs
+        sync(net)
+    return net
+
+
+def main(folder, *mistakes):
+    torch.set_num_threads(1)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+    for number, what in enumerate(mistakes):
+        engine = "native" if number % 2 else "python"
+        with autogradviz.record(path=f"{folder}/{what}/", engine=engine):
+            net = train(what, rank)  # alive when the recording ends, so that its norms are read
+        del net
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,151 @@
+"""Runs of two ranks: the ranks that differ, and the lines that made them differ."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+
+import autogradviz
+from autogradviz.cli.entry_point import main
+from autogradviz.events import CollectiveCalled, OpCalled, RecordingInterrupted, StepEnded
+
+PROGRAM = Path(__file__).with_name("run_programs.py")
+MISTAKES = ("correct", "branch", "not_finite", "missing", "mismatch", "drift")
+
+
+@pytest.fixture(scope="module")
+def runs(built, tmp_path_factory):
+    """Return the runs of all mistakes, which two processes made one after the other."""
+    folder = tmp_path_factory.mktemp("runs")
+    env = {"AUTOGRADVIZ_CACHE": str(built)}
+    ended = run_ranks(PROGRAM, folder, *MISTAKES, env=env)
+    assert [rank.code for rank in ended] == [0, 0], "\n".join(rank.err for rank in ended)
+    return {name: autogradviz.load(folder / name) for name in MISTAKES}
+
+
+def found(run):
+    """Return slug, ranks and culprit of each finding; times vary."""
+    return [
+        (each.finding.slug, each.ranks, each.finding.culprit and each.finding.culprit.text)
+        for each in run.diagnose()
+        if each.finding.slug != "rank-slow"
+    ]
+
+
+def test_correct_run_has_equal_ranks_and_no_findings(runs):
+    run = runs["correct"]
+    assert (run.ranks, run.world_size, run.groups) == ((0, 1), 2, ((0, 1),))
+    assert [each for each in run.odd_ranks() if each.aspect != "time"] == []
+    assert found(run) == []
+    assert not run.compare(0, 1).differences or "norm" in repr(run.compare(0, 1))
+
+
+def test_every_collective_is_recorded_before_its_op(runs):
+    log = runs["correct"].trace(1).log
+    calls = log.of(CollectiveCalled)
+    ops = [op.seq for op in log.of(OpCalled) if op.op == "c10d.allreduce_.default"]
+    assert [call.group_number for call in calls] == list(range(16))
+    assert all(call.seq < op for call, op in zip(calls, ops, strict=True))
+    assert len({call.group_name for call in calls}) == 1
+
+
+def test_digests_of_steps_are_those_of_their_ops(runs):
+    steps = [
+        [(step.step_ops, step.step_digest) for step in runs["branch"].trace(rank).log.of(StepEnded)]
+        for rank in range(2)
+    ]
+    assert [first == second for first, second in zip(*steps, strict=True)] == [
+        True, True, False, True,
+    ]  # fmt: skip
+
+
+def test_rank_that_takes_another_branch_is_named_with_the_line(runs):
+    (odd,) = [each for each in runs["branch"].odd_ranks() if each.aspect != "time"]
+    assert (odd.rank, odd.aspect, odd.step, odd.reference) == (1, "ops", 2, 0)
+    line = "loss = loss + loss.abs()  # branch"
+    assert found(runs["branch"]) == [("rank-diverged", (1,), line)]
+    difference = runs["branch"].first_difference(1, 0)
+    assert difference.is_extra
+    assert difference.op.startswith("abs")
+
+
+def test_first_rank_with_a_loss_that_is_not_finite_is_named(runs):
+    slugs = [slug for slug, ranks, _ in found(runs["not_finite"]) if ranks == (1,)]
+    assert slugs == ["rank-not-finite-first"]
+
+
+def test_missing_collective_is_named_with_its_branch(runs):
+    line = 'if what != "missing" or rank == 0 or number != 1:  # missing'
+    assert found(runs["missing"])[0] == ("collective-missing", (1,), line)
+
+
+def test_different_collectives_are_named_with_both_ranks(runs):
+    slug, ranks, culprit = found(runs["mismatch"])[0]
+    assert (slug, ranks) == ("collective-mismatch", (0, 1))
+    assert culprit.endswith("# mismatch")
+
+
+def test_replicas_with_other_parameters_at_equal_gradients_are_named(runs):
+    assert found(runs["drift"]) == [("replicas-drifted", (1,), None)]
+
+
+def test_commands_take_the_folder_of_a_run(runs, capsys):
+    folder = str(runs["branch"].folder)
+    assert main(["show", folder]) == 0
+    assert "rank 1: ops in step 2" in capsys.readouterr().out
+    assert main(["diagnose", folder]) == 0
+    assert "rank-diverged" in capsys.readouterr().out
+    assert main(["compare", folder, "0", "1"]) == 0
+    assert "abs" in capsys.readouterr().out
+    assert main(["compare", folder, "0", "5"]) == 2
+
+
+def test_events_of_all_ranks_are_one_table(runs, tmp_path):
+    run = runs["correct"]
+    table = run.dataset().to_table(columns=["rank", "kind"])
+    events = sum(len(run.trace(rank).log) for rank in run.ranks)
+    assert len(table) == events
+    run.export(tmp_path / "run.parquet")
+    query = f"select count(*) from '{tmp_path}/run.parquet/*/*.parquet' where rank = 1"
+    duckdb = pytest.importorskip("duckdb")
+    assert duckdb.sql(query).fetchall() == [(len(run.trace(1).log),)]
+
+
+WAITING = """
+import os, sys, time, torch
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+for step in range(3):
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+print("waits", flush=True)
+time.sleep(60)  # waits
+"""
+
+
+@pytest.mark.slow(reason="another interpreter that imports torch")
+@pytest.mark.parametrize("options", [(), ("--all",), ("--hang", "0.5")])
+def test_rank_that_is_ended_leaves_a_trace_with_the_line_where_it_stood(tmp_path, options):
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    env = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    command = [sys.executable, "-m", "autogradviz", "run", *options, "-o", "run/", str(script)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "waits\n"
+    if options == ("--hang", "0.5"):
+        while "no event for 0.5 s" not in process.stderr.readline():
+            pass
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    run = autogradviz.load(tmp_path / "run")
+    interrupted = run.trace(1).log.of(RecordingInterrupted)
+    assert interrupted[-1].reason == "SIGTERM"
+    assert run.summaries[1].interrupted[1].text == "time.sleep(60)  # waits"
+    assert run.summaries[1].is_complete is (options != ("--all",))

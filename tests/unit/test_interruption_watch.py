@@ -1,0 +1,70 @@
+"""The watch for signals and hangs while the main thread does not execute Python."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from autogradviz.interruption_watch import InterruptionWatch
+
+BLOCKED = """
+import os, signal, sys, threading, time
+from autogradviz.interruption_watch import InterruptionWatch
+watch = InterruptionWatch(lambda reason: print(reason, flush=True), lambda: 0)
+watch.start()
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+time.sleep(60)
+"""
+
+
+def test_sigterm_is_told_and_then_ends_the_process():
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("SIGTERM\n", -signal.SIGTERM)
+
+
+def test_hang_is_told_once():
+    told = []
+    done = threading.Event()
+
+    def tell(reason):
+        told.append(reason)
+        done.set()
+
+    watch = InterruptionWatch(tell, lambda: 0, hang_s=0.01)
+    watch.start()
+    assert done.wait(30)
+    watch.stop()
+    assert told == ["no event for 0.01 s"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_handlers_are_restored_also_in_a_forked_child():
+    watch = InterruptionWatch(lambda _: None, lambda: 0)
+    before = signal.getsignal(signal.SIGTERM)
+    watch.start()
+    assert signal.getsignal(signal.SIGTERM) is not before
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    watch.stop()
+    assert signal.getsignal(signal.SIGTERM) is before
+    left = signal.set_wakeup_fd(-1)
+    assert left == -1
+
+
+def test_handler_of_the_program_stays():
+    before = signal.signal(signal.SIGTERM, handler := lambda *_: None)
+    try:
+        watch = InterruptionWatch(lambda _: None, lambda: 0)
+        watch.start()
+        assert signal.getsignal(signal.SIGTERM) is handler
+        watch.stop()
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
