@@ -14,7 +14,6 @@ import { groupsAround } from "./scene/scene_index.js";
  * @property {number} region index of the checkpoint region on display, -1 without regions
  * @property {number} compiled index of the compiled region on display, -1 without one
  * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
- * @property {import("./scene/time_axis.js").AxisKind} axis
  * @property {import("./scene/colors.js").ColorBy} colorBy
  * @property {NodePart} nodePart the part of each node that is drawn
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
@@ -57,8 +56,6 @@ export class Store {
     this.compiled = this.scene.compiled_regions.length - 1;
     /** @type {State["time"]} */
     this.time = null;
-    /** @type {State["axis"]} */
-    this.axis = "time";
     /** @type {State["colorBy"]} */
     this.colorBy = "kind";
     /** @type {NodePart} */

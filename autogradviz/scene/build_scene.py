@@ -88,7 +88,7 @@ def build_scene(
     return replace(
         scene,
         summary=summary,
-        regions=non_graph_views.build_regions(analysis.regions),
+        regions=non_graph_views.build_regions(analysis),
         diffs=non_graph_views.build_diffs(analysis.regions),
         spans=spans,
         memory=non_graph_views.build_memory(analysis),

@@ -228,6 +228,9 @@ class SceneRegion:
     recomputes: int
     outcome: str  # of the last recomputation, "" without one
     options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
+    freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
+    held_nbytes: int = 0  # of the arguments that it holds for its recomputation
+    recompute_ns: int = 0  # of all its recomputations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

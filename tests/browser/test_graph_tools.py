@@ -276,5 +276,5 @@ def test_breadcrumbs_name_the_groups_of_an_invisible_header(open_page, picture):
 def test_fix_without_code_is_displayed_as_text(open_page):
     scene = recordings.diverging()
     stage = Stage(open_page(), scene)
-    fix = stage.page.locator(".agv-banner .agv-fix-text, .agv-banner .agv-fix")
+    fix = stage.page.locator(".agv-card .agv-fix-text, .agv-card .agv-fix")
     assert "#" not in fix.first.inner_text()

@@ -6,6 +6,7 @@ import { h } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region.js";
+import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("../../types.js").SceneRegion} Region */
@@ -59,14 +60,20 @@ export class Checkpoint {
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
-    const banner = regionFinding(this.store, chosen);
-    const parts = [banner, this.#head(chosen, rows), this.#diffTable(rows)];
+    const changes = scene.changes.filter((change) => change.region === region);
+    const sources = sideBySide(this.store, rows, changes);
+    const banner = regionFinding(this.store, chosen, !sources);
+    const parts = [banner, sources, this.#head(chosen, rows), this.#diffTable(rows)];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;
     this.main.scrollTop = 0;
+    requestAnimationFrame(() => {
+      const row = /** @type {HTMLElement | null} */ (this.list.querySelector(".agv-selected"));
+      if (row) this.list.scrollTop = row.offsetTop - this.list.offsetTop - row.offsetHeight;
+    });
   }
 
   /**

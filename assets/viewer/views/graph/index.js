@@ -7,7 +7,6 @@ import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/icons.js";
 import { makeDetails } from "../../shell/details/details.js";
 import { makeNotices } from "../../shell/notices.js";
-import { makeBanner } from "../findings/banner.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";
@@ -33,8 +32,7 @@ export const graphView = {
     const legend = new Legend(store.scene);
     listenToPointer(graph, store);
     outline.element.append(legend.element);
-    const banner = makeBanner(store);
-    const stage = h("div", { class: "agv-stage" }, makeNotices(store), banner, graph.element);
+    const stage = h("div", { class: "agv-stage" }, makeNotices(store), graph.element);
     return {
       elements: [outline.element, stage, makeDetails(store)],
       keys: graphKeys(graph, store),

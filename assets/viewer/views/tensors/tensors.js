@@ -5,7 +5,6 @@ import { icon } from "../../canvas/icons.js";
 import { choice, h } from "../../dom.js";
 import { cutText, formatBytes, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
-import { makeAxisSwitch } from "../../shell/axis_switch.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { makeCheckpointSavings } from "./checkpoint_savings.js";
 import { Lifelines } from "./lifelines.js";
@@ -64,7 +63,7 @@ export class Tensors {
           }),
           h("span", { class: "agv-muted", text: this.cut }),
           h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
-          makeAxisSwitch(store),
+          this.lifelines.window.makeAxisSwitch(),
         ),
         this.lifelines.element,
       ),
