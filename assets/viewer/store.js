@@ -1,7 +1,7 @@
 // @ts-check
 /** The state that all views share: what is selected, opened and displayed. */
 
-import { groupsAround } from "./scene/scene_index.js";
+import { groupsAround, relatedTo } from "./scene/scene_index.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"full" | "forward" | "backward"} NodePart */
@@ -50,6 +50,7 @@ export class Store {
     this.anchor = null;
     /** @type {Item | null} */
     this.selected = null;
+    this.related = relatedTo(sceneIndex, null);
     this.view = views[0].name;
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = initialRegion(this.scene);
@@ -97,8 +98,20 @@ export class Store {
       return false;
     }
     state[key] = value;
+    if (key === "selected") this.#follow();
     this.#emit(key);
     return true;
+  }
+
+  /** Compute what a new selection consists of; show its finding and region in their views. */
+  #follow() {
+    const { selected, scene, sceneIndex } = this;
+    this.related = relatedTo(sceneIndex, selected);
+    if (selected?.kind !== "node") return;
+    const found = sceneIndex.findings[selected.index];
+    if (found.length && !found.includes(this.finding)) this.set("finding", found[0]);
+    const { region } = scene.nodes[selected.index];
+    if (region >= 0) this.set("region", region);
   }
 
   /**

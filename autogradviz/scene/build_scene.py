@@ -20,7 +20,11 @@ from autogradviz.scene.layout.flatten_group_tree import (
     flatten_groups,
     lay_out_groups,
 )
-from autogradviz.scene.lifelines import build_counted_storages, build_storages
+from autogradviz.scene.lifelines import (
+    build_counted_storages,
+    build_slot_reasons,
+    build_storages,
+)
 from autogradviz.scene.module_costs import build_modules
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.schema import Scene, SceneEdge
@@ -96,6 +100,7 @@ def build_scene(
         storages=storages,
         counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
+        slot_reasons=build_slot_reasons(analysis),
         modules=build_modules(analysis),
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),

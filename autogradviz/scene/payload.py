@@ -40,6 +40,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "storages": schema.SceneStorage,
     "counted_storages": schema.SceneCountedStorage,
     "storage_events": schema.SceneStorageEvent,
+    "slot_reasons": schema.SceneSlotReason,
     "modules": schema.SceneModule,
     "changes": schema.SceneChange,
     "saved_diffs": schema.SceneSavedDiff,

@@ -98,8 +98,8 @@ function nodeDetails(store, index) {
       ]),
     ),
   );
-  const told = sceneIndex.findings[index].length; // the finding's excerpt has the line
-  if (!told && node.lineno && sceneIndex.source.get(node.filename)?.has(node.lineno)) {
+  const hasExcerpt = sceneIndex.findings[index].length > 0; // of the finding, with this line
+  if (!hasExcerpt && node.lineno && sceneIndex.source.get(node.filename)?.has(node.lineno)) {
     const mark = {
       line: node.lineno,
       kind: /** @type {const} */ ("selected-line"),

@@ -110,7 +110,7 @@ export function regionDiffs({ scene }, region) {
 }
 
 /**
- * Return what a region saves and what it costs; where both runs are alike, nothing else matters.
+ * Return the bytes that a region frees and the time that it adds.
  *
  * @param {Region} region
  * @returns {HTMLElement}

@@ -50,7 +50,7 @@ export class GraphCanvas {
     this.layoutStatus.hidden = true;
     /** @type {import("./narrow.js").Narrowness} */
     this.narrowness = 0;
-    /** What is drawn: the scene, or less of it in a narrow viewer. */
+    /** The scene that is drawn; it has fewer badges in a narrow viewer. */
     this.sceneIndex = store.sceneIndex;
     this.scheduler = this.#makeScheduler();
     /** @type {import("./camera.js").Camera} */

@@ -134,7 +134,7 @@ export class Lifelines {
     const { ctx, palette } = pen;
     const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
-    const selected = sameItem(this.store.selected, { kind: "storage", index: storage.index });
+    const selected = this.store.related.storages.has(storage.index);
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
@@ -272,9 +272,9 @@ export class Lifelines {
   }
 
   #scrollToSelected() {
-    const { selected } = this.store;
-    if (selected?.kind !== "storage") return;
-    const top = this.rows.findIndex((row) => row.index === selected.index) * ROW_HEIGHT;
+    const { storages } = this.store.related;
+    const top = this.rows.findIndex((row) => storages.has(row.index)) * ROW_HEIGHT;
+    if (top < 0) return;
     const room = this.scroller.clientHeight - ROW_HEIGHT;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;

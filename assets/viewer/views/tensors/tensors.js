@@ -115,7 +115,8 @@ export class Tensors {
       const { selected } = this.store;
       details.hidden = selected?.kind !== "storage";
       if (selected?.kind === "storage") {
-        details.replaceChildren(...storageDetails(this.store, selected.index));
+        const parts = storageDetails(this.store, selected.index);
+        details.replaceChildren(...parts.filter((part) => part !== false));
       }
     };
     this.store.subscribe(["selected"], fill);

@@ -76,6 +76,8 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   clipped(pen, { left: left - 1, top: 0, right: left + plot + 1, bottom: height }, () => {
     tracks.forEach((track, at) => paintBars(pen, track, tops[at], x, view, left));
     paintCurve(pen, store.scene, tops[tracks.length], x, view);
+    const nodes = [...store.related.nodes].map((node) => store.scene.nodes[node]);
+    paintSelected(pen, tracks, tops, x, nodes);
   });
   paintScale(pen, store.scene, tops[tracks.length], left);
   if (store.scene.summary.torn && view[1] >= store.sceneIndex.end) {
@@ -130,6 +132,44 @@ function paintBars(pen, { bars }, top, x, view, plotLeft) {
     if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
     else paintBar(pen, bar, left, Math.max(1, right - left), y, hue, plotLeft);
   }
+}
+
+/**
+ * Frame the forward and the backward of the selection, with a line from one to the other.
+ *
+ * @param {Pen} pen
+ * @param {Track[]} tracks
+ * @param {number[]} tops
+ * @param {(time: number) => number} x
+ * @param {import("../../types.js").SceneNode[]} nodes
+ */
+function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
+  const born = nodes.filter(({ born_ns }) => born_ns >= 0);
+  const times = {
+    forward: born.flatMap(({ born_ns, forward_ns }) => [born_ns, born_ns + forward_ns]),
+    backward: nodes.flatMap(({ runs_ns }) => runs_ns.filter((time) => time >= 0)),
+  };
+  ctx.strokeStyle = palette.path;
+  ctx.lineWidth = 1.6;
+  const ends = tracks.flatMap(({ name, rows }, at) => {
+    const found = times[/** @type {keyof typeof times} */ (name)] ?? [];
+    if (!found.length) return [];
+    const extent = found.reduce(
+      ([low, high], time) => [Math.min(low, time), Math.max(high, time)],
+      [Infinity, -Infinity],
+    );
+    const [left, right] = extent.map(x);
+    const width = Math.max(3, right - left);
+    ctx.strokeRect(left - 1, tops[at] - 2, width + 2, rows * ROW_HEIGHT + 2);
+    return [{ x: left + width / 2, top: tops[at] - 2, bottom: tops[at] + rows * ROW_HEIGHT }];
+  });
+  const [from, to] = ends;
+  if (!to) return;
+  const middle = (from.bottom + to.top) / 2;
+  ctx.beginPath();
+  ctx.moveTo(from.x, from.bottom);
+  ctx.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.top);
+  ctx.stroke();
 }
 
 /**

@@ -185,9 +185,13 @@ export class Timeline {
   /** @param {PointerEvent} event */
   #click(event) {
     const bar = this.#barAt(event);
+    const group = this.store.scene.groups.findIndex(({ path }) => path && path === bar?.label);
     if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
       this.store.set("selected", { kind: "node", index: bar.ref });
-    } else if (this.range) this.profileRange(null);
+    } else if (bar && bar.kind !== "recompute" && group >= 0) {
+      this.store.set("selected", { kind: "group", index: group });
+    } else if (bar?.kind === "recompute") this.store.set("region", bar.ref);
+    else if (this.range) this.profileRange(null);
     else this.store.set("time", this.window.timeAt(event.offsetX));
   }
 
