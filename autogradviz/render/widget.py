@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import uuid
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -14,7 +12,7 @@ import traitlets
 from autogradviz.render.assets import read_script, read_style
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
 from autogradviz.scene.find_node_or_group import find_group, find_item
-from autogradviz.scene.payload import to_payload
+from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,12 +162,6 @@ def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]
     """
     close_widgets_of_previous_run(widget)
     return widget._bundle_with_picture()  # noqa: SLF001
-
-
-def pack(scene: Scene) -> bytes:
-    """Return a scene as JSON in zlib format."""
-    text = json.dumps(to_payload(scene), separators=(",", ":"))
-    return zlib.compress(text.encode(), level=6)
 
 
 def _still_html(name: str, svg: str) -> str:

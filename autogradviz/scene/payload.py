@@ -14,6 +14,8 @@ one column for each field of a link, ``links_path`` and so on. Booleans are 0 an
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
@@ -66,6 +68,12 @@ def to_payload(scene: Scene) -> dict[str, Any]:
         payload["string_columns"][name] = named
     payload["strings"] = list(strings)
     return payload
+
+
+def pack(scene: Scene) -> bytes:
+    """Return the payload of a scene as JSON in zlib format."""
+    text = json.dumps(to_payload(scene), separators=(",", ":"))
+    return zlib.compress(text.encode(), level=6)
 
 
 def _columns(
