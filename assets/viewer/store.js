@@ -66,6 +66,14 @@ export class Store {
   }
 
   /**
+   * @param {string} name
+   * @returns {boolean} whether there is such a view
+   */
+  hasView(name) {
+    return this.#views.some((view) => view.name === name);
+  }
+
+  /**
    * Call a function after each of the listed changes.
    *
    * @param {Change[]} changes

@@ -31,7 +31,7 @@ $report
 <style>$page_style</style>
 </head>
 <body>
-<main id="viewer"></main>
+<main id="viewer"><h1>$title</h1></main>
 <noscript>
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
 </noscript>
@@ -45,6 +45,7 @@ _PAGE_STYLE: Final = """
 html, body { height: 100%; margin: 0; background: #fff; color-scheme: light dark; }
 @media (prefers-color-scheme: dark) { html, body { background: #16181b; } }
 #viewer { height: 100%; }
+h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; }
 #viewer > .agv { height: 100%; min-height: 420px; border: 0; border-radius: 0; }
 noscript { display: block; padding: 24px; font: 14px/1.5 system-ui, sans-serif; }
 """

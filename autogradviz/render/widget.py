@@ -36,8 +36,8 @@ class TraceWidget(anywidget.AnyWidget):
     """The interactive viewer; ``Trace.widget`` returns it.
 
     Attributes:
-        selected: the selected node or group as a dict with ``kind``, ``id``, ``name``, ``module``
-            and ``location``; empty without a selection. Can be set and observed.
+        selected: the selected node, group or tensor as a dict with ``kind``, ``id``, ``name``,
+            ``module`` and ``location``; empty without a selection. Can be set and observed.
         color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
             "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
         focused: the group that ``focus`` displayed last.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.scene import schema
@@ -84,20 +85,25 @@ def _columns(
     named: list[str] = []
     hints = get_type_hints(kind)
     for f in fields(kind):
-        values = [getattr(row, f.name) for row in rows]
+        values = list(map(attrgetter(f.name), rows))
         if f.name == "cells":
             table["cells_kind"] = [[_intern(cell.kind, strings) for cell in v] for v in values]
             table["cells_ref"] = [[cell.ref for cell in v] for v in values]
             named.append("cells_kind")
         elif f.name == "links":
             for part in fields(schema.Link):
-                column = [[_plain(getattr(link, part.name)) for link in v] for v in values]
-                table[f"links_{part.name}"] = column
+                read = attrgetter(part.name)
+                convert = list if part.type == "tuple[int, ...]" else _plain
+                table[f"links_{part.name}"] = [[convert(read(link)) for link in v] for v in values]
         elif _is_text(hints[f.name]):
             table[f.name] = [_intern(value, strings) for value in values]
             named.append(f.name)
         elif f.type in {"int", "int | None"}:
             table[f.name] = values
+        elif f.type in {"tuple[int, ...]", "tuple[str, ...]"}:
+            table[f.name] = list(map(list, values))
+        elif f.type == "bool":
+            table[f.name] = list(map(int, values))
         elif f.type == "float | None":  # a norm: four digits at any magnitude
             table[f.name] = [None if value is None else float(f"{value:.4g}") for value in values]
         else:

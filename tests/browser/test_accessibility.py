@@ -102,6 +102,25 @@ def test_graph_of_a_narrow_viewer_fits_and_the_modules_open_on_demand(open_page,
     stage.page.screenshot(path=picture(f"modules-{width}-light"))
 
 
+VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+  violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"""
+HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", "document-title"}
+"""Rules about the page around the viewer."""
+
+
+@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed"])
+def test_no_view_violates_a_rule_of_axe(open_page, axe, kind):
+    stage = Stage(open_page(color_scheme="dark"), getattr(recordings, kind)())
+    stage.page.evaluate(axe)
+    for view in VIEWS:
+        stage.show(view)
+        if view == "tensors":
+            stage.page.locator(".agv-saved-table tbody button").first.click()
+        stage.settle()
+        found = stage.page.evaluate(VIOLATIONS)
+        assert [each for each in found if each.split(":")[0] not in HOST] == [], view
+
+
 def test_reduced_motion_disables_animations(open_page):
     scene = recordings.plain()
     stage = Stage(open_page(reduced_motion="reduce"), scene)

@@ -53,9 +53,7 @@ export function storageDetails(store, index) {
     ...(events.length > MAX_EVENTS
       ? [h("p", { class: "agv-muted", text: cutText(MAX_EVENTS, events.length, "first") })]
       : []),
-    ...(storage.node < 0
-      ? []
-      : [button("Show in the graph", "agv-link", show, "Show in the graph")]),
+    ...(storage.node < 0 ? [] : [button("Show in the graph", "agv-link", show)]),
   ];
 }
 

@@ -232,6 +232,34 @@ export class GraphCanvas {
   }
 
   /**
+   * Return the part of the view that contains boxes, for a picture without margins around them.
+   *
+   * @returns {Pick<import("../registry.js").Picture, "size" | "draw">}
+   */
+  content() {
+    const { camera, placement } = this;
+    const crop = (
+      /** @type {number} */ from,
+      /** @type {number} */ length,
+      /** @type {number} */ view,
+    ) => {
+      const margin = 16 / camera.scale;
+      const low = Math.max(from, -margin);
+      return {
+        low,
+        size: Math.max(1, Math.min(from + view / camera.scale, length + margin) - low),
+      };
+    };
+    const [x, y] = [
+      crop(camera.x, placement.width, this.width),
+      crop(camera.y, placement.height, this.height),
+    ];
+    const size = { width: x.size * camera.scale, height: y.size * camera.scale };
+    const look = { ...this.look(1), ...size, camera: { ...camera, x: x.low, y: y.low } };
+    return { size, draw: ({ pen }) => paint({ ...pen, scale: camera.scale }, look) };
+  }
+
+  /**
    * @param {number} x in world coordinates
    * @param {number} y
    */

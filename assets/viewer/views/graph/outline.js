@@ -1,7 +1,7 @@
 // @ts-check
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
-import { button, h } from "../../dom.js";
+import { button, h, listHead } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { sameItem } from "../../store.js";
@@ -43,13 +43,7 @@ export class Outline {
     this.element = h(
       "aside",
       { class: "agv-outline agv-side", attrs: { "aria-label": "Modules" } },
-      h(
-        "div",
-        { class: "agv-list-head" },
-        h("span", { text: "Modules" }),
-        h("span", { class: "agv-muted", text: "nodes" }),
-        toggle,
-      ),
+      listHead("Modules", h("span", { class: "agv-muted", text: "nodes" }), toggle),
       this.tree,
     );
     this.tree.addEventListener("scroll", () => this.#render());

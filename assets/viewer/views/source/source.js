@@ -30,7 +30,11 @@ export function makeSource(store) {
   const parts = files.map(([file, lines]) =>
     fileSection(store, file, lines, costs.get(file) ?? new Map()),
   );
-  return h("div", { class: "agv-main agv-files" }, ...(parts.length ? parts : [empty]));
+  return h(
+    "div",
+    { class: "agv-main agv-files", attrs: { tabindex: 0 } },
+    ...(parts.length ? parts : [empty]),
+  );
 }
 
 /**

@@ -40,7 +40,10 @@ export class Lifelines {
     this.spacer = h("div", { class: "agv-lifelines-rows" });
     this.scroller = h(
       "div",
-      { class: "agv-lifelines-scroll", attrs: { tabindex: "0", "aria-label": "Lifelines" } },
+      {
+        class: "agv-lifelines-scroll",
+        attrs: { role: "group", tabindex: "0", "aria-label": "Lifelines" },
+      },
       this.spacer,
     );
     this.element = h("div", { class: "agv-lifelines" }, this.canvas, this.scroller, this.tooltip);

@@ -59,7 +59,7 @@ export class SavedTensorTable {
         h("thead", {}, head),
         h("tbody", {}, ...body),
       ),
-      ...(rest > 0 ? [button(label, "agv-link agv-more", more, label)] : []),
+      ...(rest > 0 ? [button(label, "agv-link agv-more", more)] : []),
     );
   }
 

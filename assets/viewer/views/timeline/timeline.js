@@ -55,7 +55,10 @@ export class Timeline {
     this.spacer.style.height = `${heightOf(this.tracks)}px`;
     this.scroller = h(
       "div",
-      { class: "agv-tracks-scroll", attrs: { tabindex: "0", "aria-label": "Timeline" } },
+      {
+        class: "agv-tracks-scroll",
+        attrs: { role: "group", tabindex: "0", "aria-label": "Timeline" },
+      },
       this.spacer,
     );
     this.tooltip = h("div", { class: "agv-tooltip agv-float" });
