@@ -158,7 +158,7 @@ def test_forward_or_backward_half_of_the_nodes_can_be_hidden(open_page, picture)
         ("head.weight", "parameter"),
         ("recordings.py:2", "line"),
         ("SoftmaxBackward0", "node"),
-        ("softmax out", "tensor"),
+        ("scores", "tensor"),
     ],
 )
 def test_search_finds_ops_modules_parameters_lines_and_tensors(open_page, words, kind):

@@ -24,7 +24,7 @@ export class Checkpoint {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Checkpoint regions" },
     });
-    this.description = h("div", { class: "agv-side-details" });
+    this.description = h("div", { class: "agv-side-details", attrs: { tabindex: 0 } });
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     this.diffs = h("aside", {
       class: "agv-region-diffs",

@@ -200,7 +200,7 @@ export class Lifelines {
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
-      free = paintEventMarker(pen, each, x, middle, plain, free);
+      free = paintEventMarker(pen, each, x, middle, plain, free, at === events.length - 1);
     });
     if (lastWrite < 0 && broken && events.length) {
       const style = { size: 9.5, weight: 600, color: palette.mutation };

@@ -168,7 +168,8 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
   const middle = (from.bottom + to.top) / 2;
   ctx.beginPath();
   ctx.moveTo(from.x, from.bottom);
-  ctx.bezierCurveTo(from.x, middle, to.x, middle, to.x, to.top);
+  ctx.quadraticCurveTo(from.x, middle, (from.x + to.x) / 2, middle);
+  ctx.quadraticCurveTo(to.x, middle, to.x, to.top);
   ctx.stroke();
 }
 
