@@ -18,7 +18,7 @@ from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -327,25 +327,46 @@ class Trace:
 
     # --- pictures -------------------------------------------------------------------------
 
-    def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
+    def graph(
+        self,
+        *,
+        depth: int | None = None,
+        open: str | Sequence[str] = (),  # noqa: A002 - the word of the viewer
+        title: str | None = None,
+        redact: bool = False,
+    ) -> GraphView:
         """Return the autograd graph as a picture.
 
         Args:
             depth: how many levels of modules are open; 0 closes all modules, a large number opens
                 all. By default, as many as keep the picture readable.
+            open: a module or several, "h.3". They are open and all others closed, unless
+                ``depth`` is given too. A block is drawn apart from the identical ones around it.
+            title: the title of the picture, by default the model's class name.
             redact: leave source text and absolute paths out.
+
+        Raises:
+            ValueError: if no node belongs to a module that ``open`` names.
 
         Example:
             >>> trace.graph(depth=0)
             <GraphView of ... nodes and ... edges>
+            >>> trace.graph(open="down", title="One step").svg("step.svg")[:4]
+            '<svg'
         """
         if redact:
-            return self.redacted().graph(depth=depth)
-        if depth is None and "_scene" in self.__dict__:
+            return self.redacted().graph(depth=depth, open=open, title=title)
+        if depth is None and not open and title is None and "_scene" in self.__dict__:
             return GraphView(self._scene)
-        found, title = self._findings, self._title
         return GraphView(
-            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
+            build_scene(
+                self.analysis,
+                self._findings,
+                title=self._title if title is None else title,
+                depth=depth,
+                opened=(open,) if isinstance(open, str) else tuple(open),
+                graph_only=True,
+            )
         )
 
     def compiled_graph(
@@ -374,14 +395,23 @@ class Trace:
         return CompiledRegionView(choose_region(self.compiled_regions(), region))
 
     def html(
-        self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        redact: bool = False,
+        overwrite: bool = False,
+        compress: bool = True,
     ) -> None:
         """Write an interactive report: one HTML file that works offline.
+
+        The address of the open report names the selection: ``report.html#node=12`` shows node 12,
+        ``#module=h.3.attn`` a module, ``#view=tensors`` a view.
 
         Args:
             path: the file to write. An earlier report there is replaced.
             redact: leave source text and absolute paths out.
             overwrite: replace any regular file, not only a report.
+            compress: store the data compressed. Browsers from before 2023 need ``False``.
 
         Raises:
             OutputExistsError: if another non-empty file exists.
@@ -390,11 +420,11 @@ class Trace:
             >>> trace.html("report.html")
         """
         if redact:
-            self.redacted().html(path, overwrite=overwrite)
+            self.redacted().html(path, overwrite=overwrite, compress=compress)
             return
         from autogradviz.render.html import REPORT, render_html
 
-        page = render_html(self._scene, title=self._scene.summary.title)
+        page = render_html(self._scene, title=self._scene.summary.title, compress=compress)
         event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
 
     def widget(self) -> TraceWidget:

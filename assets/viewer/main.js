@@ -10,7 +10,7 @@ import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { h } from "./dom.js";
 import { exportPicture } from "./export.js";
-import { connectHost } from "./host.js";
+import { connectAddress, connectHost } from "./host.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
@@ -102,9 +102,11 @@ function mountScene(root, scene, model) {
   const victim = scene.findings[0]?.nodes[0];
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
+  const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {
     stop();
+    leave();
     disconnect();
     root.removeEventListener("keydown", press);
     panes.destroy();

@@ -204,6 +204,9 @@
  * @property {number} recomputes
  * @property {string} outcome of the last recomputation, "" without one
  * @property {string} options non-default options of checkpoint, "debug=True, GraphExecGroup 0"
+ * @property {number} freed_nbytes of the storages that it does not hold until its recomputation
+ * @property {number} held_nbytes of the arguments that it holds for its recomputation
+ * @property {number} recompute_ns of all its recomputations
  */
 
 /**
@@ -245,7 +248,7 @@
  * @typedef {object} SceneStorage
  * @property {number} index
  * @property {number} storage_id
- * @property {string} name "softmax out", "h.0.weight", "input"
+ * @property {string} name "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
  * @property {string[]} slots the slots that saved it, "SoftmaxBackward0.result"
  * @property {number} nbytes
  * @property {string} shape of the tensor saved first
@@ -259,6 +262,15 @@
  * @property {number | null} seen_version a different version that backward found, else None
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
  * @property {string[]} keepers the saved tensors that hold it at the end of the recording
+ * @property {string} stack where it was created, one line of user code for each call, innermost first
+ */
+
+/**
+ * Why nodes of one class save a slot.
+ *
+ * @typedef {object} SceneSlotReason
+ * @property {string} slot "SoftmaxBackward0.result"
+ * @property {string} text
  */
 
 /**
@@ -473,6 +485,7 @@
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
+ * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneModule[]} modules
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs

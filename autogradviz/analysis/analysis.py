@@ -88,6 +88,10 @@ class Analysis:
         """Return all lines of a stack, innermost first."""
         return self._stacks.stack(stack_id)
 
+    def user_stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return the lines of user code in a stack, innermost first."""
+        return self._stacks.user_stack(stack_id)
+
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
         return self._stacks.in_optimizer(stack_id)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import uuid
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -14,7 +12,7 @@ import traitlets
 from autogradviz.render.assets import read_script, read_style
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
 from autogradviz.scene.find_node_or_group import find_group, find_item
-from autogradviz.scene.payload import to_payload
+from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +36,8 @@ class TraceWidget(anywidget.AnyWidget):
     """The interactive viewer; ``Trace.widget`` returns it.
 
     Attributes:
-        selected: the selected node or group as a dict with ``kind``, ``id``, ``name``, ``module``
-            and ``location``; empty without a selection. Can be set and observed.
+        selected: the selected node, group or tensor as a dict with ``kind``, ``id``, ``name``,
+            ``module`` and ``location``; empty without a selection. Can be set and observed.
         color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
             "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
         focused: the group that ``focus`` displayed last.
@@ -164,12 +162,6 @@ def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]
     """
     close_widgets_of_previous_run(widget)
     return widget._bundle_with_picture()  # noqa: SLF001
-
-
-def pack(scene: Scene) -> bytes:
-    """Return a scene as JSON in zlib format."""
-    text = json.dumps(to_payload(scene), separators=(",", ":"))
-    return zlib.compress(text.encode(), level=6)
 
 
 def _still_html(name: str, svg: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.scene.schema import SceneModule
@@ -31,11 +32,7 @@ def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
     regions: dict[str, list[Region]] = defaultdict(list)
     for region in analysis.regions:
         regions[region.module].append(region)
-    owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
-    arguments: dict[int | None, set[int | None]] = defaultdict(set)  # storages by region
-    for saved in analysis.saved.values():
-        if saved.is_argument:
-            arguments[saved.region_id].add(saved.tensor.storage_id)
+    costs = region_costs(analysis)
     rows = []
     for module in analysis.modules.values():
         path = module.name
@@ -43,7 +40,6 @@ def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
         figures = forward_ns[path], backward_ns[path], held[path]
         if not path or not (any(figures) or own):
             continue
-        recomputations = [again for region in own for again in region.recomputations]
         rows.append(
             SceneModule(
                 path=path,
@@ -52,15 +48,44 @@ def build_modules(analysis: Analysis) -> tuple[SceneModule, ...]:
                 backward_ns=backward_ns[path],
                 nbytes=held[path],
                 checkpointed=bool(own),
-                frees_nbytes=sum(_freed(region, owned, arguments) for region in own)
+                frees_nbytes=sum(costs[region.region_id].freed_nbytes for region in own)
                 if own
                 else frees[path],
-                costs_ns=sum(again.duration_ns for again in recomputations)
+                costs_ns=sum(costs[region.region_id].recompute_ns for region in own)
                 if own
                 else forward_ns[path],
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCosts:
+    """Bytes that a checkpoint region frees and holds, and the time of its recomputations."""
+
+    freed_nbytes: int
+    held_nbytes: int
+    recompute_ns: int
+
+
+def region_costs(analysis: Analysis) -> dict[int, RegionCosts]:
+    """Return the costs of each checkpoint region by its id. Parameters are alive anyway."""
+    owned = {analysis.tensors[tensor_id].storage_id for tensor_id in analysis.parameters}
+    arguments: dict[int | None, dict[int | None, int]] = defaultdict(dict)  # sizes by storage
+    for saved in analysis.saved.values():
+        if saved.is_argument and saved.tensor.storage_id not in owned:
+            arguments[saved.region_id][saved.tensor.storage_id] = saved.tensor.storage_nbytes
+    costs = {}
+    for region in analysis.regions:
+        held = arguments[region.region_id]
+        freed = {
+            saved.tensor.storage_id: saved.tensor.storage_nbytes
+            for saved in region.saved
+            if saved.tensor.storage_id not in owned and saved.tensor.storage_id not in held
+        }
+        recompute_ns = sum(again.duration_ns for again in region.recomputations)
+        costs[region.region_id] = RegionCosts(sum(freed.values()), sum(held.values()), recompute_ns)
+    return costs
 
 
 def _with_ancestors(values: Iterable[tuple[str, int]]) -> Counter[str]:
@@ -112,16 +137,3 @@ def _common_ancestor(paths: list[str]) -> str:
     while all(len(p) > shared and p[shared] == parts[0][shared] for p in parts):
         shared += 1
     return ".".join(parts[0][:shared])
-
-
-def _freed(
-    region: Region, owned: set[int | None], arguments: dict[int | None, set[int | None]]
-) -> int:
-    """Return the bytes that a region does not hold until its recomputation."""
-    stays = owned | arguments[region.region_id]
-    sizes = {
-        s.tensor.storage_id: s.tensor.storage_nbytes
-        for s in region.saved
-        if s.tensor.storage_id not in stays
-    }
-    return sum(sizes.values())

@@ -9,6 +9,7 @@ from autogradviz.analysis.formatting import display_op_name, format_bytes, forma
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import plural
+from autogradviz.scene.module_costs import region_costs
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -81,8 +82,10 @@ def build_findings(
     return tuple(rows)
 
 
-def build_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
+def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
     """Return the checkpoint regions."""
+    regions = analysis.regions
+    costs = region_costs(analysis)
     region_index: dict[int | None, int] = {r.region_id: i for i, r in enumerate(regions)}
     rows = []
     for i, region in enumerate(regions):
@@ -102,6 +105,9 @@ def build_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
                 recomputes=len(region.recomputations),
                 outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
                 options=_options(region),
+                freed_nbytes=costs[region.region_id].freed_nbytes,
+                held_nbytes=costs[region.region_id].held_nbytes,
+                recompute_ns=costs[region.region_id].recompute_ns,
             )
         )
     return tuple(rows)

@@ -228,6 +228,9 @@ class SceneRegion:
     recomputes: int
     outcome: str  # of the last recomputation, "" without one
     options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
+    freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
+    held_nbytes: int = 0  # of the arguments that it holds for its recomputation
+    recompute_ns: int = 0  # of all its recomputations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +272,7 @@ class SceneStorage:
 
     index: int
     storage_id: int
-    name: str  # "softmax out", "h.0.weight", "input"
+    name: str  # "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
     slots: tuple[str, ...]  # the slots that saved it, "SoftmaxBackward0.result"
     nbytes: int
     shape: str  # of the tensor saved first
@@ -283,6 +286,15 @@ class SceneStorage:
     seen_version: int | None  # a different version that backward found, else None
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
     keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
+    stack: str = ""  # where it was created, one line of user code for each call, innermost first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSlotReason:
+    """Why nodes of one class save a slot."""
+
+    slot: str  # "SoftmaxBackward0.result"
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,6 +517,7 @@ class Scene:
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
+    slot_reasons: tuple[SceneSlotReason, ...] = ()
     modules: tuple[SceneModule, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()

@@ -269,9 +269,9 @@ def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
 
 def test_failing_step_opens_at_its_finding_in_the_notebook(run, picture, server):
     page = run("failing.ipynb", SHOW.format(scene="failing"))
-    page.wait_for_selector(".agv-banner")
+    page.wait_for_selector(".agv-details .agv-card")
     page.screenshot(path=picture(f"{server.app}-failing-light"))
-    assert "written" in page.text_content(".agv-banner h3")
+    assert "written" in page.text_content(".agv-details .agv-card-title")
 
 
 def test_select_focus_and_color_by_are_synchronized_from_python(run):

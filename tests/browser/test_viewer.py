@@ -156,7 +156,7 @@ def test_failing_trace_opens_at_its_finding(open_page, picture):
     for theme in ("light", "dark"):
         stage = Stage(open_page(color_scheme=theme), scene)
         finding = scene.findings[0]
-        assert stage.page.text_content(".agv-banner h3") == finding.title
+        assert stage.page.text_content(".agv-details .agv-card-title") == finding.title
         assert stage.selected()["id"] == scene.nodes[finding.nodes[0]].node_id
         stage.page.screenshot(path=picture(f"failing-{theme}"))
         stage.show("findings")
@@ -261,7 +261,7 @@ def test_new_payload_replaces_the_old_one_and_unmounting_cleans_up(open_page):
              Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer))""",
         packed,
     )
-    stage.page.wait_for_selector(".agv-banner")
+    stage.page.wait_for_selector(".agv-details .agv-card")
     assert stage.page.locator(".agv-shell").count() == 1
     stage.page.evaluate("unmount()")
     assert stage.page.evaluate("document.body.childElementCount") == 0

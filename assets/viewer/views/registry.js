@@ -40,6 +40,7 @@ import { timelineView } from "./timeline/index.js";
  * @typedef {object} Picture
  * @property {HTMLElement} canvas whose size and font the picture has
  * @property {Palette} palette
+ * @property {{width: number, height: number}} [size] of the content, if it is not the canvas
  * @property {(drawing: import("../canvas/charts.js").Drawing) => void} draw
  */
 

@@ -38,7 +38,11 @@ export function makeSource(store) {
   const parts = files.map(([file, lines]) =>
     fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled),
   );
-  return h("div", { class: "agv-main agv-files" }, ...(parts.length ? parts : [empty]));
+  return h(
+    "div",
+    { class: "agv-main agv-files", attrs: { tabindex: 0 } },
+    ...(parts.length ? parts : [empty]),
+  );
 }
 
 /**
@@ -171,6 +175,16 @@ function costLine(store, number, text, cost, largest) {
     return line;
   }
   const { nodes: own } = cost;
+  const mark = () => {
+    const selected = own.some((node) => store.related.nodes.has(node));
+    line.classList.toggle("agv-selected-line", selected);
+  };
+  store.subscribe(["selected"], mark);
+  mark();
+  line.addEventListener("click", (event) => {
+    if (event.target instanceof HTMLButtonElement || !own.length) return;
+    store.set("selected", { kind: "node", index: own[0] });
+  });
   const bar = h("span", { class: "agv-source-bar" });
   bar.style.width = `${((cost.bytes.saved + cost.bytes.recomputed) / largest) * 60}px`;
   const show = () => store.reveal({ kind: "node", index: own[0] });

@@ -5,7 +5,7 @@ import { icon } from "../../canvas/icons.js";
 import { choice, h } from "../../dom.js";
 import { cutText, formatBytes, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
-import { makeAxisSwitch } from "../../shell/axis_switch.js";
+import { splitter } from "../../shell/splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { makeCheckpointSavings } from "./checkpoint_savings.js";
 import { Lifelines } from "./lifelines.js";
@@ -64,7 +64,7 @@ export class Tensors {
           }),
           h("span", { class: "agv-muted", text: this.cut }),
           h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
-          makeAxisSwitch(store),
+          this.lifelines.window.makeAxisSwitch(),
         ),
         this.lifelines.element,
       ),
@@ -111,19 +111,21 @@ export class Tensors {
 
   /** @returns {HTMLElement} */
   #memoryPanel() {
-    const details = h("div", { class: "agv-panel-details" });
+    const details = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
     const fill = () => {
       const { selected } = this.store;
       details.hidden = selected?.kind !== "storage";
       if (selected?.kind === "storage") {
-        details.replaceChildren(...storageDetails(this.store, selected.index));
+        const parts = storageDetails(this.store, selected.index);
+        details.replaceChildren(...parts.filter((part) => part !== false));
       }
     };
     this.store.subscribe(["selected"], fill);
     fill();
     const group = (/** @type {string} */ name) =>
       this.memory.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
-    return h(
+    /** @type {HTMLElement} */
+    const panel = h(
       "section",
       { class: "agv-panel agv-panel-side agv-panel-memory" },
       h(
@@ -134,7 +136,9 @@ export class Tensors {
       ),
       this.memory.element,
       details,
+      splitter("right", () => panel),
     );
+    return panel;
   }
 }
 
