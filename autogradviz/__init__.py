@@ -7,6 +7,7 @@ from autogradviz._version import __version__
 from autogradviz.analysis import (
     Analysis,
     CompiledRegion,
+    MemoryPrediction,
     Recomputation,
     Region,
     SavedBytes,
@@ -37,6 +38,7 @@ from autogradviz.errors import (
 )
 from autogradviz.event_log import Log
 from autogradviz.explain import Page, explain
+from autogradviz.flame_graph_view import FlameGraphView
 from autogradviz.graph_view import GraphView, graph
 from autogradviz.record import record
 from autogradviz.trace import Trace, load
@@ -54,9 +56,11 @@ __all__ = [
     "CompiledRegionView",
     "Difference",
     "Finding",
+    "FlameGraphView",
     "GraphTooLargeError",
     "GraphView",
     "Log",
+    "MemoryPrediction",
     "MissingExtraError",
     "MissingProgramError",
     "NativeBuildError",
