@@ -330,6 +330,55 @@
  */
 
 /**
+ * The innermost frames of a flame graph for one module, line and label, added up.
+ *
+ * @typedef {object} SceneFlameRow
+ * @property {string} kind "memory" or "time"
+ * @property {string} phase "forward", "backward", "recompute" or "optimizer" for time
+ * @property {string} module
+ * @property {string} filename
+ * @property {number} lineno 0 if unknown
+ * @property {string} line "gpt.py:53 att = att.softmax(-1)", or "no line"
+ * @property {string} label
+ * @property {number} count of storages, ops or node runs
+ * @property {number} value bytes or nanoseconds
+ * @property {number} node index of the node of the largest part, -1 if it is not drawn
+ * @property {number} storage_id -1 for time
+ */
+
+/**
+ * One call of a module in the forward, to predict the effect of checkpointing it.
+ *
+ * @typedef {object} SceneModuleCall
+ * @property {number} parent index of the enclosing call, -1 for none
+ * @property {string} module
+ * @property {number} recompute_ns
+ * @property {number} entered_seq
+ * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never
+ * @property {number} released_seq when backward had released all of them, -1 if never
+ * @property {number[]} inputs indices into storage_sizes: read, but not created in the call
+ * @property {number} copied bytes that offloading it copies, without the calls inside it
+ */
+
+/**
+ * One storage that a module call saved and keeps alive.
+ *
+ * @typedef {object} SceneHeldSave
+ * @property {number} storage index into storage_sizes
+ * @property {number} call index into module_calls, -1 for none
+ * @property {number} created_in index of the innermost call that created the storage, -1 for none
+ * @property {number} start_seq
+ * @property {number} end_seq -1 if it was not released
+ */
+
+/**
+ * The size of a storage in `held_saves`.
+ *
+ * @typedef {object} SceneStorageSize
+ * @property {number} nbytes
+ */
+
+/**
  * One point of the saved-memory curve.
  *
  * @typedef {object} SceneMemory
@@ -473,6 +522,10 @@
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneModule[]} modules
+ * @property {SceneFlameRow[]} flame_rows
+ * @property {SceneModuleCall[]} module_calls
+ * @property {SceneHeldSave[]} held_saves
+ * @property {SceneStorageSize[]} storage_sizes
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs
  * @property {SceneCompiledRegion[]} compiled_regions

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.analysis.formatting import display_op_name, short_location
+from autogradviz.analysis.formatting import display_op_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class FlameRow:
     module: str
     filename: str  # "" if the line is unknown
     lineno: int
-    line: str  # "gpt.py:53 att = att.softmax(-1)"
+    line: str  # "gpt.py:53 att = att.softmax(-1)", or "no line"
     label: str  # "softmax result", "AddmmBackward0"
     count: int  # of storages, ops or node runs
     value: int  # bytes or nanoseconds
@@ -79,7 +79,11 @@ class _Rows:
         """Add one storage, op or node run."""
         if value <= 0:
             return
-        line = f"{short_location(location)}  {location.text}".strip() if location else "no line"
+        line = (
+            f"{location.place.rpartition('/')[2]}:{location.lineno} {location.text}".strip()
+            if location
+            else "no line"
+        )
         key = phase, module, line, label
         sums = self._sums.setdefault(key, [0, 0])
         sums[0] += 1
@@ -133,10 +137,7 @@ def build_frames(rows: tuple[FlameRow, ...], *, merge: bool = True) -> FlameFram
         path: list[tuple[Literal["phase", "module", "line", "leaf"], str]] = []
         if row.phase:
             path.append(("phase", row.phase))
-        parts = row.module.split(".") if row.module else []
-        if merge:
-            parts = ["*" if part.isdigit() else part for part in parts]
-        path += [("module", ".".join(parts[: i + 1])) for i in range(len(parts))]
+        path += [("module", part) for part in split_module(row.module, merge=merge)]
         path += [("line", row.line), ("leaf", row.label)]
         frame = root
         frame.value += row.value
@@ -145,6 +146,17 @@ def build_frames(rows: tuple[FlameRow, ...], *, merge: bool = True) -> FlameFram
             frame.value += row.value
             frame.count += row.count
     return root
+
+
+def split_module(module: str, *, merge: bool) -> list[str]:
+    """Return the frames of a module: ["h.*", "attn"] for "h.3.attn", if merged, else with "h.3"."""
+    frames: list[str] = []
+    for part in module.split(".") if module else ():
+        if part.isdigit() and frames:
+            frames[-1] += ".*" if merge else f".{part}"
+        else:
+            frames.append(part)
+    return frames
 
 
 def _add_storages(analysis: Analysis, rows: _Rows) -> None:

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.module_call_intervals import read_call_intervals
 from autogradviz.events import ModuleEntered, ModuleExited, RecomputeStarted, RecomputeStopped
 from autogradviz.fast_dataclass import maker
 
@@ -109,6 +110,7 @@ class SavedMemoryModel:
         self._transitions: dict[int, tuple[list[int], list[int | None]]] = {}
         self._entered: dict[int, ModuleEntered] = {}
         self._read_calls()
+        self._by_sequence_nr = read_call_intervals(analysis.log)
         self._owned = {analysis.tensors[i].storage_id for i in analysis.parameters}
         self.nbytes: dict[int, int] = {}
         """Sizes of all storages in ``saves`` and in the inputs of ``calls``, by id."""
@@ -149,6 +151,9 @@ class SavedMemoryModel:
             return None
         if saved.op is not None:
             return self._call_at(saved.op.thread, saved.op.seq)
+        node = self._analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        if node is not None and node.sequence_nr is not None:
+            return self._by_sequence_nr.at(node.thread, node.sequence_nr)
         threads = list(self._transitions)
         return self._call_at(threads[0], saved.saved_seq) if threads else None
 
@@ -322,7 +327,8 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
     for pattern in patterns:
         found = [name for name in names if fnmatchcase(name, pattern)]
         if not found:
-            message = f"no module is named {pattern!r}; names look like {next(iter(names), '')!r}"
+            named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
+            message = f"no module is named {pattern!r}; names are {named} and so on"
             raise ValueError(message)
         chosen.update(dict.fromkeys(found))
     return tuple(

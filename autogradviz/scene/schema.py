@@ -357,6 +357,55 @@ class SceneModule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFlameRow:
+    """The innermost frames of a flame graph for one module, line and label, added up."""
+
+    kind: str  # "memory" or "time"
+    phase: str  # "forward", "backward", "recompute" or "optimizer" for time
+    module: str
+    filename: str
+    lineno: int  # 0 if unknown
+    line: str  # "gpt.py:53 att = att.softmax(-1)", or "no line"
+    label: str
+    count: int  # of storages, ops or node runs
+    value: int  # bytes or nanoseconds
+    node: int  # index of the node of the largest part, -1 if it is not drawn
+    storage_id: int  # -1 for time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneModuleCall:
+    """One call of a module in the forward, to predict the effect of checkpointing it."""
+
+    parent: int  # index of the enclosing call, -1 for none
+    module: str
+    recompute_ns: int
+    entered_seq: int
+    unpacked_seq: int  # when backward unpacked the first tensor that it saved, -1 if never
+    released_seq: int  # when backward had released all of them, -1 if never
+    inputs: tuple[int, ...]  # indices into storage_sizes: read, but not created in the call
+    copied: int  # bytes that offloading it copies, without the calls inside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneHeldSave:
+    """One storage that a module call saved and keeps alive."""
+
+    storage: int  # index into storage_sizes
+    call: int  # index into module_calls, -1 for none
+    created_in: int  # index of the innermost call that created the storage, -1 for none
+    start_seq: int
+    end_seq: int  # -1 if it was not released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneStorageSize:
+    """The size of a storage in ``held_saves``."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneMemory:
     """One point of the saved-memory curve."""
 
@@ -505,6 +554,10 @@ class Scene:
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     modules: tuple[SceneModule, ...] = ()
+    flame_rows: tuple[SceneFlameRow, ...] = ()
+    module_calls: tuple[SceneModuleCall, ...] = ()
+    held_saves: tuple[SceneHeldSave, ...] = ()
+    storage_sizes: tuple[SceneStorageSize, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()
     compiled_regions: tuple[SceneCompiledRegion, ...] = ()

@@ -5,6 +5,7 @@ import { checkpointView } from "./checkpoint/index.js";
 import { compiledView } from "./compiled/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
+import { memoryView } from "./memory/index.js";
 import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
@@ -48,6 +49,7 @@ export const VIEWS = [
   graphView,
   timelineView,
   tensorsView,
+  memoryView,
   checkpointView,
   compiledView,
   findingsView,

@@ -96,8 +96,6 @@ def _draw(
     strength = {"root": 0.08, "phase": 0.3, "module": 0.22, "line": 0.13, "leaf": 0.32}[frame.kind]
     y = top + depth * ROW
     name = frame.label or ("held at peak" if kind == "memory" else "total")
-    if frame.kind == "module":
-        name = name.rpartition(".")[2] if depth > (kind == "time") + 1 else name
     count = f" ×{frame.count:,}" if frame.kind == "leaf" and frame.count > 1 else ""
     style = f'fill="{mix(hue, strength, colors.page)}"'
     box = svg.rect(x, y, max(width - 1, 0.5), ROW - 1, radius=2, style=style)
