@@ -379,6 +379,39 @@
  */
 
 /**
+ * One module or source line of two recordings. Each pair is (before, after).
+ *
+ * @typedef {object} SceneComparisonRow
+ * @property {string} kind "total", "module" or "line"
+ * @property {Flag} merged of the rows in which numbered modules are added up; the others are separate
+ * @property {number} depth
+ * @property {string} label "attn", "att = att.softmax(-1)"
+ * @property {string} module
+ * @property {string} status "same", "changed", "added" or "removed"
+ * @property {number[]} lines line numbers, 0 if unknown
+ * @property {number[]} nodes numbers of nodes
+ * @property {string} other_nodes of a line in one recording only: "+ReluBackward0 ×2"
+ * @property {number[]} saved bytes that the forward saved
+ * @property {number[]} recomputed bytes that only recomputations saved
+ * @property {number[]} at_peak bytes of both, held at the peak
+ * @property {number[]} time_ns self time of forward, backward and recomputations
+ * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
+ * @property {number | null} norm_after
+ * @property {number[]} first_nodes indices in the two scenes, -1 without one
+ */
+
+/**
+ * One difference as text, or one finding.
+ *
+ * @typedef {object} SceneComparedText
+ * @property {string} kind "finding" or "difference"
+ * @property {string} aspect of a difference: "ops"; of a finding: "same", "added" or "removed"
+ * @property {string} what
+ * @property {string} before
+ * @property {string} after
+ */
+
+/**
  * One point of the saved-memory curve.
  *
  * @typedef {object} SceneMemory
@@ -413,6 +446,8 @@
  * @property {string} error_type "" without an exception
  * @property {string} error_message
  * @property {string[]} notices failures and limits of the recorder, problems of the file
+ * @property {string} compared_with title of the other recording
+ * @property {boolean} is_before the earlier one of two recordings that are compared
  * @property {boolean} torn the file is truncated or damaged
  * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  */
@@ -526,6 +561,8 @@
  * @property {SceneModuleCall[]} module_calls
  * @property {SceneHeldSave[]} held_saves
  * @property {SceneStorageSize[]} storage_sizes
+ * @property {SceneComparisonRow[]} comparison_rows
+ * @property {SceneComparedText[]} compared_texts
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs
  * @property {SceneCompiledRegion[]} compiled_regions

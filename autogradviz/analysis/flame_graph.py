@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.analysis.formatting import display_op_name
+from autogradviz.analysis.formatting import display_op_name, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,11 +79,10 @@ class _Rows:
         """Add one storage, op or node run."""
         if value <= 0:
             return
-        line = (
-            f"{location.place.rpartition('/')[2]}:{location.lineno} {location.text}".strip()
-            if location
-            else "no line"
-        )
+        line = "no line"
+        if location is not None:
+            file = short_path(location.place).rpartition("/")[2]
+            line = f"{file}:{location.lineno} {location.text}".strip()
         key = phase, module, line, label
         sums = self._sums.setdefault(key, [0, 0])
         sums[0] += 1

@@ -47,7 +47,7 @@ def compare(before: Trace, after: Trace) -> Comparison:
         ['first difference', ...]
     """
     differences = tuple(_differences(before.analysis, after.analysis))
-    return Comparison(differences, (before.title, after.title))
+    return Comparison(differences, (before.title, after.title), (before, after))
 
 
 def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:

@@ -36,6 +36,7 @@ $report
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
 </noscript>
 <script type="application/json" id="payload">$payload</script>
+<script type="application/json" id="before">$before</script>
 <script>$script</script>
 </body>
 </html>
@@ -53,6 +54,7 @@ _MOUNT: Final = """
 {
   const traits = {
     _payload: JSON.parse(document.getElementById("payload").textContent),
+    _before: JSON.parse(document.getElementById("before").textContent),
     height: innerHeight,
   };
   const model = {
@@ -67,11 +69,12 @@ _MOUNT: Final = """
 """
 
 
-def render_html(scene: Scene, *, title: str | None = None) -> str:
+def render_html(scene: Scene, *, before: Scene | None = None, title: str | None = None) -> str:
     """Return an HTML page that shows a scene and makes no network requests.
 
     Args:
         scene: the scene to show.
+        before: the scene that it is compared with.
         title: title of the page, by default that of the scene.
     """
     script = read_global_script() + _MOUNT
@@ -82,6 +85,7 @@ def render_html(scene: Scene, *, title: str | None = None) -> str:
         style=read_style(),
         page_style=_PAGE_STYLE,
         payload=embed_json(to_payload(scene)),
+        before=embed_json(before and to_payload(before)),
         script=script,
     )
 

@@ -45,6 +45,8 @@ TABLES: Final[dict[str, type[Any]]] = {
     "module_calls": schema.SceneModuleCall,
     "held_saves": schema.SceneHeldSave,
     "storage_sizes": schema.SceneStorageSize,
+    "comparison_rows": schema.SceneComparisonRow,
+    "compared_texts": schema.SceneComparedText,
     "changes": schema.SceneChange,
     "saved_diffs": schema.SceneSavedDiff,
     "compiled_regions": schema.SceneCompiledRegion,

@@ -406,6 +406,39 @@ class SceneStorageSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneComparisonRow:
+    """One module or source line of two recordings. Each pair is (before, after)."""
+
+    kind: str  # "total", "module" or "line"
+    merged: bool  # of the rows in which numbered modules are added up; the others are separate
+    depth: int
+    label: str  # "attn", "att = att.softmax(-1)"
+    module: str
+    status: str  # "same", "changed", "added" or "removed"
+    lines: tuple[int, ...]  # line numbers, 0 if unknown
+    nodes: tuple[int, ...]  # numbers of nodes
+    other_nodes: str  # of a line in one recording only: "+ReluBackward0 ×2"
+    saved: tuple[int, ...]  # bytes that the forward saved
+    recomputed: tuple[int, ...]  # bytes that only recomputations saved
+    at_peak: tuple[int, ...]  # bytes of both, held at the peak
+    time_ns: tuple[int, ...]  # self time of forward, backward and recomputations
+    norm_before: float | None  # L2 norm of the gradients of the module's parameters
+    norm_after: float | None
+    first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneComparedText:
+    """One difference as text, or one finding."""
+
+    kind: str  # "finding" or "difference"
+    aspect: str  # of a difference: "ops"; of a finding: "same", "added" or "removed"
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneMemory:
     """One point of the saved-memory curve."""
 
@@ -440,6 +473,8 @@ class SceneSummary:
     error_type: str  # "" without an exception
     error_message: str
     notices: tuple[str, ...]  # failures and limits of the recorder, problems of the file
+    compared_with: str = ""  # title of the other recording
+    is_before: bool = False  # the earlier one of two recordings that are compared
     torn: bool = False  # the file is truncated or damaged
     idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
 
@@ -558,6 +593,8 @@ class Scene:
     module_calls: tuple[SceneModuleCall, ...] = ()
     held_saves: tuple[SceneHeldSave, ...] = ()
     storage_sizes: tuple[SceneStorageSize, ...] = ()
+    comparison_rows: tuple[SceneComparisonRow, ...] = ()
+    compared_texts: tuple[SceneComparedText, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()
     compiled_regions: tuple[SceneCompiledRegion, ...] = ()

@@ -39,6 +39,7 @@ export const GLYPHS = {
   },
   timeline: { stroke: "M2 3.500h6M5 8h6M9 12.500h5" },
   memory: { stroke: "M2 2.500h12v3H2ZM2 5.500h8v4H2ZM2 9.500h4v4H2Z" },
+  compare: { stroke: "M2 2.500h4.500v11H2ZM9.500 2.500H14v11H9.500ZM11.500 5.500v5M3.500 8h1.500" },
   tensors: { stroke: "M2 4h12M2 8h12M2 12h12M5 2.500v3M10.500 6.500v3M7 10.500v3" },
   clone: { stroke: "M2.500 2.500h7.500v7.500h-7.500ZM6 10v3.500h7.500V6H10" },
   pack: { fill: "M6.500 2.500h3v11h-3Z" },

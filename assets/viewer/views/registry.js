@@ -2,6 +2,7 @@
 /** The list of views. A new view is a folder with an `index.js`, and one line here. */
 
 import { checkpointView } from "./checkpoint/index.js";
+import { compareView } from "./compare/index.js";
 import { compiledView } from "./compiled/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
@@ -47,6 +48,7 @@ import { timelineView } from "./timeline/index.js";
 /** @type {View[]} in the order of the navigation rail; the first one is displayed first */
 export const VIEWS = [
   graphView,
+  compareView,
   timelineView,
   tensorsView,
   memoryView,
