@@ -316,20 +316,6 @@
  */
 
 /**
- * Time and memory of one module, and the effect of checkpointing it.
- *
- * @typedef {object} SceneModule
- * @property {string} path
- * @property {string} type_name
- * @property {number} forward_ns
- * @property {number} backward_ns
- * @property {number} nbytes held only by nodes of the module
- * @property {Flag} checkpointed if so, the next two are measured, else estimated
- * @property {number} frees_nbytes
- * @property {number} costs_ns
- */
-
-/**
  * The innermost frames of a flame graph for one module, line and label, added up.
  *
  * @typedef {object} SceneFlameRow
@@ -556,7 +542,6 @@
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
- * @property {SceneModule[]} modules
  * @property {SceneFlameRow[]} flame_rows
  * @property {SceneModuleCall[]} module_calls
  * @property {SceneHeldSave[]} held_saves

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.compare.result import Difference
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 
@@ -35,7 +34,7 @@ NO_LINE: Final = "no line"
 
 @dataclass(slots=True)
 class _Sums:
-    """What one recording spent on a module or a line."""
+    """Sums of a module or a line in one recording."""
 
     nodes: Counter[str] = field(default_factory=Counter)
     saved: int = 0
@@ -66,16 +65,16 @@ class _Lines:
 
 
 def compare_scenes(
-    analyses: tuple[Analysis, Analysis],
+    recordings: tuple[Analysis, Analysis],
     scenes: tuple[Scene, Scene],
     findings: tuple[Sequence[Finding], Sequence[Finding]],
-    differences: Sequence[Difference],
+    differences: Sequence[SceneComparedText],
 ) -> tuple[Scene, Scene]:
     """Return both scenes with the tables of the comparison. Each argument is before, after."""
     rows = tuple(
-        row for merge in (True, False) for row in _compare_rows(analyses, scenes, merge=merge)
+        row for merge in (True, False) for row in _compare_rows(recordings, scenes, merge=merge)
     )
-    texts = (*_compare_findings(*findings), *map(_text, differences))
+    texts = (*_compare_findings(*findings), *differences)
     titles = [scene.summary.title for scene in scenes]
     before, after = (
         replace(
@@ -87,16 +86,6 @@ def compare_scenes(
         for scene, other, is_before in zip(scenes, titles[::-1], (True, False), strict=True)
     )
     return before, after
-
-
-def _text(difference: Difference) -> SceneComparedText:
-    return SceneComparedText(
-        kind="difference",
-        aspect=difference.aspect,
-        what=difference.what,
-        before=difference.before,
-        after=difference.after,
-    )
 
 
 def _compare_findings(
@@ -151,7 +140,7 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
 
 
 def _line(location: SourceLocation | None) -> str:
-    """Return what identifies a line: its text, else its place."""
+    """Return the text of a line; its place if the text is unknown."""
     if location is None:
         return NO_LINE
     return location.text or str(location).rpartition("/")[2]
@@ -162,11 +151,11 @@ def _lineno(location: SourceLocation | None) -> int:
 
 
 def _compare_rows(
-    analyses: tuple[Analysis, Analysis], scenes: tuple[Scene, Scene], *, merge: bool
+    recordings: tuple[Analysis, Analysis], scenes: tuple[Scene, Scene], *, merge: bool
 ) -> Iterator[SceneComparisonRow]:
     before, after = (
         _read_lines(analysis, scene, merge=merge)
-        for analysis, scene in zip(analyses, scenes, strict=True)
+        for analysis, scene in zip(recordings, scenes, strict=True)
     )
     children: dict[_Frames, list[_Frames]] = {}
     for frames in _merge_orders([*before.modules], [*after.modules]):

@@ -114,6 +114,7 @@ class Comparison:
 
     def _scenes(self) -> tuple[Scene, Scene]:
         from autogradviz.compare.align_lines import compare_scenes
+        from autogradviz.scene.schema import SceneComparedText
 
         if self._traces is None:
             message = "the recordings are not known; autogradviz.compare(before, after) keeps them"
@@ -123,7 +124,16 @@ class Comparison:
             (first.analysis, second.analysis),
             (first._scene, second._scene),  # noqa: SLF001  the scene is not public
             (first.diagnose(), second.diagnose()),
-            self.differences,
+            [
+                SceneComparedText(
+                    kind="difference",
+                    aspect=each.aspect,
+                    what=each.what,
+                    before=each.before,
+                    after=each.after,
+                )
+                for each in self.differences
+            ],
         )
 
     def _ipython_display_(self) -> None:

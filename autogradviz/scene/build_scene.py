@@ -22,7 +22,6 @@ from autogradviz.scene.layout.flatten_group_tree import (
 )
 from autogradviz.scene.lifelines import build_counted_storages, build_storages
 from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
-from autogradviz.scene.module_costs import build_modules
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.schema import Scene, SceneEdge
 
@@ -97,7 +96,6 @@ def build_scene(
         storages=storages,
         counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
-        modules=build_modules(analysis),
         flame_rows=build_flame_tables(analysis, folded),
         **build_prediction_tables(analysis),
         changes=non_graph_views.build_changes(analysis),

@@ -40,7 +40,6 @@ TABLES: Final[dict[str, type[Any]]] = {
     "storages": schema.SceneStorage,
     "counted_storages": schema.SceneCountedStorage,
     "storage_events": schema.SceneStorageEvent,
-    "modules": schema.SceneModule,
     "flame_rows": schema.SceneFlameRow,
     "module_calls": schema.SceneModuleCall,
     "held_saves": schema.SceneHeldSave,

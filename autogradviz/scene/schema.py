@@ -343,20 +343,6 @@ class SceneSavedDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SceneModule:
-    """Time and memory of one module, and the effect of checkpointing it."""
-
-    path: str
-    type_name: str
-    forward_ns: int
-    backward_ns: int
-    nbytes: int  # held only by nodes of the module
-    checkpointed: bool  # if so, the next two are measured, else estimated
-    frees_nbytes: int
-    costs_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneFlameRow:
     """The innermost frames of a flame graph for one module, line and label, added up."""
 
@@ -588,7 +574,6 @@ class Scene:
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
-    modules: tuple[SceneModule, ...] = ()
     flame_rows: tuple[SceneFlameRow, ...] = ()
     module_calls: tuple[SceneModuleCall, ...] = ()
     held_saves: tuple[SceneHeldSave, ...] = ()

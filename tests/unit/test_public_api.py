@@ -21,7 +21,7 @@ from autogradviz import analysis, errors, event_log, events
 THIRD_PARTY = {"pd", "go", "torch", "os"}
 TYPING = {"Any", "Callable", "E", "Iterable", "Iterator", "Literal", "Mapping", "Sequence"}
 NOT_OURS = THIRD_PARTY | TYPING | set(vars(builtins))
-PLUMBING = {"Row", "Rows", "Segments", "Tensors"}
+PLUMBING = {"Row", "Rows", "SavedMemoryModel", "Segments", "Tensors"}
 """Types of members of ``Analysis`` and ``Log`` that only other modules of autogradviz use."""
 
 
@@ -112,6 +112,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "diagnose",
         "export",
         "filter",
+        "flame_graph",
         "graph",
         "html",
         "log",
@@ -119,6 +120,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_memory",
         "plot_saved_by_module",
         "plot_timeline",
+        "predict_memory",
         "redacted",
         "save",
         "saved_bytes",

@@ -10,6 +10,8 @@ import {
   formatNorm,
 } from "../../scene/format.js";
 
+import { panel, table } from "../panel.js";
+
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -63,48 +65,32 @@ export function makeComparison(store) {
     }
   };
   fill();
-  const head = HEAD.map((text, at) => h("th", { text, class: at > 1 ? "agv-right" : "" }));
   const total = rows.find((row) => row.kind === "total");
   return h(
     "div",
     { class: "agv-compare agv-panel-grid" },
-    h(
-      "section",
-      { class: "agv-panel agv-panel-wide" },
-      h(
-        "div",
-        { class: "agv-view-head" },
+    panel(
+      "wide",
+      [
         h("h3", { text: `${before} → ${after}` }),
         h("span", { class: "agv-end agv-muted", text: "other views show" }),
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
-      ),
-      total && h("div", { class: "agv-totals" }, ...totals(total)),
+      ],
+      h("div", { class: "agv-totals" }, ...(total ? totals(total) : [])),
     ),
-    h(
-      "section",
-      { class: "agv-panel agv-panel-table" },
-      h(
-        "div",
-        { class: "agv-view-head" },
+    panel(
+      "table",
+      [
         h("h3", { text: "Modules and lines" }),
         count,
         h("span", { class: "agv-end" }, choice(["changes", "all"], "changes", show)),
         choice(["merged", "each block"], "merged", show),
-      ),
-      h(
-        "div",
-        { class: "agv-panel-body" },
-        h(
-          "table",
-          { class: "agv-table agv-table-sorted" },
-          h("thead", {}, h("tr", {}, ...head)),
-          body,
-        ),
-      ),
+      ],
+      table(HEAD, 2, body),
     ),
-    h(
-      "section",
-      { class: "agv-panel agv-panel-side" },
+    panel(
+      "side",
+      [h("h3", { text: "Findings" })],
       h("div", { class: "agv-panel-body agv-compare-texts" }, ...texts(store)),
     ),
   );
@@ -201,40 +187,30 @@ function pairCell(pair, format, emphasized = true) {
 function texts({ scene }) {
   const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
   const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
-  const list = (/** @type {HTMLElement[]} */ rows) => h("div", {}, ...rows);
+  const none = h("p", { class: "agv-muted", text: "None in both recordings." });
   return [
-    section(
-      "Findings",
-      findings.length ? "" : "none in both",
-      list(
-        findings.map(({ aspect, what, before, after }) => {
-          const [mark, color, meaning] = STATUS[aspect];
-          const counts = before === after ? "in both" : `${before} → ${after}`;
-          return h(
-            "p",
-            { title: meaning },
-            h("span", { class: color, text: mark && `${mark} ` }),
-            `${what} `,
-            h("span", { class: "agv-muted", text: counts }),
-          );
-        }),
-      ),
-    ),
-    section(
-      "All differences",
-      formatCount(others.length),
-      list(
-        others.map(({ aspect, what, before, after }, at) =>
-          h(
-            "p",
-            {},
-            aspect !== others[at - 1]?.aspect &&
-              h("span", { class: "agv-compare-aspect", text: aspect }),
-            h("span", { text: what }),
-            h("span", { class: "agv-muted", text: ` ${before} → ` }),
-            h("b", { text: after }),
-          ),
-        ),
+    ...findings.map(({ aspect, what, before, after }) => {
+      const [mark, color, meaning] = STATUS[aspect];
+      const counts = before === after ? "in both" : `${before} → ${after}`;
+      return h(
+        "p",
+        { title: meaning },
+        h("span", { class: color, text: mark && `${mark} ` }),
+        `${what} `,
+        h("span", { class: "agv-muted", text: counts }),
+      );
+    }),
+    ...(findings.length ? [] : [none]),
+    section("All differences", formatCount(others.length)),
+    ...others.map(({ aspect, what, before, after }, at) =>
+      h(
+        "p",
+        {},
+        aspect !== others[at - 1]?.aspect &&
+          h("span", { class: "agv-compare-aspect", text: aspect }),
+        h("span", { text: what }),
+        h("span", { class: "agv-muted", text: ` ${before} → ` }),
+        h("b", { text: after }),
       ),
     ),
   ];

@@ -3,6 +3,7 @@
 
 import { choice, h } from "../../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
+import { panel } from "../panel.js";
 
 /**
  * @typedef {object} Frame
@@ -35,17 +36,14 @@ export class FlameGraph {
       else this.merge = name === "merged";
       this.#build();
     };
-    this.element = h(
-      "section",
-      { class: "agv-panel agv-panel-wide" },
-      h(
-        "div",
-        { class: "agv-view-head" },
+    this.element = panel(
+      "wide",
+      [
         h("h3", { text: "Flame graph" }),
         this.total,
         h("span", { class: "agv-end" }, choice(["memory", "time"], "memory", show)),
         choice(["merged", "each block"], "merged", show),
-      ),
+      ],
       this.frames,
     );
     this.#build();

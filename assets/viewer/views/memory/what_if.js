@@ -1,10 +1,11 @@
 // @ts-check
-/** What checkpointing or offloading modules would free, and the time that it would add. */
+/** The memory that checkpointing or offloading modules would free, and the time it would add. */
 
 import { startDrawing } from "../../canvas/charts.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
+import { panel, table } from "../panel.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
@@ -38,36 +39,22 @@ export class WhatIf {
     this.body = h("tbody");
     this.canvas = h("canvas", { class: "agv-chart-canvas" });
     this.result = h("div", { class: "agv-panel-details" });
-    const head = HEAD.map((text, at) => h("th", { text, class: at && at < 4 ? "agv-right" : "" }));
     const none =
       "A prediction needs the ops of module calls: record(model) with ops=True, and a model.";
     this.elements = [
-      h(
-        "section",
-        { class: "agv-panel agv-panel-table" },
-        h(
-          "div",
-          { class: "agv-view-head" },
+      panel(
+        "table",
+        [
           h("h3", { text: "What if" }),
           h("span", { class: "agv-muted", text: cut || "predicted from this recording" }),
-        ),
-        h(
-          "div",
-          { class: "agv-panel-body" },
-          this.rows.length
-            ? h(
-                "table",
-                { class: "agv-table agv-table-sorted" },
-                h("thead", {}, h("tr", {}, ...head)),
-                this.body,
-              )
-            : h("p", { class: "agv-empty-text", text: none }),
-        ),
+        ],
+        this.rows.length
+          ? table(HEAD, 1, this.body)
+          : h("p", { class: "agv-empty-text", text: none }),
       ),
-      h(
-        "section",
-        { class: "agv-panel agv-panel-side agv-panel-memory" },
-        h("div", { class: "agv-view-head" }, h("h3", { text: "Prediction" })),
+      panel(
+        "side",
+        [h("h3", { text: "Prediction" })],
         h("div", { class: "agv-chart" }, this.canvas),
         this.result,
       ),
@@ -259,9 +246,7 @@ function signedBytes(nbytes) {
  */
 function moduleRows(scene) {
   const called = new Set(scene.module_calls.map(({ module }) => module));
-  const regions = new Set(
-    scene.modules.filter((module) => module.checkpointed).map((module) => module.path),
-  );
+  const regions = new Set(scene.regions.map(({ module }) => module));
   /** @type {Map<string, number>} */
   const held = new Map();
   for (const { module, nbytes, at_peak } of scene.counted_storages) {
