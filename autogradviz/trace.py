@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SavedTensor,
         TensorHistory,
     )
+    from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
@@ -217,7 +218,7 @@ class Trace:
             message = "a prediction needs ops; record with record(model, ops=True)"
             raise ValueError(message)
         chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
-        return self.analysis.saved_memory_model.predict(chosen[0], chosen[1], bandwidth)
+        return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
 
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.
@@ -298,6 +299,12 @@ class Trace:
     @cached_property
     def _findings(self) -> tuple[Finding, ...]:
         return diagnose(self.analysis)
+
+    @cached_property
+    def _memory_model(self) -> SavedMemoryModel:
+        from autogradviz.analysis.predict_memory import SavedMemoryModel
+
+        return SavedMemoryModel(self.analysis)
 
     @cached_property
     def _scene(self) -> Scene:

@@ -18,7 +18,6 @@ from autogradviz.analysis.module_call_intervals import CallIntervals, read_call_
 from autogradviz.analysis.named_tuple_rows import last_ns
 from autogradviz.analysis.node_runs_and_failures import NodeRun, find_outermost_backwards, read_runs
 from autogradviz.analysis.ops import build_ops, find_creators
-from autogradviz.analysis.predict_memory import SavedMemoryModel
 from autogradviz.analysis.saved_memory import SavedMemory
 from autogradviz.analysis.saved_tensors import build_saved
 from autogradviz.analysis.selective_checkpoint import add_policy_decisions
@@ -243,12 +242,6 @@ class Analysis:
     def saved_memory(self) -> SavedMemory:
         """The storages kept alive for backward, and their sums: saved, at peak, released."""
         return SavedMemory(self.memory, self.saved, self.graph, self.regions)
-
-    @cached_property
-    @collector_paused()
-    def saved_memory_model(self) -> SavedMemoryModel:
-        """Module calls and saved tensors, to predict the effect of checkpointing or offloading."""
-        return SavedMemoryModel(self)
 
     @cached_property
     def end_ns(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autogradviz.compare.align_lines import compare_scenes
 from autogradviz.compare.compiled_regions import compiled_differences
 from autogradviz.compare.counts import count_differences, step_differences
 from autogradviz.compare.first_different_op import first_other_op, first_other_values
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
+    from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -47,7 +49,22 @@ def compare(before: Trace, after: Trace) -> Comparison:
         ['first difference', ...]
     """
     differences = tuple(_differences(before.analysis, after.analysis))
-    return Comparison(differences, (before.title, after.title), (before, after))
+    return Comparison(
+        differences,
+        (before.title, after.title),
+        lambda: _compare_scenes(before, after, differences),
+    )
+
+
+def _compare_scenes(
+    before: Trace, after: Trace, differences: tuple[Difference, ...]
+) -> tuple[Scene, Scene]:
+    return compare_scenes(
+        (before.analysis, after.analysis),
+        (before._scene, after._scene),  # noqa: SLF001  the scene is not public
+        (before.diagnose(), after.diagnose()),
+        differences,
+    )
 
 
 def _differences(before: Analysis, after: Analysis) -> Iterator[Difference]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.compare.result import Difference
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 
@@ -68,13 +69,13 @@ def compare_scenes(
     recordings: tuple[Analysis, Analysis],
     scenes: tuple[Scene, Scene],
     findings: tuple[Sequence[Finding], Sequence[Finding]],
-    differences: Sequence[SceneComparedText],
+    differences: Sequence[Difference],
 ) -> tuple[Scene, Scene]:
     """Return both scenes with the tables of the comparison. Each argument is before, after."""
     rows = tuple(
         row for merge in (True, False) for row in _compare_rows(recordings, scenes, merge=merge)
     )
-    texts = (*_compare_findings(*findings), *differences)
+    texts = (*_compare_findings(*findings), *map(_text, differences))
     titles = [scene.summary.title for scene in scenes]
     before, after = (
         replace(
@@ -86,6 +87,16 @@ def compare_scenes(
         for scene, other, is_before in zip(scenes, titles[::-1], (True, False), strict=True)
     )
     return before, after
+
+
+def _text(difference: Difference) -> SceneComparedText:
+    return SceneComparedText(
+        kind="difference",
+        aspect=difference.aspect,
+        what=difference.what,
+        before=difference.before,
+        after=difference.after,
+    )
 
 
 def _compare_findings(

@@ -15,13 +15,12 @@ from autogradviz.render.terminal_text import as_text, strip_controls
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
-    from autogradviz.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,9 @@ class Comparison:
 
     differences: tuple[Difference, ...]
     titles: tuple[str, str] = ("before", "after")
-    _traces: tuple[Trace, Trace] | None = field(default=None, repr=False, compare=False)
+    _scenes: Callable[[], tuple[Scene, Scene]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def __bool__(self) -> bool:
         return bool(self.differences)
@@ -88,7 +89,7 @@ class Comparison:
         from autogradviz.graph_view import GraphView
         from autogradviz.render.widget import TraceWidget
 
-        before, after = self._scenes()
+        before, after = self._both()
         picture = GraphView(after).svg
         return TraceWidget(after, before=before, picture=picture, words=self.__repr__)
 
@@ -108,33 +109,15 @@ class Comparison:
         """
         from autogradviz.render.html import REPORT, render_html
 
-        before, after = self._scenes()
+        before, after = self._both()
         page = render_html(after, before=before, title=" → ".join(self.titles))
         write_over_own(path, page, REPORT, overwrite=overwrite)
 
-    def _scenes(self) -> tuple[Scene, Scene]:
-        from autogradviz.compare.align_lines import compare_scenes
-        from autogradviz.scene.schema import SceneComparedText
-
-        if self._traces is None:
+    def _both(self) -> tuple[Scene, Scene]:
+        if self._scenes is None:
             message = "the recordings are not known; autogradviz.compare(before, after) keeps them"
             raise RecordingStateError(message)
-        first, second = self._traces
-        return compare_scenes(
-            (first.analysis, second.analysis),
-            (first._scene, second._scene),  # noqa: SLF001  the scene is not public
-            (first.diagnose(), second.diagnose()),
-            [
-                SceneComparedText(
-                    kind="difference",
-                    aspect=each.aspect,
-                    what=each.what,
-                    before=each.before,
-                    after=each.after,
-                )
-                for each in self.differences
-            ],
-        )
+        return self._scenes()
 
     def _ipython_display_(self) -> None:
         from autogradviz.render.widget import display_for_cell

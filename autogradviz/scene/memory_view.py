@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from autogradviz.analysis.flame_graph import build_flame_rows
+from autogradviz.analysis.predict_memory import SavedMemoryModel
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.schema import (
     SceneFlameRow,
@@ -54,7 +55,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
     """Return module calls, saves and sizes; empty without ops, which a prediction needs."""
     if not analysis.ops:
         return PredictionTables(module_calls=(), held_saves=(), storage_sizes=())
-    model = analysis.saved_memory_model
+    model = SavedMemoryModel(analysis)
     calls = {call_id: at for at, call_id in enumerate(model.calls)}
     storages = {storage_id: at for at, storage_id in enumerate(model.nbytes)}
     return PredictionTables(

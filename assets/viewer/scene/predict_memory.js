@@ -13,7 +13,7 @@ const BANDWIDTH = 12e9;
  * @property {number} recomputeNs
  * @property {number} copied bytes
  * @property {number} addedNs by recomputations and copies
- * @property {[seq: number, nbytes: number][]} curve
+ * @property {import("../types.js").SceneMemory[]} curve over event numbers
  */
 
 /**
@@ -67,7 +67,7 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
   });
   const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
   return {
-    peak: curve.reduce((most, [, nbytes]) => Math.max(most, nbytes), 0),
+    peak: curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0),
     recomputeNs,
     copied,
     addedNs: recomputeNs + ((2 * copied) / BANDWIDTH) * 1e9,
@@ -78,7 +78,7 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
 /**
  * @param {Map<number, [start: number, end: number][]>} intervals
  * @param {(key: number) => number} sizeOf
- * @returns {[seq: number, nbytes: number][]} each key counts once while its intervals overlap
+ * @returns {import("../types.js").SceneMemory[]} each key counts once while its intervals overlap
  */
 function sumIntervals(intervals, sizeOf) {
   /** @type {Map<number, number>} */
@@ -98,5 +98,7 @@ function sumIntervals(intervals, sizeOf) {
     if (last < Infinity) add(last, -sizeOf(key));
   }
   let sum = 0;
-  return [...changes].sort((a, b) => a[0] - b[0]).map(([seq, by]) => [seq, (sum += by)]);
+  return [...changes]
+    .sort((a, b) => a[0] - b[0])
+    .map(([time_ns, by]) => ({ time_ns, nbytes: (sum += by) }));
 }

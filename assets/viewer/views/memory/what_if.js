@@ -1,7 +1,7 @@
 // @ts-check
 /** The memory that checkpointing or offloading modules would free, and the time it would add. */
 
-import { startDrawing } from "../../canvas/charts.js";
+import { startDrawing, traceSteps } from "../../canvas/charts.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
@@ -171,31 +171,22 @@ export class WhatIf {
     const { pen, width, height } = drawing;
     const { ctx, palette, family } = pen;
     const curves = [this.before.curve, this.after.curve];
-    const last = Math.max(1, ...curves.map((curve) => curve.at(-1)?.[0] ?? 0));
+    const last = Math.max(1, ...curves.map((curve) => curve.at(-1)?.time_ns ?? 0));
     const top = Math.max(1, this.before.peak, this.after.peak);
     const x = (/** @type {number} */ seq) => 12 + (seq / last) * (width - 24);
     const y = (/** @type {number} */ nbytes) => height - 18 - (nbytes / top) * (height - 40);
     const paint = (/** @type {Prediction["curve"]} */ curve, /** @type {boolean} */ fills) => {
-      ctx.beginPath();
-      ctx.moveTo(x(0), y(0));
-      let before = 0;
-      for (const [seq, nbytes] of curve) {
-        ctx.lineTo(x(seq), y(before));
-        ctx.lineTo(x(seq), y(nbytes));
-        before = nbytes;
-      }
-      ctx.lineTo(x(last), y(before));
-      if (fills) {
-        ctx.lineTo(x(last), y(0));
-        ctx.globalAlpha = 0.2;
-        ctx.fill();
-        ctx.globalAlpha = 1;
-      } else ctx.stroke();
+      traceSteps(ctx, curve, x, y, [0, last]);
+      ctx.stroke();
+      if (!fills) return;
+      ctx.lineTo(x(last), y(0));
+      ctx.globalAlpha = 0.2;
+      ctx.fill();
+      ctx.globalAlpha = 1;
     };
     ctx.lineWidth = 1.3;
     ctx.strokeStyle = palette.saved;
     ctx.fillStyle = palette.saved;
-    paint(curves[0], false);
     paint(curves[0], !this.chosen.size);
     ctx.font = `10px ${family}`;
     ctx.textBaseline = "alphabetic";
@@ -204,7 +195,7 @@ export class WhatIf {
       /** @type {number} */ peak,
       /** @type {string} */ text,
     ) => {
-      const at = x(curve.find(([, nbytes]) => nbytes === peak)?.[0] ?? 0);
+      const at = x(curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0);
       const size = ctx.measureText(text).width + 4;
       const left = Math.min(Math.max(12, at - size / 2), width - size - 8);
       const hue = ctx.fillStyle;
@@ -217,7 +208,6 @@ export class WhatIf {
     label(curves[0], this.before.peak, `recorded ${formatBytes(this.before.peak)}`);
     if (this.chosen.size) {
       ctx.strokeStyle = ctx.fillStyle = palette.recompute;
-      paint(curves[1], false);
       paint(curves[1], true);
       const isClose = y(this.after.peak) - y(this.before.peak) < 16;
       if (!isClose) {
