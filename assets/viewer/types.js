@@ -322,9 +322,8 @@
  * @property {string} kind "memory" or "time"
  * @property {string} phase "forward", "backward", "recompute" or "optimizer" for time
  * @property {string} module
- * @property {string} filename
- * @property {number} lineno 0 if unknown
- * @property {string} line "gpt.py:53 att = att.softmax(-1)", or "no line"
+ * @property {string} place "gpt.py:53", "" if the line is unknown
+ * @property {string} line "att = att.softmax(-1)"; the place without source text, or "no line"
  * @property {string} label
  * @property {number} count of storages, ops or node runs
  * @property {number} value bytes or nanoseconds

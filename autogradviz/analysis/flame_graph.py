@@ -36,7 +36,8 @@ class FlameRow:
     module: str
     filename: str  # "" if the line is unknown
     lineno: int
-    line: str  # "gpt.py:53 att = att.softmax(-1)", or "no line"
+    place: str  # "gpt.py:53", "" if the line is unknown
+    line: str  # "att = att.softmax(-1)"; the place without source text, or "no line"
     label: str  # "softmax result", "AddmmBackward0"
     count: int  # of storages, ops or node runs
     value: int  # bytes or nanoseconds
@@ -53,7 +54,8 @@ class FlameFrame:
     phase: str = ""
     value: int = 0
     count: int = 0
-    children: dict[tuple[str, str], FlameFrame] = field(default_factory=dict)
+    place: str = ""  # of a line
+    children: dict[tuple[str, str, str], FlameFrame] = field(default_factory=dict)
 
 
 class _Rows:
@@ -61,9 +63,9 @@ class _Rows:
 
     def __init__(self, kind: FlameKind) -> None:
         self._kind = kind
-        self._sums: dict[tuple[str, str, str, str], list[int]] = {}
-        self._places: dict[tuple[str, str, str, str], tuple[str, int]] = {}
-        self._largest: dict[tuple[str, str, str, str], tuple[int, int | None, int | None]] = {}
+        self._sums: dict[tuple[str, str, str, str, str], list[int]] = {}
+        self._places: dict[tuple[str, str, str, str, str], tuple[str, int]] = {}
+        self._largest: dict[tuple[str, str, str, str, str], tuple[int, int | None, int | None]] = {}
 
     def add(
         self,
@@ -79,11 +81,11 @@ class _Rows:
         """Add one storage, op or node run."""
         if value <= 0:
             return
-        line = "no line"
+        place = ""
         if location is not None:
-            file = short_path(location.place).rpartition("/")[2]
-            line = f"{file}:{location.lineno} {location.text}".strip()
-        key = phase, module, line, label
+            place = f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
+        line = (location.text if location else "") or place or "no line"
+        key = phase, module, place, line, label
         sums = self._sums.setdefault(key, [0, 0])
         sums[0] += 1
         sums[1] += value
@@ -94,7 +96,7 @@ class _Rows:
     def rows(self) -> Iterator[FlameRow]:
         """Yield the rows in the order in which they were first added."""
         for key, (count, value) in self._sums.items():
-            phase, module, line, label = key
+            phase, module, place, line, label = key
             _, node_id, storage_id = self._largest[key]
             filename, lineno = self._places[key]
             yield FlameRow(
@@ -103,6 +105,7 @@ class _Rows:
                 module=module,
                 filename=filename,
                 lineno=lineno,
+                place=place,
                 line=line,
                 label=label,
                 count=count,
@@ -133,15 +136,17 @@ def build_frames(rows: tuple[FlameRow, ...], *, merge: bool = True) -> FlameFram
     """
     root = FlameFrame("", "root")
     for row in rows:
-        path: list[tuple[Literal["phase", "module", "line", "leaf"], str]] = []
+        path: list[tuple[Literal["phase", "module", "line", "leaf"], str, str]] = []
         if row.phase:
-            path.append(("phase", row.phase))
-        path += [("module", part) for part in split_module(row.module, merge=merge)]
-        path += [("line", row.line), ("leaf", row.label)]
+            path.append(("phase", row.phase, ""))
+        path += [("module", part, "") for part in split_module(row.module, merge=merge)]
+        path += [("line", row.line, row.place), ("leaf", row.label, "")]
         frame = root
         frame.value += row.value
         for part in path:
-            frame = frame.children.setdefault(part, FlameFrame(part[1], part[0], row.phase))
+            kind, label, place = part
+            child = FlameFrame(label, kind, row.phase, place=place)
+            frame = frame.children.setdefault(part, child)
             frame.value += row.value
             frame.count += row.count
     return root

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
+from autogradviz.analysis.formatting import short_path
 from autogradviz.compare.gradients import SAME_NORM
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -125,9 +126,8 @@ def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
             sums.at_peak += storage.nbytes * storage.at_peak
     for row in build_flame_rows(analysis, "time"):
         if row.phase != "optimizer":
-            text = row.line.partition(" ")[2] if row.filename else NO_LINE
             frames = tuple(split_module(row.module, merge=merge))
-            for sums in lines.at(frames, text or row.line, row.lineno):
+            for sums in lines.at(frames, row.line, row.lineno):
                 sums.time_ns += row.value
     return lines
 
@@ -154,7 +154,7 @@ def _line(location: SourceLocation | None) -> str:
     """Return the text of a line; its place if the text is unknown."""
     if location is None:
         return NO_LINE
-    return location.text or str(location).rpartition("/")[2]
+    return location.text or f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
 
 
 def _lineno(location: SourceLocation | None) -> int:

@@ -349,9 +349,8 @@ class SceneFlameRow:
     kind: str  # "memory" or "time"
     phase: str  # "forward", "backward", "recompute" or "optimizer" for time
     module: str
-    filename: str
-    lineno: int  # 0 if unknown
-    line: str  # "gpt.py:53 att = att.softmax(-1)", or "no line"
+    place: str  # "gpt.py:53", "" if the line is unknown
+    line: str  # "att = att.softmax(-1)"; the place without source text, or "no line"
     label: str
     count: int  # of storages, ops or node runs
     value: int  # bytes or nanoseconds

@@ -19,15 +19,18 @@ export function panel(place, head, ...body) {
 }
 
 /**
- * Return a panel body with a table, whose columns from `right` on are aligned right.
+ * Return a panel body with a table, whose columns from `first` to `last` are aligned right.
  *
  * @param {string[]} head
- * @param {number} right
+ * @param {number} first
+ * @param {number} last
  * @param {HTMLElement} body
  * @returns {HTMLElement}
  */
-export function table(head, right, body) {
-  const cells = head.map((text, at) => h("th", { text, class: at < right ? "" : "agv-right" }));
+export function table(head, first, last, body) {
+  const cells = head.map((text, at) =>
+    h("th", { text, class: at < first || at > last ? "" : "agv-right" }),
+  );
   return h(
     "div",
     { class: "agv-panel-body" },

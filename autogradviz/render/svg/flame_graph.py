@@ -105,7 +105,8 @@ def _draw(
         fill = colors.text if frame.kind != "line" else colors.text2
         bold = 600 if frame.kind in {"root", "phase", "module"} else 400
         words = svg.text(x + 4, y + 14, label, fill=fill, size=FONT_SIZE, weight=bold)
-    hint = f"{frame.label or name}{count}: {value}, {frame.value / max(1, total):.1%}"
+    at = f" ({frame.place})" if frame.place else ""
+    hint = f"{frame.label or name}{count}{at}: {value}, {frame.value / max(1, total):.1%}"
     return f"<g><title>{svg.escape(hint)}</title>{box}{words}</g>"
 
 

@@ -86,7 +86,7 @@ export function makeComparison(store) {
         h("span", { class: "agv-end" }, choice(["changes", "all"], "changes", show)),
         choice(["merged", "each block"], "merged", show),
       ],
-      table(HEAD, 2, body),
+      table(HEAD, 2, HEAD.length, body),
     ),
     panel(
       "side",

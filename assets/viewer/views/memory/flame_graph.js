@@ -84,7 +84,7 @@ export class FlameGraph {
     area.style.height = `${bottom * ROW}px`;
     // The panel is as high as its rows, if there is room.
     const grid = this.element.parentElement;
-    grid?.style.setProperty("--agv-rows", `${Math.max(8, bottom) * ROW + HEAD_HEIGHT}px`);
+    grid?.style.setProperty("--agv-rows", `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`);
     this.frames.replaceChildren(area);
     const sum = this.#format(this.root?.value ?? 0);
     const what = this.kind === "memory" ? "held at peak" : "of ops, nodes and recomputations";
@@ -103,6 +103,7 @@ export class FlameGraph {
     const value = this.#format(frame.value);
     const times = frame.kind === "leaf" && frame.count > 1 ? ` ×${formatCount(frame.count)}` : "";
     const name = `${frame.label}${times}`;
+    const place = frame.kind === "line" && frame.row.place ? ` (${frame.row.place})` : "";
     const percent = ((100 * frame.value) / (this.root?.value || 1)).toFixed(1);
     const isArgument = frame.label === "checkpoint argument";
     const hue = this.kind === "time" ? frame.phase : isArgument ? "recompute" : "saved";
@@ -110,7 +111,7 @@ export class FlameGraph {
       "button",
       {
         class: `agv-frame agv-frame-${frame.kind} agv-frame-${hue}`,
-        title: `${name}: ${value}, ${percent} %`,
+        title: `${name}${place}: ${value}, ${percent} %`,
         attrs: { type: "button" },
         onclick: () => this.#choose(frame),
       },
@@ -175,8 +176,12 @@ function buildFrames(rows, merge) {
     let frame = root;
     let path = "";
     root.value += row.value;
-    const enter = (/** @type {string} */ label, /** @type {Frame["kind"]} */ kind) => {
-      const key = `${kind} ${label}`;
+    const enter = (
+      /** @type {string} */ label,
+      /** @type {Frame["kind"]} */ kind,
+      /** @type {string} */ place = "",
+    ) => {
+      const key = `${kind} ${place} ${label}`;
       const child = frame.children.get(key) ?? newFrame(label, kind, row.phase, path, row, frame);
       frame.children.set(key, child);
       child.value += row.value;
@@ -189,7 +194,7 @@ function buildFrames(rows, merge) {
       path += `${path && "."}${part}`;
       enter(merge ? part.replace(/\.\d+/g, ".*") : part, "module");
     }
-    enter(row.line, "line");
+    enter(row.line, "line", row.place);
     enter(row.label, "leaf");
   }
   return root;

@@ -49,7 +49,7 @@ export class WhatIf {
           h("span", { class: "agv-muted", text: cut || "predicted from this recording" }),
         ],
         this.rows.length
-          ? table(HEAD, 1, this.body)
+          ? table(HEAD, 1, 3, this.body)
           : h("p", { class: "agv-empty-text", text: none }),
       ),
       panel(
@@ -115,7 +115,11 @@ export class WhatIf {
       h("td", { class: "agv-right", text: checkpointed ? "" : signedBytes(freed) }),
       h("td", {
         class: "agv-right",
-        text: checkpointed ? "" : formatDuration(alone.recomputeNs),
+        text: checkpointed
+          ? ""
+          : alone.recomputeNs
+            ? formatDuration(alone.recomputeNs)
+            : "no backward",
       }),
       h(
         "td",
@@ -240,7 +244,7 @@ function moduleRows(scene) {
   /** @type {Map<string, number>} */
   const held = new Map();
   for (const { module, nbytes, at_peak } of scene.counted_storages) {
-    const parts = at_peak ? module.split(".") : [];
+    const parts = at_peak && module ? module.split(".") : [];
     parts.forEach((_, at) => {
       const path = parts.slice(0, at + 1).join(".");
       held.set(path, (held.get(path) ?? 0) + nbytes);
