@@ -1,6 +1,7 @@
 """Two recordings aligned by module and source line: nodes, saved bytes, times and norms of both.
 
-A line is identified by its module and its text, so that lines that moved are still the same line.
+A line is identified by its module and its text, so that lines that moved are still the same line;
+an edited line by its module and the nodes that it created.
 Bytes and times are those of the other views: each storage counts where it was saved first, and
 times are the self times of flame graphs.
 """
@@ -179,10 +180,29 @@ def _compare_rows(
         yield _row(
             kind, frames, label, before.modules.get(frames), after.modules.get(frames), merge=merge
         )
-        old, new = before.lines.get(frames, {}), after.lines.get(frames, {})
+        old, new = _pair_edited(before.lines.get(frames, {}), after.lines.get(frames, {}))
         for text in _merge_orders([*old], [*new]):
             yield _row("line", frames, text, old.get(text), new.get(text), merge=merge)
         waiting += reversed(children.get(frames, []))
+
+
+def _pair_edited(
+    before: dict[str, _Sums], after: dict[str, _Sums]
+) -> tuple[dict[str, _Sums], dict[str, _Sums]]:
+    """Return the lines of a module, with an edited line under its new text.
+
+    A line was edited if it is missing in the other recording, and a line that is new there created
+    the same nodes.
+    """
+    new_texts = [text for text in after if text not in before]
+    renamed: dict[str, str] = {}
+    for text, sums in before.items():
+        if text not in after and sums.nodes:
+            match = next((new for new in new_texts if after[new].nodes == sums.nodes), None)
+            if match is not None:
+                new_texts.remove(match)
+                renamed[text] = match
+    return {renamed.get(text, text): sums for text, sums in before.items()}, after
 
 
 def _row(

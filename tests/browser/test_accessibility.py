@@ -10,7 +10,7 @@ import pytest
 import recordings
 from viewer_page import Stage
 
-VIEWS = ("graph", "timeline", "tensors", "checkpoint", "findings", "source")
+VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 TEXT_COLORS = (
     *("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3"),

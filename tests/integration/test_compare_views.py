@@ -103,6 +103,24 @@ def test_rows_say_what_is_only_in_one_recording_and_what_changed(traces, scenes)
     assert names == ["GeluBackward0", "ReluBackward0"]
 
 
+def test_an_edited_line_with_the_same_nodes_is_the_same_line():
+    def one(x):
+        return x.exp().sum()
+
+    def other(x):
+        return torch.exp(x).sum()
+
+    recordings = []
+    for function in (one, other):
+        with autogradviz.record() as trace:
+            function(torch.rand(3, requires_grad=True)).backward()
+        recordings.append(trace)
+    _, scene = autogradviz.compare(*recordings)._scenes()
+    lines = [row for row in rows_of(scene, merged=True, kind="line") if row.nodes != (0, 0)]
+    assert [(row.label, row.status) for row in lines] == [("return torch.exp(x).sum()", "same")]
+    assert lines[0].lines[0] < lines[0].lines[1]
+
+
 def test_equal_recordings_differ_in_times_only(traces):
     before, _ = autogradviz.compare(traces[0], traces[0])._scenes()
     assert {row.status for row in before.comparison_rows} == {"same"}

@@ -43,7 +43,7 @@ export function makeComparison(store) {
   let changes = true;
   const fill = () => {
     const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
-    const found = all.filter((row) => !changes || row.status !== "same");
+    const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     body.replaceChildren(...found.slice(0, MAX_ROWS).map((row) => tableRow(store, row)));
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
@@ -94,6 +94,20 @@ export function makeComparison(store) {
       h("div", { class: "agv-panel-body agv-compare-texts" }, ...texts(store)),
     ),
   );
+}
+
+/**
+ * Return whether a row or, for a module, one of the rows below it differs.
+ *
+ * @param {Row[]} rows
+ * @param {number} at
+ * @returns {boolean}
+ */
+function containsChange(rows, at) {
+  const { depth, kind } = rows[at];
+  let end = at + 1;
+  if (kind === "module") while (end < rows.length && rows[end].depth > depth) end++;
+  return rows.slice(at, end).some((row) => row.status !== "same");
 }
 
 /**
