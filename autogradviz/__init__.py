@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import (
         Analysis,
         CompiledRegion,
+        MemoryPrediction,
         Recomputation,
         Region,
         SavedBytes,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         UnsupportedTorchError,
     )
     from autogradviz.event_log import Log
+    from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.widget import TraceWidget
     from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
@@ -65,10 +67,12 @@ __all__ = [
     "Difference",
     "Finding",
     "FirstDifference",
+    "FlameGraphView",
     "GraphTooLargeError",
     "GraphView",
     "LiveSave",
     "Log",
+    "MemoryPrediction",
     "MissingExtraError",
     "MissingProgramError",
     "NativeBuildError",
@@ -109,8 +113,8 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledRegion Recomputation Region SavedBytes SavedTensor SourceLocation "
-        "TensorHistory"
+        "Analysis CompiledRegion MemoryPrediction Recomputation Region SavedBytes SavedTensor "
+        "SourceLocation TensorHistory"
     ),
     "compare.result": "Comparison Difference",
     "compiled_region_view": "CompiledRegionView",
@@ -124,6 +128,7 @@ _NAMES_BY_MODULE = {
         "UnknownRegionError UnknownSlugError UnsupportedTorchError"
     ),
     "event_log": "Log",
+    "flame_graph_view": "FlameGraphView",
     "graph_view": "GraphView graph",
     "stop": "LiveSave Stop",
     "stop_condition": "StopCondition watch",

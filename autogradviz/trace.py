@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import (
         CompiledRegion,
+        MemoryPrediction,
         Region,
         SavedBytes,
         SavedTensor,
         TensorHistory,
     )
+    from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
+    from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
 
@@ -181,6 +184,42 @@ class Trace:
             {node.node_id for node in nodes if f"{node.module}.".startswith(f"{module}.")}
         )
 
+    def predict_memory(
+        self,
+        *,
+        checkpoint: str | Iterable[str] = (),
+        offload: str | Iterable[str] = (),
+        bandwidth: float = 12e9,
+    ) -> MemoryPrediction:
+        """Return the peak of saved memory, and the added time, if modules were checkpointed.
+
+        The prediction replays the recorded saves: each call of a selected module keeps only its
+        inputs until backward recomputes it. It assumes that the inputs of a module are the
+        tensors that its ops read and did not create.
+
+        Args:
+            checkpoint: names of modules to checkpoint; ``*`` matches any characters, as in "h.*".
+                Of modules inside each other, the outermost counts.
+            offload: names of modules whose saved tensors ``torch.autograd.graph.save_on_cpu``
+                would copy to the host.
+            bandwidth: of these copies, in bytes per second. The default is that of PCIe 3.0.
+
+        Raises:
+            ValueError: if a pattern matches no module, or the recording has no ops.
+
+        Example:
+            >>> prediction = trace.predict_memory(checkpoint="down", offload="up")
+            >>> prediction.peak
+            96
+        """
+        from autogradviz.analysis.predict_memory import choose_modules
+
+        if not self.analysis.ops:
+            message = "a prediction needs ops; record with record(model, ops=True)"
+            raise ValueError(message)
+        chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
+        return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
+
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.
 
@@ -260,6 +299,12 @@ class Trace:
     @cached_property
     def _findings(self) -> tuple[Finding, ...]:
         return diagnose(self.analysis)
+
+    @cached_property
+    def _memory_model(self) -> SavedMemoryModel:
+        from autogradviz.analysis.predict_memory import SavedMemoryModel
+
+        return SavedMemoryModel(self.analysis)
 
     @cached_property
     def _scene(self) -> Scene:
@@ -368,6 +413,27 @@ class Trace:
                 graph_only=True,
             )
         )
+
+    def flame_graph(
+        self, kind: Literal["memory", "time"] = "memory", *, merge_blocks: bool = True
+    ) -> FlameGraphView:
+        """Return a flame graph: modules, their source lines, and the tensors or ops of each line.
+
+        Args:
+            kind: "memory" for the saved bytes held at the peak, "time" for the self time of
+                forward, backward, recomputations and optimizer.
+            merge_blocks: add up numbered modules; "h.*" is the sum of "h.0" to "h.11".
+
+        Raises:
+            ValueError: if there is no such kind.
+
+        Example:
+            >>> trace.flame_graph("memory")
+            <FlameGraphView of 96 B held at the peak>
+        """
+        from autogradviz.flame_graph_view import FlameGraphView
+
+        return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
     def compiled_graph(
         self, region: str | int | None = None, *, redact: bool = False

@@ -19,6 +19,8 @@ import { groupsAround, relatedTo } from "./scene/scene_index.js";
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  */
 
+/** @typedef {(isBefore: boolean, node: number) => unknown} OpenRecording */
+
 /** @typedef {keyof State | "open" | "reveal" | "focus"} Change */
 
 /**
@@ -44,6 +46,8 @@ export class Store {
     this.sceneIndex = sceneIndex;
     this.scene = sceneIndex.scene;
     this.#views = views;
+    /** @type {OpenRecording} displays one of two recordings that are compared */
+    this.openRecording = () => {};
     /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
     this.open = new Set(this.scene.groups.filter((g) => g.open || !g.index).map((g) => g.index));
     /** @type {Item | null} the group that was opened or closed last: it keeps its place */

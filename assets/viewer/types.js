@@ -328,17 +328,84 @@
  */
 
 /**
- * Time and memory of one module, and the effect of checkpointing it.
+ * The innermost frames of a flame graph for one module, line and label, added up.
  *
- * @typedef {object} SceneModule
- * @property {string} path
- * @property {string} type_name
- * @property {number} forward_ns
- * @property {number} backward_ns
- * @property {number} nbytes held only by nodes of the module
- * @property {Flag} checkpointed if so, the next two are measured, else estimated
- * @property {number} frees_nbytes
- * @property {number} costs_ns
+ * @typedef {object} SceneFlameRow
+ * @property {string} kind "memory" or "time"
+ * @property {string} phase "forward", "backward", "recompute" or "optimizer" for time
+ * @property {string} module
+ * @property {string} place "gpt.py:53", "" if the line is unknown
+ * @property {string} line "att = att.softmax(-1)"; the place without source text, or "no line"
+ * @property {string} label
+ * @property {number} count of storages, ops or node runs
+ * @property {number} value bytes or nanoseconds
+ * @property {number} node index of the node of the largest part, -1 if it is not drawn
+ * @property {number} storage_id -1 for time
+ */
+
+/**
+ * One call of a module in the forward, to predict the effect of checkpointing it.
+ *
+ * @typedef {object} SceneModuleCall
+ * @property {number} parent index of the enclosing call, -1 for none
+ * @property {string} module
+ * @property {number} recompute_ns
+ * @property {number} entered_seq
+ * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never
+ * @property {number} released_seq when backward had released all of them, -1 if never
+ * @property {number[]} inputs indices into storage_sizes: read, but not created in the call
+ * @property {number} copied bytes that offloading it copies, without the calls inside it
+ */
+
+/**
+ * One storage that a module call saved and keeps alive.
+ *
+ * @typedef {object} SceneHeldSave
+ * @property {number} storage index into storage_sizes
+ * @property {number} call index into module_calls, -1 for none
+ * @property {number} created_in index of the innermost call that created the storage, -1 for none
+ * @property {number} start_seq
+ * @property {number} end_seq -1 if it was not released
+ */
+
+/**
+ * The size of a storage in `held_saves`.
+ *
+ * @typedef {object} SceneStorageSize
+ * @property {number} nbytes
+ */
+
+/**
+ * One module or source line of two recordings. Each pair is (before, after).
+ *
+ * @typedef {object} SceneComparisonRow
+ * @property {string} kind "total", "module" or "line"
+ * @property {Flag} merged of the rows in which numbered modules are added up; the others are separate
+ * @property {number} depth
+ * @property {string} label "attn", "att = att.softmax(-1)"
+ * @property {string} module
+ * @property {string} status "same", "changed", "added" or "removed"
+ * @property {number[]} lines line numbers, 0 if unknown
+ * @property {number[]} nodes numbers of nodes
+ * @property {string} other_nodes of a line in one recording only: "+ReluBackward0 ×2"
+ * @property {number[]} saved bytes that the forward saved
+ * @property {number[]} recomputed bytes that only recomputations saved
+ * @property {number[]} at_peak bytes of both, held at the peak
+ * @property {number[]} time_ns self time of forward, backward and recomputations
+ * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
+ * @property {number | null} norm_after
+ * @property {number[]} first_nodes indices in the two scenes, -1 without one
+ */
+
+/**
+ * One difference as text, or one finding.
+ *
+ * @typedef {object} SceneComparedText
+ * @property {string} kind "finding" or "difference"
+ * @property {string} aspect of a difference: "ops"; of a finding: "same", "added" or "removed"
+ * @property {string} what
+ * @property {string} before
+ * @property {string} after
  */
 
 /**
@@ -376,6 +443,8 @@
  * @property {string} error_type "" without an exception
  * @property {string} error_message
  * @property {string[]} notices failures and limits of the recorder, problems of the file
+ * @property {string} compared_with title of the other recording
+ * @property {boolean} is_before the earlier one of two recordings that are compared
  * @property {boolean} torn the file is truncated or damaged
  * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  */
@@ -486,7 +555,12 @@
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
- * @property {SceneModule[]} modules
+ * @property {SceneFlameRow[]} flame_rows
+ * @property {SceneModuleCall[]} module_calls
+ * @property {SceneHeldSave[]} held_saves
+ * @property {SceneStorageSize[]} storage_sizes
+ * @property {SceneComparisonRow[]} comparison_rows
+ * @property {SceneComparedText[]} compared_texts
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs
  * @property {SceneCompiledRegion[]} compiled_regions

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autogradviz.compare.result import Comparison
+    from autogradviz.compare.result import Comparison, Difference
+    from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 
 __all__ = ["compare"]
@@ -46,4 +47,21 @@ def compare(before: Trace, after: Trace) -> Comparison:
     from autogradviz.compare.result import Comparison
 
     differences = tuple(all_differences(before.analysis, after.analysis))
-    return Comparison(differences, (before.title, after.title))
+    return Comparison(
+        differences,
+        (before.title, after.title),
+        lambda: _compare_scenes(before, after, differences),
+    )
+
+
+def _compare_scenes(
+    before: Trace, after: Trace, differences: tuple[Difference, ...]
+) -> tuple[Scene, Scene]:
+    from autogradviz.compare.align_lines import compare_scenes
+
+    return compare_scenes(
+        (before.analysis, after.analysis),
+        (before._scene, after._scene),  # noqa: SLF001  the scene is not public
+        (before.diagnose(), after.diagnose()),
+        differences,
+    )

@@ -36,6 +36,7 @@ $report
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
 </noscript>
 <script type="$kind" id="payload">$payload</script>
+<script type="$kind" id="before">$before</script>
 <script>$script</script>
 </body>
 </html>
@@ -52,10 +53,15 @@ noscript { display: block; padding: 24px; font: 14px/1.5 system-ui, sans-serif; 
 
 _MOUNT: Final = """
 {
-  const { type, textContent } = document.getElementById("payload");
   const decode = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const read = (id) => {
+    const { type, textContent } = document.getElementById(id);
+    if (!textContent) return null;
+    return type === "application/json" ? JSON.parse(textContent) : decode(textContent);
+  };
   const traits = {
-    _payload: type === "application/json" ? JSON.parse(textContent) : decode(textContent),
+    _payload: read("payload"),
+    _before: read("before"),
     _link: true,
     height: innerHeight,
   };
@@ -71,14 +77,26 @@ _MOUNT: Final = """
 """
 
 
-def render_html(scene: Scene, *, title: str | None = None, compress: bool = True) -> str:
+def _embed_compressed(scene: Scene) -> str:
+    return base64.b64encode(pack(scene)).decode()
+
+
+def _embed_plain(scene: Scene) -> str:
+    return embed_json(to_payload(scene))
+
+
+def render_html(
+    scene: Scene, *, before: Scene | None = None, title: str | None = None, compress: bool = True
+) -> str:
     """Return an HTML page that shows a scene and makes no network requests.
 
     Args:
         scene: the scene to show.
+        before: the scene that it is compared with.
         title: title of the page, by default that of the scene.
         compress: store the scene compressed. Browsers of before 2023 read uncompressed scenes only.
     """
+    embed = _embed_compressed if compress else _embed_plain
     script = read_global_script() + _MOUNT
     return _PAGE.substitute(
         policy=_policy(script),
@@ -87,9 +105,8 @@ def render_html(scene: Scene, *, title: str | None = None, compress: bool = True
         style=read_style(),
         page_style=_PAGE_STYLE,
         kind="application/zlib" if compress else "application/json",
-        payload=base64.b64encode(pack(scene)).decode()
-        if compress
-        else embed_json(to_payload(scene)),
+        payload=embed(scene),
+        before="" if before is None else embed(before),
         script=script,
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis import Analysis, Parameter, Span
+    from autogradviz.analysis.flame_graph import FlameFrame, FlameKind
 
 CONFIG: Final[dict[str, Any]] = {
     "displaylogo": False,
@@ -277,6 +278,48 @@ def plot_gradients(analysis: Analysis) -> go.Figure:
     figure.update_layout(
         height=max(240, 120 + 18 * len(leaves)), showlegend=False, hovermode="closest"
     )
+    return figure
+
+
+def plot_flame_graph(root: FlameFrame, kind: FlameKind, title: str) -> go.Figure:
+    """Return a flame graph as an icicle figure; a click zooms in."""
+    ids: list[str] = []
+    labels: list[str] = []
+    parents: list[str] = []
+    values: list[int] = []
+    colors: list[str] = []
+    waiting = [(root, "", "all")]
+    while waiting:
+        frame, parent, frame_id = waiting.pop()
+        ids.append(frame_id)
+        labels.append(_escape(frame.label or "total"))
+        parents.append(parent)
+        values.append(frame.value)
+        hue = COLORS["saved" if kind == "memory" else frame.phase or "forward"]
+        colors.append(_translucent(hue, 0.24 if frame.kind == "line" else 0.45))
+        waiting += [
+            (child, frame_id, f"{frame_id}/{at}")
+            for at, child in enumerate(frame.children.values())
+        ]
+    shown = [
+        format_bytes(value) if kind == "memory" else format_duration(value) for value in values
+    ]
+    figure = go.Figure(
+        go.Icicle(
+            ids=ids,
+            labels=labels,
+            parents=parents,
+            values=values,
+            branchvalues="total",
+            customdata=shown,
+            tiling={"orientation": "v"},
+            marker={"colors": colors},
+            texttemplate="%{label} %{customdata}",
+            hovertemplate="%{label}<br>%{customdata}, %{percentRoot:.1%}<extra></extra>",
+        )
+    )
+    _apply_style(figure, title)
+    figure.update_layout(height=480, margin={"l": 10, "r": 10, "t": 48, "b": 10})
     return figure
 
 

@@ -57,6 +57,9 @@ class TraceWidget(anywidget.AnyWidget):
     _payload = traitlets.Bytes().tag(sync=True)
     """The scene as deflated JSON."""
 
+    _before = traitlets.Bytes().tag(sync=True)
+    """The scene that it is compared with, in the same form; empty without one."""
+
     selected = traitlets.Dict().tag(sync=True)
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
     focused = traitlets.Dict().tag(sync=True)
@@ -69,6 +72,7 @@ class TraceWidget(anywidget.AnyWidget):
         self,
         scene: Scene,
         *,
+        before: Scene | None = None,
         picture: Callable[[], str] | None = None,
         words: Callable[[], str] | None = None,
         **traits: Any,
@@ -77,6 +81,7 @@ class TraceWidget(anywidget.AnyWidget):
 
         Args:
             scene: the view model.
+            before: that of the recording with which it is compared.
             picture: returns the graph as SVG, for notebooks without a kernel.
             words: returns a summary as text, for terminals.
             traits: initial values of traits, for example ``height``.
@@ -84,7 +89,8 @@ class TraceWidget(anywidget.AnyWidget):
         # In an ipywidgets box, each child takes the share of the width that it requests.
         traits.setdefault("layout", {"width": "100%"})
         still = uuid.uuid4().hex if picture else ""
-        super().__init__(_payload=pack(scene), _still=still, **traits)
+        earlier = b"" if before is None else pack(before)
+        super().__init__(_payload=pack(scene), _before=earlier, _still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:

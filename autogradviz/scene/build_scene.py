@@ -25,7 +25,7 @@ from autogradviz.scene.lifelines import (
     build_slot_reasons,
     build_storages,
 )
-from autogradviz.scene.module_costs import build_modules
+from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.schema import Scene, SceneEdge
 
@@ -108,7 +108,8 @@ def build_scene(
         counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        modules=build_modules(analysis),
+        flame_rows=build_flame_tables(analysis, folded),
+        **build_prediction_tables(analysis),
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),
         **build_compiled_tables(

@@ -9,7 +9,7 @@ from autogradviz.analysis.formatting import display_op_name, format_bytes, forma
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import plural
-from autogradviz.scene.module_costs import region_costs
+from autogradviz.scene.region_costs import region_costs
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,

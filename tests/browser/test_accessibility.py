@@ -12,7 +12,7 @@ from viewer_page import Stage
 
 from autogradviz.scene.layout.coordinates import place
 
-VIEWS = ("graph", "timeline", "tensors", "checkpoint", "findings", "source")
+VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 TEXT_COLORS = (
     *("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3"),

@@ -45,6 +45,7 @@ LAYERS = {
     "export": 6,
     "graph_view": 6,
     "compiled_region_view": 6,
+    "flame_graph_view": 6,
     "trace": 7,
     "live_log": 2,
     "compare": 8,

@@ -2,9 +2,11 @@
 /** The list of views. A new view is a folder with an `index.js`, and one line here. */
 
 import { checkpointView } from "./checkpoint/index.js";
+import { compareView } from "./compare/index.js";
 import { compiledView } from "./compiled/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
+import { memoryView } from "./memory/index.js";
 import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
@@ -47,8 +49,10 @@ import { timelineView } from "./timeline/index.js";
 /** @type {View[]} in the order of the navigation rail; the first one is displayed first */
 export const VIEWS = [
   graphView,
+  compareView,
   timelineView,
   tensorsView,
+  memoryView,
   checkpointView,
   compiledView,
   findingsView,

@@ -7,7 +7,6 @@ import { cutText, formatBytes, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
 import { splitter } from "../../shell/splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
-import { makeCheckpointSavings } from "./checkpoint_savings.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
 import { StackedMemory } from "./stacked_memory.js";
@@ -88,12 +87,7 @@ export class Tensors {
   /** @returns {HTMLElement} */
   #tablePanel() {
     const body = h("div", { class: "agv-panel-body" }, this.table.element);
-    const savings = makeCheckpointSavings(this.store);
-    const show = (/** @type {string} */ name) => {
-      const isTable = name !== "checkpointing";
-      if (isTable) this.table.fold(name === "fold ×n");
-      body.replaceChildren(isTable ? this.table.element : savings);
-    };
+    const show = (/** @type {string} */ name) => this.table.fold(name === "fold ×n");
     const first = this.table.folded ? "fold ×n" : "all";
     return h(
       "section",
@@ -103,7 +97,7 @@ export class Tensors {
         { class: "agv-view-head" },
         h("h3", { text: "Saved tensors" }),
         h("span", { class: "agv-muted", text: this.cut }),
-        h("span", { class: "agv-end" }, choice(["fold ×n", "all", "checkpointing"], first, show)),
+        h("span", { class: "agv-end" }, choice(["fold ×n", "all"], first, show)),
       ),
       body,
     );
