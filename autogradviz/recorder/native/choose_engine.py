@@ -40,9 +40,9 @@ def choose_engine(engine: Engine, *, fingerprints: bool) -> Choice:
         problem = "the native engine does not read contents on an accelerator"
     if problem is None:
         status = build.status()
-        problem = None if status.usable else status.reason
-    if problem is None:
-        return Choice(NativeServices(build.load()), "")
+        if status.usable:
+            return Choice(NativeServices(status.extension), "")
+        problem = status.reason
     if engine == "native":
         message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)
