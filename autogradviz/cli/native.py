@@ -25,16 +25,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _build(_options: argparse.Namespace) -> None:
     from autogradviz.recorder.native import build
 
-    usable, reason = build.status()
-    sys.stdout.write(f"the native engine is {reason}\n" if usable else f"built {build.build()}\n")
+    status = build.status()
+    built = f"the native engine is {status.reason}" if status.usable else f"built {build.build()}"
+    sys.stdout.write(f"{built}\n")
 
 
 def _status(_options: argparse.Namespace) -> None:
     from autogradviz.recorder.native import build
 
-    usable, reason = build.status()
-    engine = "native" if usable else "Python"
-    sys.stdout.write(f"{engine} engine: {reason}\n")
+    status = build.status()
+    engine = "native" if status.usable else "Python"
+    sys.stdout.write(f"{engine} engine: {status.reason}\n")
 
 
 def _clean(_options: argparse.Namespace) -> None:

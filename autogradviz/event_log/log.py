@@ -11,7 +11,7 @@ The oldest rows of a long recording are compressed to a twentieth of their size
 from __future__ import annotations
 
 import threading
-from itertools import chain, starmap
+from itertools import chain, compress, starmap
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -137,14 +137,25 @@ class Log:
             The number of dropped rows.
         """
         stop = self._recent[kind].find(seq, stop=among)
-        self._replace(kind, stop)
+        if stop:
+            self._replace(kind, stop)
         return stop
 
-    def keep_only(self, kind: type[Event], among: int, keep: Callable[[Row], bool]) -> int:
-        """Keep some of the oldest ``among`` rows of a kind; return the number of dropped rows."""
-        kept = list(filter(keep, self._recent[kind].rows(among)))
-        self._replace(kind, among, kept)
-        return among - len(kept)
+    def keep_only(self, kind: type[Event], among: int, kept: Iterable[bool]) -> int:
+        """Keep some of the oldest ``among`` rows of a kind.
+
+        Args:
+            kind: a kind of events.
+            among: the number of rows from which some are dropped.
+            kept: whether to keep each row, the oldest first.
+
+        Returns:
+            The number of dropped rows.
+        """
+        rows = list(compress(self._recent[kind].rows(among), kept))
+        if len(rows) < among:
+            self._replace(kind, among, rows)
+        return among - len(rows)
 
     def _replace(self, kind: type[Event], among: int, kept: Sequence[Row] = ()) -> None:
         with self._moving:

@@ -25,7 +25,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
     get_tracing_state,
 )
-from autogradviz.recorder.torch_internals.tracing_state import is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -175,9 +174,9 @@ class ModuleTable:
             The number of open calls and of marked frames before it, for ``on_exit``.
         """
         try:
-            state = self._local.state
-            if state.suspended or is_under_tracing_mode():
+            if not self._session.observes():
                 return None
+            state = self._local.state
             number = get_sequence_nr()
             module_id = self.intern(module, state)
             if module_id is None:

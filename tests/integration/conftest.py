@@ -55,7 +55,7 @@ def built(tmp_path_factory):
         folder = tmp_path_factory.mktemp("native-cache")
         patch.setenv("AUTOGRADVIZ_CACHE", str(folder))
         build.build()
-        build.load()
+        assert build.status().usable
     return folder
 
 

@@ -46,6 +46,8 @@ class Status(NamedTuple):
     usable: bool
     reason: str
     """One sentence: why it is not usable, or where it is."""
+    extension: Any = None
+    """The loaded extension, if it is usable."""
 
 
 def cache_folder() -> Path:
@@ -105,19 +107,10 @@ def status() -> Status:
     if not path.exists():
         return Status(usable=False, reason=f"the native one is not built; {HOW_TO_BUILD}")
     try:
-        _load(path)
+        extension = _load(path)
     except ImportError as error:
         return Status(usable=False, reason=f"the native one cannot be loaded: {error}")
-    return Status(usable=True, reason=f"built at {path}")
-
-
-def load() -> Any:
-    """Return the extension, which must be built.
-
-    Raises:
-        ImportError: it is not built for this environment, or cannot be loaded.
-    """
-    return _load(library_path())
+    return Status(usable=True, reason=f"built at {path}", extension=extension)
 
 
 def _load(path: Path) -> Any:

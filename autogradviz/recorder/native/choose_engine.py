@@ -43,9 +43,9 @@ def choose_engine(engine: Engine, *, fingerprints: bool, stops: bool = False) ->
         problem = "the native engine cannot open a debugger (break_on)"
     if problem is None:
         status = build.status()
-        problem = None if status.usable else status.reason
-    if problem is None:
-        return Choice(NativeServices(build.load()), "")
+        if status.usable:
+            return Choice(NativeServices(status.extension), "")
+        problem = status.reason
     if engine == "native":
         message = f"the native engine cannot be used: {problem}"
         raise NativeBuildError(message)

@@ -1,19 +1,20 @@
 // Methods for module calls, the graph, its saved tensors, and the nodes that run.
 #pragma once
 
+#include "guarded_calls.h"
 #include "hooked_saves.h"
-#include "recording_object.h"
 
 namespace agv {
 namespace {
 
-// enter_module(module) -> the number of open calls before this one
+// enter_module(module) -> the number of open calls before this one; None if this thread only traces
 PyObject* enter_module(PyObject* self, PyObject* module) {
   Recording* recording = recording_of(self);
   if (recording == nullptr) return nullptr;
   int64_t module_id = PyLong_AsLongLong(module);
   ThreadContext& thread = thread_context(*recording);
   if (PyErr_Occurred() || thread.calls == nullptr) return nullptr;
+  if (thread.suspended || is_under_tracing_mode()) Py_RETURN_NONE;
   Py_ssize_t depth = PyList_GET_SIZE(thread.calls);
   int64_t parent = last_number(thread.calls), call_id = recording->call_count++;
   {

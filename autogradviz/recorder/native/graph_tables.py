@@ -9,7 +9,6 @@ from autogradviz.recorder.ids.leaves_and_requires_grad import LeafTable
 from autogradviz.recorder.module_calls import ModuleTable
 from autogradviz.recorder.saved_tensors.save_registry import SaveTable
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.tracing_state import is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -46,10 +45,8 @@ class NativeModules(ModuleTable):
         """Record that a module's forward starts; return the number of open calls before it."""
         try:
             state = self._local.state  # lets C++ know this thread
-            if state.suspended or is_under_tracing_mode():
-                return None
             module_id = self.find(module)
-            if module_id is None:
+            if module_id is None and self._session.observes():
                 module_id = self.intern(module, state)
             return None if module_id is None else self._enter(module_id)
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run

@@ -43,7 +43,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     pop_mode,
     push_mode,
 )
-from autogradviz.recorder.torch_internals.tracing_state import is_under_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +186,7 @@ class OpMode(TorchDispatchMode):
 
     def _is_traced(self, state: ThreadState) -> bool:
         """Return whether an op only traces; forget the nodes that were created by then."""
-        traced = state.suspended or is_under_tracing_mode()
+        traced = not self._session.observes()
         if traced:
             state.sequence_nr = _sequence_nr()
         return traced

@@ -13,7 +13,7 @@ import sys
 from collections import Counter, deque
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
@@ -31,13 +31,13 @@ from autogradviz.recorder.retention.referenced_definitions import (
     DEFINITIONS,
     PASSING,
     defined,
-    is_used,
     used_ids,
+    used_rows,
 )
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from collections.abc import Set as AbstractSet
 
     from autogradviz.event_log import Log, PathLike
@@ -188,11 +188,12 @@ class FlightRecorder(RetentionPolicy):
     def _drop_closed_calls(self, seq: int) -> None:
         """Drop module calls that have returned; an open one may contain the whole training."""
         running = {call_id for state in self._session.threads for call_id in state.calls}
-        older = self._log.recent(ModuleEntered).find(seq, stop=self._droppable(ModuleEntered))
-        self._keep_only(ModuleEntered, older, lambda row: row[_CALL_ID] in running)
+        rows = self._log.recent(ModuleEntered)
+        older = rows.find(seq, stop=self._droppable(ModuleEntered))
+        self._keep_only(ModuleEntered, older, map(running.__contains__, rows.column(_CALL_ID)))
 
-    def _keep_only(self, kind: type[Event], among: int, keep: Any) -> None:
-        self._count(kind, self._log.keep_only(kind, among, keep))
+    def _keep_only(self, kind: type[Event], among: int, kept: Iterable[bool]) -> None:
+        self._count(kind, self._log.keep_only(kind, among, kept))
 
     def _droppable(self, kind: type[Event]) -> int:
         """Return the number of rows of a kind that may be dropped; other threads may add rows."""
@@ -217,7 +218,7 @@ class FlightRecorder(RetentionPolicy):
                 ids = live.get(target, ids)
                 if target != "tensor":  # those were collected above
                     ids = ids | used_ids(log, target)
-            self._keep_only(kind, self._droppable(kind), is_used(log, kind, ids))
+            self._keep_only(kind, self._droppable(kind), used_rows(log, kind, ids))
 
 
 def open_retention(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.event_references_and_privacy import traits
 from autogradviz.events import EVENT_TYPES, field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Container, Iterable
 
-    from autogradviz.event_log import Log, Row
+    from autogradviz.event_log import Log
     from autogradviz.event_references_and_privacy import Reference, Target
     from autogradviz.events import Event
 
@@ -46,8 +46,8 @@ def used_ids(log: Log, target: Target) -> set[int]:
     return {number for number in found if number is not None}
 
 
-def is_used(log: Log, kind: type[Event], ids: Collection[int]) -> Callable[[Row], bool]:
-    """Return whether a definition is still needed, as a function of its row.
+def used_rows(log: Log, kind: type[Event], ids: Container[int]) -> Iterable[bool]:
+    """Return whether each definition of a kind is still needed, the oldest first.
 
     Args:
         log: the recording.
@@ -55,12 +55,11 @@ def is_used(log: Log, kind: type[Event], ids: Collection[int]) -> Callable[[Row]
         ids: the ids in use of what it defines. Where it defines no id, the newest definition of
             each value is needed.
     """
-    names = field_names(kind)
+    names, rows = field_names(kind), log.recent(kind)
     places = [names.index(name) for name in traits(kind).defines]
     if defined(kind) is not None:
         (place,) = places
-        return lambda row: row[place] in ids
-    newest: dict[tuple[Any, ...], int] = {}
-    for row in log.recent(kind).rows():
-        newest[tuple(row[place] for place in places)] = row[0]
-    return lambda row: newest[tuple(row[place] for place in places)] == row[0]
+        return map(ids.__contains__, rows.column(place))
+    values = [(row[0], tuple([row[place] for place in places])) for row in rows.rows()]
+    newest = {value: number for number, value in values}
+    return [newest[value] == number for number, value in values]
