@@ -148,3 +148,37 @@ def test_recomputed_saves_are_held_until_the_forward_save_is_released():
         assert not replayed & {e.saved_id for e in trace.log.of(TensorReleased)}
         curves.add(trace.analysis.memory.nbytes)
     assert len(curves) == 1
+
+
+class CountedNorm(torch.nn.BatchNorm1d):
+    """Updates its running statistics in every second call only."""
+
+    def forward(self, x):
+        if self.num_batches_tracked % 2 == 0:
+            return super().forward(x)  # CULPRIT
+        return torch.nn.functional.layer_norm(x, x.shape[-1:]) * self.weight
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+def replace_norm(block):
+    block.norm = CountedNorm(4)  # assigns the attribute, before the recording
+
+
+def test_recorded_write_to_a_buffer_is_the_culprit_rather_than_an_assignment_of_its_module():
+    model = Normed()
+    replace_norm(model)
+    with pytest.raises(torch.utils.checkpoint.CheckpointError):
+        with autogradviz.record(model) as trace:
+            checkpoint(model, torch.rand(3, 4), use_reentrant=False).sum().backward()
+    finding = trace.diagnose()[0]
+    assert "num_batches_tracked" in finding.title
+    assert finding.culprit.text == "return super().forward(x)  # CULPRIT"

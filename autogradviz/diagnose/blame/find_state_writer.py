@@ -26,7 +26,7 @@ from autogradviz.diagnose.blame.tensor_memory_or_dtype_replaced import (
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.name_writes import closures, creations
 from autogradviz.diagnose.source.writes_in_threads import thread_dispatches
-from autogradviz.events import StateChanged
+from autogradviz.events import StateChanged, VersionBumped
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
@@ -51,12 +51,29 @@ def find_culprit(window: RecomputeWindow, change: StateChanged) -> SourceLocatio
         return find_context(window, SETTERS.get(change.state_name, ()), change)
     if change.value_kind == "rng" and change.change_kind != "added":
         return _generator_use(window, change)
-    culprit = None
+    culprit = _recorded_write(window, change)
+    if culprit is not None:
+        return culprit
     if other_thread(evidence, change):
         culprit = find_thread_dispatch(evidence) or _write_before(window, change)
     elif not change.in_forward:
         culprit = find_functional_call(window, change)
     return culprit or find_writer(window, change, in_forward=change.in_forward)
+
+
+def _recorded_write(window: RecomputeWindow, change: StateChanged) -> SourceLocation | None:
+    """Return the line at which the region's forward wrote a parameter or a buffer, if it did."""
+    if not (change.in_forward and change.change_kind == "version"):
+        return None
+    analysis, region = window.evidence.analysis, window.region
+    name = f".{'.'.join(change.state_path[1:])}"
+    end = region.exited_seq or window.recomputation.started_seq
+    for event in analysis.log.of(VersionBumped):
+        if region.entered_seq < event.seq < end and event.version == change.version:
+            names = analysis.parameters.get(event.tensor_id, ())
+            if any(f".{each}".endswith(name) for each in names):
+                return analysis.location(event.stack_id)
+    return None
 
 
 def find_writer(
