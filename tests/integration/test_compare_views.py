@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 
 import pytest
 import torch
@@ -150,7 +152,7 @@ def test_report_and_widget_contain_both_recordings(traces, scenes, tmp_path):
     assert "<title>a.agv → b.agv</title>" in text
     found = re.search(r'id="before">(.*?)</script>', text)
     assert found
-    summary = json.loads(found[1])["summary"]
+    summary = json.loads(zlib.decompress(base64.b64decode(found[1])))["summary"]
     assert (summary["title"], summary["compared_with"]) == ("a.agv", "b.agv")
     assert len(to_payload(scenes[1])["comparison_rows"]["status"]) == len(scenes[1].comparison_rows)
     assert main(["html", "-o", str(page)]) != 0
