@@ -1,5 +1,5 @@
 // @ts-check
-/** Bars between panels; dragging or arrow keys change the width of the panel beside. */
+/** Bars between panels; dragging or arrow keys change their widths. */
 
 import { h } from "../dom.js";
 
