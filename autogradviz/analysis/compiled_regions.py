@@ -19,6 +19,7 @@ from autogradviz.analysis.compiled_region_types import (
 from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import SourceLocation
+from autogradviz.compiled_graphs.plan_region import is_later_checkpoint
 from autogradviz.compiled_graphs.value_names import ITEM, is_packed, unpacked_name
 from autogradviz.events import (
     NO_ID,
@@ -305,7 +306,8 @@ class _Builder:
         blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
         source = op or next(iter(graphs.users("forward", event.op_name)), None)
         leaves = op is not None and any(
-            user.checkpoint != op.checkpoint for user in graphs.users("forward", op.name)
+            is_later_checkpoint(user.checkpoint, op.checkpoint)
+            for user in graphs.users("forward", op.name)
         )
         return CompiledSlot(
             name=event.op_name,
@@ -412,7 +414,7 @@ def _reason(
 ) -> str:
     """Return one sentence: what needs a saved value, and why it is not computed again.
 
-    ``leaves`` tells whether the forward uses it outside of its checkpointed region.
+    ``leaves`` tells whether a later checkpointed region uses it.
     """
     if kind == "size":
         return "shapes in the backward depend on it"
@@ -439,7 +441,7 @@ def _obstacle(
         if op.checkpoint is None:
             return "; the result of a checkpointed region"
         if leaves:
-            return "; used outside of its checkpointed region"
+            return "; used by a later checkpointed region"
         return f"; your policy says {op.policy}"
     if op is None or blocking is None:
         return ""

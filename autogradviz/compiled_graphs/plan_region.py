@@ -98,22 +98,27 @@ def recomputed_ops(
 
 
 def _selective_checkpoints(forward: Sequence[GraphOp]) -> set[int | None]:
-    """Return the checkpointed regions with a policy: it saves a value that only they use.
+    """Return the checkpointed regions with a policy: it saves a value that no later one uses.
 
-    PyTorch itself marks what leaves a region to be saved.
+    PyTorch itself marks what a later region uses to be saved.
     """
     inside = {op.name: op.checkpoint_number for op in calls(forward)}
     leaving = {
         name
-        for op in forward
+        for op in calls(forward)
         for name in op.arguments
-        if name in inside and inside[name] != op.checkpoint_number
+        if is_later_checkpoint(op.checkpoint_number, inside.get(name))
     }
     return {
         op.checkpoint_number
         for op in calls(forward)
         if op.policy.startswith("MUST_SAVE") and op.name not in leaving
     }
+
+
+def is_later_checkpoint(one: int | None, other: int | None) -> bool:
+    """Return whether one checkpointed region comes after another one."""
+    return one is not None and other is not None and one > other
 
 
 def _cause(op: GraphOp, selective: set[int | None]) -> RecomputeCause:
