@@ -35,7 +35,7 @@ from autogradviz.errors import (
     UnknownSlugError,
     UnsupportedTorchError,
 )
-from autogradviz.event_log import Log
+from autogradviz.event_log import Log, RankSummary
 from autogradviz.explain import Page, explain
 from autogradviz.graph_view import GraphView, graph
 from autogradviz.record import record
@@ -68,6 +68,7 @@ __all__ = [
     "OutputExistsError",
     "Page",
     "ProgramNotFoundError",
+    "RankSummary",
     "Recomputation",
     "RecordingStateError",
     "Region",

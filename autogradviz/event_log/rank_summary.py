@@ -120,6 +120,12 @@ class RankSummary:
         interrupted: why the trace was written during the recording, and where it stood.
         is_complete: the recording ended, and the file is not torn.
         event_count: the number of events, if the recording ended.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").summaries[0].is_complete
+        True
     """
 
     rank: int

@@ -43,6 +43,12 @@ class OddRank:
         equal: how many ranks of its group agree with the reference.
         group: how many ranks should do the same.
         detail: the difference in numbers, with units.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").odd_ranks()
+        []
     """
 
     rank: int
