@@ -1,4 +1,4 @@
-"""What went wrong in a run: ranks that differ, and the findings that ranks share."""
+"""Findings of a run: ranks that differ, and the problems that ranks share."""
 
 from __future__ import annotations
 

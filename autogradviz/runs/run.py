@@ -146,7 +146,7 @@ class Run:
         return find_problems(tuple(self._files.values()), self.groups, self._odd_ranks)
 
     def diagnose(self) -> list[RunFinding]:
-        """Return what went wrong, each finding once, with the ranks that have it.
+        """Return the problems, each once, with the ranks that have it.
 
         Findings about the run come first: collectives that not all ranks call, ranks that differ.
         Then those of single recordings. Of many ranks that did the same, at most 16 are searched,
