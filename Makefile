@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.10 p
 # Installed first and by itself, so that the version is known; choose another with TORCH=.
 TORCH ?= torch==2.13.0
 
+# Another folder, such as VENV=.venv-2.15, keeps an environment with other versions.
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
@@ -23,8 +24,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all lint lint-python lint-viewer test-viewer viewer-tools format
-.PHONY: venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
+.PHONY: help demo check test test-all test-integrations lint lint-python lint-viewer test-viewer viewer-tools format
+.PHONY: FORCE venv programs notebooks docs docs-serve docs-examples pictures bench calibrate bundle clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +44,12 @@ test-all: programs native lint test-viewer ## every test, those marked slow as w
 
 test-native: programs native $(VENV)/.developing ## integration tests with the native engine: five minutes
 	AUTOGRADVIZ_TEST_ENGINE=native $(PYTEST) -m "not slow and not browser" tests/integration
+
+test-integrations: $(VENV)/.made ## Lightning, transformers, accelerate, W&B, MLflow, TensorBoard: five minutes
+	@[ -x .venv-integrations/bin/python ] || $(BIN)/python -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq "$(TORCH)" numpy
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --editable ".[integrations]"
+	AUTOGRADVIZ_TEST_INTEGRATIONS=1 .venv-integrations/bin/python -m pytest tests/other_packages
 
 lint: $(VENV)/.developing ## ruff, mypy; for the viewer tsc and prettier
 	@$(MAKE) --no-print-directory -j2 lint-python lint-viewer
@@ -113,7 +120,7 @@ bundle: viewer-tools ## build the viewer into the two files that users get
 	$(NPM) run build
 
 clean: ## remove everything that was built, .venv included
-	rm -rf $(VENV) $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
+	rm -rf $(VENV) .venv-integrations $(OUTPUT) test-output docs-output docs/tutorials dist assets/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -124,7 +131,13 @@ $(VENV)/.made:
 		echo "$(PYTHON) cannot make it; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made pyproject.toml
+# Rewritten only if another PyTorch is chosen, which then replaces the installed one.
+$(VENV)/.torch: FORCE | $(VENV)/.made
+	@echo "$(TORCH)" | cmp --silent - $@ || echo "$(TORCH)" > $@
+
+FORCE:
+
+$(VENV)/.installed: $(VENV)/.made $(VENV)/.torch pyproject.toml
 	@echo "Installing $(TORCH), once; this takes minutes."
 	@$(PIP) "$(TORCH)" numpy  # without which PyTorch warns
 	@echo "Installing autogradviz."

@@ -14,6 +14,19 @@ const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/static"));
 mkdirSync(target, { recursive: true });
 
+// Names of the viewer's own properties that are short in the bundle. None is part of a payload, of
+// the document, or written as text.
+const OWN_NAMES =
+  "sceneIndex savedTensors storageEvents storageOf positionOf timeAt placement scroller resizer " +
+  "narrowness gradientPathButton compiledRegionOf chooseFinding showCompiled showFinding showRegion " +
+  "zoomToGroup pendingFit layoutStatus transitionStart linesAlpha breadcrumbs minimap announcer " +
+  "boxHeight boxWidth badgeTint nodeTint playButton profileRange rangeText lifelines lifetimes " +
+  "makeAxisSwitch minLength grouping spacer palette hovered offsets coloring scene " +
+  "attrs schedule boxes room related moved layers clipId mount sourceX dashes sideways rowOf " +
+  "failedAt redraw isBend shows measuring corners folded faint whenPlaced rowsHeight keyHelp " +
+  "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
+  "worldAt restyle hasView";
+
 const { outputFiles } = await build({
   entryPoints: { viewer: join(here, "viewer/main.js") },
   outdir: target,
@@ -21,6 +34,7 @@ const { outputFiles } = await build({
   bundle: true,
   minify: true,
   charset: "ascii",
+  mangleProps: new RegExp(`^(?:${OWN_NAMES.replaceAll(" ", "|")})$`),
   format: "iife",
   globalName: "autogradviz",
   footer: { js: "export default autogradviz.default;" },

@@ -23,7 +23,7 @@ from run_examples import (  # noqa: E402 - found in docs/
     run_page,
 )
 
-from autogradviz import GraphView  # noqa: E402
+from autogradviz import FlameGraphView, GraphView  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -32,12 +32,13 @@ PICTURES = DOCS / "pictures"
 VIEWS = {
     "nondeterministic": "Checkpoint",
     "memory": "Tensors",
-    "plain": "Tensors",
+    "plain": "Memory",
+    "comparison": "Compare",
     "checkpointed": "Timeline",
 }
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
-TABLES = {"plain": "checkpointing"}
-"""The table that is selected in that view."""
+CHOICES = {"plain": "checkpoint"}
+"""The first button of this name is pressed in that view."""
 
 
 def draw_findings() -> None:
@@ -51,7 +52,7 @@ def draw_findings() -> None:
             draw_graph(trace.graph(), folder / f"{slug}.svg")
 
 
-def draw_graph(view: GraphView, path: Path) -> None:
+def draw_graph(view: GraphView | FlameGraphView, path: Path) -> None:
     """Write a graph for light and for dark pages."""
     view.svg(path)
     view.svg(path.with_name(f"{path.stem}-dark.svg"), theme="dark")
@@ -59,19 +60,22 @@ def draw_graph(view: GraphView, path: Path) -> None:
 
 def draw_guide(page: Path, browser_page: Page) -> None:
     """Draw the pictures of one guide: graphs that it writes, and views of its reports."""
-    views: dict[str, GraphView] = {}
-    original = GraphView.svg
+    views: dict[str, GraphView | FlameGraphView] = {}
+    kinds = (GraphView, FlameGraphView)
+    originals = [kind.svg for kind in kinds]
 
-    def keep(view: GraphView, path: str) -> str:
+    def keep(view: GraphView | FlameGraphView, path: str) -> str:
         views[path] = view
-        return original(view, path)
+        return originals[kinds.index(type(view))](view, path)  # type: ignore[arg-type, operator]
 
     with project_folder() as folder:
-        GraphView.svg = keep  # type: ignore[method-assign, assignment]
+        for kind in kinds:
+            kind.svg = keep  # type: ignore[method-assign, assignment]
         try:
             results = list(run_page(page, folder))
         finally:
-            GraphView.svg = original  # type: ignore[method-assign]
+            for kind, original in zip(kinds, originals, strict=True):
+                kind.svg = original  # type: ignore[method-assign, assignment]
         assert all(result.is_as_expected for result in results), (
             f"{page.name} prints something else"
         )
@@ -90,8 +94,10 @@ def shoot(page: Page, report: Path, view: str) -> None:
         page.goto(report.as_uri())
         page.wait_for_selector(".agv-shell")
         page.get_by_role("button", name=view).first.click()
-        if report.stem in TABLES:
-            page.get_by_role("button", name=TABLES[report.stem]).last.click()
+        if report.stem in CHOICES:
+            page.locator(".agv-table .agv-choice button").get_by_text(
+                CHOICES[report.stem]
+            ).first.click()
         page.wait_for_timeout(400)  # the picture waits for no event of its own
         page.screenshot(path=PICTURES / f"{report.stem}-{theme}.png")
 

@@ -2,48 +2,58 @@
 
 from typing import TYPE_CHECKING
 
-from autogradviz import events
 from autogradviz._version import __version__
-from autogradviz.analysis import (
-    Analysis,
-    CompiledRegion,
-    Recomputation,
-    Region,
-    SavedBytes,
-    SavedTensor,
-    SourceLocation,
-    TensorHistory,
-)
-from autogradviz.compare import Comparison, Difference, compare
-from autogradviz.compiled_region_view import CompiledRegionView
-from autogradviz.diagnose import Finding
-from autogradviz.errors import (
-    AlreadyRecordingError,
-    AutogradvizError,
-    AutogradvizWarning,
-    GraphTooLargeError,
-    MissingExtraError,
-    MissingProgramError,
-    NativeBuildError,
-    NotAGraphError,
-    NotATraceError,
-    OutputExistsError,
-    ProgramNotFoundError,
-    RecordingStateError,
-    UnknownFormatError,
-    UnknownRegionError,
-    UnknownSlugError,
-    UnsupportedTorchError,
-)
-from autogradviz.event_log import Log, RankSummary
-from autogradviz.explain import Page, explain
-from autogradviz.graph_view import GraphView, graph
+
+# These functions have the names of the modules that define them. Importing such a module sets
+# the attribute of this package to the module, so they cannot be imported on first access.
+from autogradviz.compare import compare
+from autogradviz.explain import explain
 from autogradviz.record import record
-from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
-from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
+    from autogradviz import events
+    from autogradviz.analysis import (
+        Analysis,
+        CompiledRegion,
+        MemoryPrediction,
+        Recomputation,
+        Region,
+        SavedBytes,
+        SavedTensor,
+        SourceLocation,
+        TensorHistory,
+    )
+    from autogradviz.compare.result import Comparison, Difference
+    from autogradviz.compiled_region_view import CompiledRegionView
+    from autogradviz.diagnose import CulpritRun, Finding
+    from autogradviz.diagnose.explain_page import Page
+    from autogradviz.enable_recording import disable, enable
+    from autogradviz.errors import (
+        AlreadyRecordingError,
+        AutogradvizError,
+        AutogradvizWarning,
+        GraphTooLargeError,
+        MissingExtraError,
+        MissingProgramError,
+        NativeBuildError,
+        NotAGraphError,
+        NotATraceError,
+        OutputExistsError,
+        ProgramNotFoundError,
+        RecordingStateError,
+        UnknownFormatError,
+        UnknownRegionError,
+        UnknownSlugError,
+        UnsupportedTorchError,
+    )
+    from autogradviz.event_log import Log, RankSummary
+    from autogradviz.flame_graph_view import FlameGraphView
+    from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.widget import TraceWidget
+    from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
+    from autogradviz.stop import LiveSave, Stop
+    from autogradviz.stop_condition import StopCondition, watch
+    from autogradviz.trace import Trace
 
 __all__ = [
     "AlreadyRecordingError",
@@ -53,12 +63,16 @@ __all__ = [
     "Comparison",
     "CompiledRegion",
     "CompiledRegionView",
+    "CulpritRun",
     "Difference",
     "Finding",
     "FirstDifference",
+    "FlameGraphView",
     "GraphTooLargeError",
     "GraphView",
+    "LiveSave",
     "Log",
+    "MemoryPrediction",
     "MissingExtraError",
     "MissingProgramError",
     "NativeBuildError",
@@ -77,6 +91,8 @@ __all__ = [
     "SavedBytes",
     "SavedTensor",
     "SourceLocation",
+    "Stop",
+    "StopCondition",
     "TensorHistory",
     "Trace",
     "TraceWidget",
@@ -86,12 +102,44 @@ __all__ = [
     "UnsupportedTorchError",
     "__version__",
     "compare",
+    "disable",
+    "enable",
     "events",
     "explain",
     "graph",
     "load",
     "record",
+    "watch",
 ]
+
+_NAMES_BY_MODULE = {
+    "analysis": (
+        "Analysis CompiledRegion MemoryPrediction Recomputation Region SavedBytes SavedTensor "
+        "SourceLocation TensorHistory"
+    ),
+    "compare.result": "Comparison Difference",
+    "compiled_region_view": "CompiledRegionView",
+    "diagnose": "CulpritRun Finding",
+    "diagnose.explain_page": "Page",
+    "enable_recording": "disable enable",
+    "errors": (
+        "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
+        "MissingExtraError MissingProgramError NativeBuildError NotAGraphError NotATraceError "
+        "OutputExistsError ProgramNotFoundError RecordingStateError UnknownFormatError "
+        "UnknownRegionError UnknownSlugError UnsupportedTorchError"
+    ),
+    "event_log": "Log RankSummary",
+    "flame_graph_view": "FlameGraphView",
+    "graph_view": "GraphView graph",
+    "stop": "LiveSave Stop",
+    "stop_condition": "StopCondition watch",
+    "render.widget": "TraceWidget",
+    "runs": "FirstDifference OddRank Run RunFinding load",
+    "trace": "Trace",
+}
+"""The names that are imported on first access, so that ``import autogradviz`` is fast."""
+
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 
 def __dir__() -> list[str]:
@@ -108,10 +156,14 @@ def load_ipython_extension(shell: object) -> None:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import ``TraceWidget`` on first access: anywidget takes half a second."""
-        if name == "TraceWidget":
-            from autogradviz.render.widget import TraceWidget
+        """Import a public name on first access."""
+        from importlib import import_module
 
-            return TraceWidget
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        if name == "events":
+            return import_module("autogradviz.events")
+        if name not in _MODULES:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        value = getattr(import_module(f"autogradviz.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value

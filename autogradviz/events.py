@@ -120,7 +120,7 @@ CompileTrigger: TypeAlias = Literal["dynamo", "backward", "compiled_autograd"]
 """The caller of a compiler: a frame, the first run of a compiled backward, compiled autograd."""
 
 RegionSource: TypeAlias = Literal["objects", "cache", "found", "log"]
-"""Where the graphs of a compiled region were read:
+"""Origin of the graphs of a compiled region:
 
 - ``objects``: from the graphs themselves, while they were compiled.
 - ``cache``: from text that PyTorch keeps in its cache of compiled graphs.

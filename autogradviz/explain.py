@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-from functools import lru_cache
+from functools import cache
+from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.explain_page import Page
-from autogradviz.diagnose.rule import all_pages
-from autogradviz.errors import UnknownSlugError
-from autogradviz.own_error_pages import ERROR_PAGES
+if TYPE_CHECKING:
+    from autogradviz.diagnose.explain_page import Page
 
-__all__ = ["Page", "explain", "overview", "pages"]
+__all__ = ["explain", "overview", "pages"]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _pages_by_slug() -> dict[str, Page]:
+    # Late imports, because ``import autogradviz`` imports this module.
+    from autogradviz.diagnose.rule import all_pages
+    from autogradviz.own_error_pages import ERROR_PAGES
+
     return {page.slug: page for page in (*all_pages(), *ERROR_PAGES)}
 
 
@@ -46,6 +48,10 @@ def explain(slug: str) -> Page:
     """
     found = _pages_by_slug()
     if slug not in found:
+        import difflib
+
+        from autogradviz.errors import UnknownSlugError
+
         near = difflib.get_close_matches(slug, found, n=3, cutoff=0.4)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         message = f"no finding or error is called {slug!r}{meant} `autogradviz explain` lists all"

@@ -1,20 +1,25 @@
-"""``%%autogradviz``: record a notebook cell."""
+"""``%%autogradviz`` records a notebook cell; ``%autogradviz why`` explains one that failed."""
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
+from autogradviz.ipython_tracebacks import AutomaticRecording, is_own_magic
 from autogradviz.record import record
+from autogradviz.render.terminal_text import as_text, render_findings
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionResult
+
     from autogradviz.trace import Trace
 
 _NAME: Final = re.compile(r"(?:^|\s)--name(?:\s+|=|$)(\S*)")
@@ -23,6 +28,63 @@ _NAME: Final = re.compile(r"(?:^|\s)--name(?:\s+|=|$)(\S*)")
 @magics_class
 class AutogradvizMagics(Magics):
     """The magics of ``%load_ext autogradviz``."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._failed: tuple[str, int] | None = None  # the last cell that raised, and its number
+        self._automatic = AutomaticRecording(shell)
+        shell.events.register("post_run_cell", self._remember)
+
+    def _remember(self, result: ExecutionResult) -> None:
+        """Remember a cell that raised, for ``%autogradviz why``."""
+        cell = "" if result.info is None else str(result.info.raw_cell)
+        if result.error_in_exec is not None and not is_own_magic(cell):
+            self._failed = cell, result.execution_count or 0
+
+    @no_var_expand
+    @line_magic("autogradviz")  # type: ignore[arg-type]  # it is untyped
+    def commands(self, line: str) -> None:
+        """Explain a cell that failed, or record every cell.
+
+        ``%autogradviz why [MODEL]`` runs the last cell that raised again, records it, and shows the
+        finding. ``%autogradviz on`` records every cell from now on: the traceback of one that
+        raises has the finding. ``%autogradviz last`` displays the trace of the last such cell,
+        ``%autogradviz off`` ends it.
+        """
+        command, _, rest = line.strip().partition(" ")
+        if command == "why":
+            self._explain(rest.strip())
+        elif command == "on" and not rest:
+            self._automatic.begin()
+        elif command == "off" and not rest:
+            self._automatic.end()
+        elif command == "last" and not rest:
+            if self._automatic.trace is None:
+                message = "no cell was recorded yet; %autogradviz on records every cell"
+                raise UsageError(message)
+            display(self._automatic.trace)  # type: ignore[no-untyped-call]
+        else:
+            message = f"%autogradviz takes why, on, off or last, not {line.strip()!r}"
+            raise UsageError(message)
+
+    def _explain(self, expression: str) -> None:
+        """Run the last cell that raised again, recorded, and display what was found."""
+        if self._failed is None:
+            message = "no cell has raised an exception since %load_ext autogradviz"
+            raise UsageError(message)
+        shell = self.shell
+        assert shell is not None, "magics run in a shell"
+        cell, number = self._failed
+        model = eval(expression, shell.user_ns) if expression else None  # noqa: S307 - the user's own code
+        sys.stdout.write(f"autogradviz: In [{number}] is run again and recorded\n")
+        outcome = "it did not raise an exception this time"
+        try:
+            with record(model) as trace:
+                _run(shell, cell, number=number, first_line=1)
+        except Exception as error:  # noqa: BLE001 - it is explained
+            outcome = f"{type(error).__name__}: {error}".splitlines()[0]
+        sys.stdout.write(f"{outcome}\n\n{as_text(render_findings(trace.diagnose()))}\n")
+        _assign_and_display(trace, shell.user_ns, "trace")
 
     @no_var_expand
     @cell_magic
@@ -70,14 +132,23 @@ def parse_line(line: str) -> tuple[str, str]:
     return (line[: found.start()] + line[found.end() :]).strip(), name
 
 
-def _run(shell: InteractiveShell, cell: str) -> None:
-    """Run a cell as the shell does, and display the value of its last expression."""
+def _run(
+    shell: InteractiveShell, cell: str, *, number: int | None = None, first_line: int = 2
+) -> None:
+    """Run a cell as the shell does, and display the value of its last expression.
+
+    Args:
+        shell: runs it.
+        cell: its source.
+        number: of the cell; by default that of the cell that runs now.
+        first_line: the number of the line at which the source begins; a magic takes a line.
+    """
     __tracebackhide__ = True
     code = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
     # Line numbers include the line of the magic and blank lines, which transform_cell removes.
     blank = cell[: len(cell) - len(cell.lstrip())].count("\n")
-    code = "\n" * (1 + blank) + code
-    filename = shell.compile.cache(code, shell.execution_count, raw_code=cell)
+    code = "\n" * (first_line - 1 + blank) + code
+    filename = shell.compile.cache(code, number or shell.execution_count, raw_code=cell)
     parsed = shell.compile.ast_parse(code, filename)
     assert isinstance(parsed, ast.Module)
     body = parsed.body

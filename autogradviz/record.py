@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from autogradviz.deprecation import warn_deprecated
-from autogradviz.recording_lifecycle import Recording
-
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from types import TracebackType
 
     import torch
 
+    from autogradviz.break_on import BreakOn
     from autogradviz.recorder.native.choose_engine import Engine
+    from autogradviz.stop_condition import StopCondition
     from autogradviz.trace import Trace
 
 
@@ -49,6 +49,14 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         engine: "python" observes operators through a dispatch mode, "native" from C++, at a
             fraction of the cost (``autogradviz native build`` builds it once). "auto" uses the
             native engine if it is built and supports the other options.
+        break_on: open the debugger of ``breakpoint()`` in the user's frame when an event matches
+            a condition, or one of several in a list: ``watch(tensor)`` or the name of a parameter
+            for a write to it, a ``Finding`` of an earlier trace for the operator call at fault
+            in it, or a text: "op:add_", "line:train.py:41", "module:h.0.attn",
+            "node:MulBackward0", "write:h.0.weight", "not-finite". "#3" at the end of a text is
+            its third match only. In the debugger, ``stopped`` is a ``Stop`` with the live
+            tensors. Without a terminal, and if a condition never matches, one line is printed.
+            Needs the Python engine.
         values: deprecated name of ``fingerprints``.
 
     Returns:
@@ -57,7 +65,8 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
 
     Raises:
         TypeError: if ``model`` is not an ``nn.Module``.
-        ValueError: if ``keep_steps`` is not a positive integer, or ``engine`` is unknown.
+        ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
+            ``break_on`` is no condition.
         OutputExistsError: on entering, if ``path`` exists and is not an empty file.
         AlreadyRecordingError: on entering, if another recording is open.
         RecordingStateError: on entering a second time.
@@ -84,9 +93,15 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
         engine: Engine = "auto",
+        break_on: BreakOn | Sequence[BreakOn] | None = None,
         values: bool | None = None,
     ) -> None:
+        # Late imports, because ``import autogradviz`` imports this module.
+        from autogradviz.recording_lifecycle import Recording
+
         if values is not None:
+            from autogradviz.deprecation import warn_deprecated
+
             warn_deprecated("record(values=...)", "record(fingerprints=...)")
             fingerprints = values
         if model is not None:
@@ -105,6 +120,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
             keep_steps=keep_steps,
             path=path,
             engine=engine,
+            break_on=_read_break_on(break_on, model, ops=ops),
         )
 
     def __enter__(self) -> Trace:
@@ -119,6 +135,16 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         missed = self._recording.finish(error)
         if missed is not None:
             missed.warn(quiet=error is not None)
+
+
+def _read_break_on(
+    break_on: BreakOn | Sequence[BreakOn] | None, model: torch.nn.Module | None, *, ops: bool
+) -> tuple[StopCondition, ...]:
+    if break_on is None:
+        return ()
+    from autogradviz.break_on import read_conditions
+
+    return read_conditions(break_on, model, ops=ops)
 
 
 def _check_is_module(model: object) -> None:

@@ -13,17 +13,18 @@ from autogradviz.interruption_watch import InterruptionWatch
 from autogradviz.last_steps_file import LastStepsFile
 from autogradviz.live_log import LogSource
 from autogradviz.ranks import current_rank, trace_path
-from autogradviz.standard_error import write_stderr
+from autogradviz.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.native.choose_engine import Engine
     from autogradviz.recorder.recorder_failures import Failures
+    from autogradviz.stop_condition import StopCondition
 
 
 class OuterRecording(Protocol):
@@ -68,6 +69,7 @@ class Recording:
         keep_steps: int | None = None,
         path: str | os.PathLike[str] | None = None,
         engine: Engine = "auto",
+        break_on: Sequence[StopCondition] = (),
         hang_s: float | None = None,
     ) -> None:
         self._model = model
@@ -76,6 +78,7 @@ class Recording:
         self._stacks = stacks
         self._keep_steps = keep_steps
         self._engine = engine
+        self._break_on = break_on
         self._path = None if path is None else trace_path(path)
         self._hang_s = hang_s
         self._last_steps: LastStepsFile | None = None
@@ -117,6 +120,7 @@ class Recording:
             keep_steps=self._keep_steps,
             path=self._path,
             engine=self._engine,
+            break_on=self._break_on,
         )
         outer = _outer
         if outer is not None:
@@ -164,6 +168,8 @@ class Recording:
         with uninterrupted():
             log = recorder.stop(error)
             self._source.finish(lambda: log)
+        for line in recorder.unmatched_stops:
+            print_line(line)
         retention = recorder.retention
         # The file of a streamed recording holds more events than memory if some were dropped.
         stream = retention.stream if retention is not None and retention.dropped else None
@@ -207,7 +213,7 @@ class Recording:
             text = f"{reason}; the trace could not be written: {error}"
         else:
             text = f"{reason}; the trace is in {path}"
-        write_stderr(f"autogradviz: {text}\n")
+        print_line(text)
 
     def _write_last_steps(
         self, recorder: Recorder, trace: Trace, error: BaseException | None

@@ -14,6 +14,11 @@ def write_stderr(text: str) -> None:
             sys.stderr.flush()
 
 
+def print_line(message: str) -> None:
+    """Print one line on standard error, unless the recorded program has closed it."""
+    write_stderr(f"autogradviz: {message}\n")
+
+
 def is_open() -> bool:
     """Return whether anything can be written to standard error."""
     return sys.stderr is not None and not sys.stderr.closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
@@ -18,21 +18,24 @@ from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd
     import plotly.graph_objects as go
 
     from autogradviz.analysis import (
         CompiledRegion,
+        MemoryPrediction,
         Region,
         SavedBytes,
         SavedTensor,
         TensorHistory,
     )
+    from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.compiled_region_view import CompiledRegionView
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
+    from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.render.widget import TraceWidget
     from autogradviz.scene import Scene
 
@@ -181,6 +184,42 @@ class Trace:
             {node.node_id for node in nodes if f"{node.module}.".startswith(f"{module}.")}
         )
 
+    def predict_memory(
+        self,
+        *,
+        checkpoint: str | Iterable[str] = (),
+        offload: str | Iterable[str] = (),
+        bandwidth: float = 12e9,
+    ) -> MemoryPrediction:
+        """Return the peak of saved memory, and the added time, if modules were checkpointed.
+
+        The prediction replays the recorded saves: each call of a selected module keeps only its
+        inputs until backward recomputes it. It assumes that the inputs of a module are the
+        tensors that its ops read and did not create.
+
+        Args:
+            checkpoint: names of modules to checkpoint; ``*`` matches any characters, as in "h.*".
+                Of modules inside each other, the outermost counts.
+            offload: names of modules whose saved tensors ``torch.autograd.graph.save_on_cpu``
+                would copy to the host.
+            bandwidth: of these copies, in bytes per second. The default is that of PCIe 3.0.
+
+        Raises:
+            ValueError: if a pattern matches no module, or the recording has no ops.
+
+        Example:
+            >>> prediction = trace.predict_memory(checkpoint="down", offload="up")
+            >>> prediction.peak
+            96
+        """
+        from autogradviz.analysis.predict_memory import choose_modules
+
+        if not self.analysis.ops:
+            message = "a prediction needs ops; record with record(model, ops=True)"
+            raise ValueError(message)
+        chosen = [choose_modules(self.analysis, names) for names in (checkpoint, offload)]
+        return self._memory_model.predict(chosen[0], chosen[1], bandwidth)
+
     def checkpoints(self) -> list[Region]:
         """Return all checkpoint regions with their recomputations, in the order of the forward.
 
@@ -262,6 +301,12 @@ class Trace:
         return diagnose(self.analysis)
 
     @cached_property
+    def _memory_model(self) -> SavedMemoryModel:
+        from autogradviz.analysis.predict_memory import SavedMemoryModel
+
+        return SavedMemoryModel(self.analysis)
+
+    @cached_property
     def _scene(self) -> Scene:
         """The view model that every renderer draws."""
         return build_scene(self.analysis, self._findings, title=self._title)
@@ -327,26 +372,68 @@ class Trace:
 
     # --- pictures -------------------------------------------------------------------------
 
-    def graph(self, *, depth: int | None = None, redact: bool = False) -> GraphView:
+    def graph(
+        self,
+        *,
+        depth: int | None = None,
+        open: str | Sequence[str] = (),  # noqa: A002 - the word of the viewer
+        title: str | None = None,
+        redact: bool = False,
+    ) -> GraphView:
         """Return the autograd graph as a picture.
 
         Args:
             depth: how many levels of modules are open; 0 closes all modules, a large number opens
                 all. By default, as many as keep the picture readable.
+            open: a module or several, "h.3". They are open and all others closed, unless
+                ``depth`` is given too. A block is drawn apart from the identical ones around it.
+            title: the title of the picture, by default the model's class name.
             redact: leave source text and absolute paths out.
+
+        Raises:
+            ValueError: if no node belongs to a module that ``open`` names.
 
         Example:
             >>> trace.graph(depth=0)
             <GraphView of ... nodes and ... edges>
+            >>> trace.graph(open="down", title="One step").svg("step.svg")[:4]
+            '<svg'
         """
         if redact:
-            return self.redacted().graph(depth=depth)
-        if depth is None and "_scene" in self.__dict__:
+            return self.redacted().graph(depth=depth, open=open, title=title)
+        if depth is None and not open and title is None and "_scene" in self.__dict__:
             return GraphView(self._scene)
-        found, title = self._findings, self._title
         return GraphView(
-            build_scene(self.analysis, found, title=title, depth=depth, graph_only=True)
+            build_scene(
+                self.analysis,
+                self._findings,
+                title=self._title if title is None else title,
+                depth=depth,
+                opened=(open,) if isinstance(open, str) else tuple(open),
+                graph_only=True,
+            )
         )
+
+    def flame_graph(
+        self, kind: Literal["memory", "time"] = "memory", *, merge_blocks: bool = True
+    ) -> FlameGraphView:
+        """Return a flame graph: modules, their source lines, and the tensors or ops of each line.
+
+        Args:
+            kind: "memory" for the saved bytes held at the peak, "time" for the self time of
+                forward, backward, recomputations and optimizer.
+            merge_blocks: add up numbered modules; "h.*" is the sum of "h.0" to "h.11".
+
+        Raises:
+            ValueError: if there is no such kind.
+
+        Example:
+            >>> trace.flame_graph("memory")
+            <FlameGraphView of 96 B held at the peak>
+        """
+        from autogradviz.flame_graph_view import FlameGraphView
+
+        return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
     def compiled_graph(
         self, region: str | int | None = None, *, redact: bool = False
@@ -374,14 +461,23 @@ class Trace:
         return CompiledRegionView(choose_region(self.compiled_regions(), region))
 
     def html(
-        self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        redact: bool = False,
+        overwrite: bool = False,
+        compress: bool = True,
     ) -> None:
         """Write an interactive report: one HTML file that works offline.
+
+        The address of the open report names the selection: ``report.html#node=12`` shows node 12,
+        ``#module=h.3.attn`` a module, ``#view=tensors`` a view.
 
         Args:
             path: the file to write. An earlier report there is replaced.
             redact: leave source text and absolute paths out.
             overwrite: replace any regular file, not only a report.
+            compress: store the data compressed. Browsers from before 2023 need ``False``.
 
         Raises:
             OutputExistsError: if another non-empty file exists.
@@ -390,11 +486,11 @@ class Trace:
             >>> trace.html("report.html")
         """
         if redact:
-            self.redacted().html(path, overwrite=overwrite)
+            self.redacted().html(path, overwrite=overwrite, compress=compress)
             return
         from autogradviz.render.html import REPORT, render_html
 
-        page = render_html(self._scene, title=self._scene.summary.title)
+        page = render_html(self._scene, title=self._scene.summary.title, compress=compress)
         event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
 
     def widget(self) -> TraceWidget:

@@ -2,6 +2,7 @@
 """Run the notebooks and store outputs that every host can display.
 
     python notebooks/refresh.py
+    python notebooks/refresh.py 03_gan_two_optimizers
 
 Outputs that need a kernel are dropped; pictures and text are stored. Pictures are also stored as
 PNG, because JupyterLab does not display the SVG outputs of a notebook that is not trusted. Paths of
@@ -14,6 +15,8 @@ import base64
 import os
 import re
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,13 +55,24 @@ def refresh(path: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             outputs = (output for output in cell.outputs if not loads_script_only(output))
-            cell.outputs = [clean(output) for output in outputs]
+            cell.outputs = joined([clean(output) for output in outputs])
     nbformat.write(notebook, path)
 
 
 def loads_script_only(output: Any) -> bool:
     """Return whether an output only loads a script, as plotly's first output does."""
     return output.output_type == "display_data" and set(output.data) == {"text/html"}
+
+
+def joined(outputs: list[Any]) -> list[Any]:
+    """Return the outputs with successive pieces of printed text as one output."""
+    found: list[Any] = []
+    for output in outputs:
+        if found and output.get("name") and output.get("name") == found[-1].get("name"):
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def clean(output: Any) -> Any:
@@ -110,8 +124,18 @@ def add_screenshot(output: Any, page: str, selector: str, *, density: int) -> No
     output.metadata["image/png"] = {"width": min(WIDTH, round(box["width"]))}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Refresh the notebooks that are named on the command line, or all."""
     os.environ["OMP_NUM_THREADS"] = "1"  # the models are small; timings vary less
-    for path in sorted(HERE.glob("*.ipynb")):
-        refresh(path)
-        print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")  # noqa: T201 - it is a script
+    os.environ["COLUMNS"] = "80"
+    with tempfile.TemporaryDirectory() as folder:
+        # Without a build of the native engine, all machines record the same events.
+        os.environ["AUTOGRADVIZ_CACHE"] = folder
+        for path in sorted(HERE.glob("*.ipynb")):
+            if path.stem in (sys.argv[1:] or [path.stem]):
+                refresh(path)
+                print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -37,15 +37,31 @@ export function h(tag, attributes = {}, ...children) {
 /**
  * Return a button.
  *
- * @param {string} label its accessible name, and its tooltip
+ * @param {string} label its tooltip; its accessible name, if that contains its text
  * @param {string} className
  * @param {(event: MouseEvent) => void} onclick
- * @param {(Node | string)[]} children
+ * @param {(Node | string)[]} children the label by default
  * @returns {HTMLButtonElement}
  */
 export function button(label, className, onclick, ...children) {
   const attrs = { type: "button", "aria-label": label };
-  return h("button", { class: className, title: label, attrs, onclick }, ...children);
+  if (!children.length) children.push(label);
+  const element = h("button", { class: className, title: label, attrs, onclick }, ...children);
+  // Voice control finds a button by its visible text.
+  if (!label.includes(element.textContent ?? "")) element.removeAttribute("aria-label");
+  return element;
+}
+
+/**
+ * Return the heading of a list.
+ *
+ * @param {string} text
+ * @param {(Node | string)[]} children shown on its right
+ * @returns {HTMLElement}
+ */
+export function listHead(text, ...children) {
+  const attrs = { role: "heading", "aria-level": 3 };
+  return h("div", { class: "agv-list-head" }, h("span", { attrs, text }), ...children);
 }
 
 /**

@@ -14,7 +14,10 @@ export function exportPicture(store, panes, kind) {
   const picture = panes.picture();
   if (!picture) return;
   const { canvas, palette, draw } = picture;
-  const { clientWidth: width, clientHeight: height } = canvas;
+  const { width, height } = picture.size ?? {
+    width: canvas.clientWidth,
+    height: canvas.clientHeight,
+  };
   if (!width || !height) return;
   const name = `${store.scene.summary.title || "autogradviz"}-${store.view}.${kind}`;
   const family = getComputedStyle(canvas).fontFamily;

@@ -55,6 +55,37 @@ export function connectHost(store, model) {
 }
 
 /**
+ * Keep the view and the selection in the address of a report: `#view=tensors&tensor=12`.
+ *
+ * @param {Store} store
+ * @returns {() => void} disconnects them
+ */
+export function connectAddress(store) {
+  const read = () => {
+    const address = new URLSearchParams(location.hash.slice(1));
+    const module = address.get("module");
+    const group = store.scene.groups.findIndex((each) => each.path === module && each.repeat === 1);
+    const kind = address.has("tensor") ? "tensor" : "node";
+    const item = module ? { kind: "group", id: group } : { kind, id: Number(address.get(kind)) };
+    const found = address.has(module ? "module" : kind) && findItem(store, item);
+    if (found && !sameItem(found, store.selected)) store.reveal(found);
+    const view = address.get("view");
+    if (view && store.hasView(view)) store.set("view", view);
+  };
+  const write = () => {
+    const address = new URLSearchParams({ view: store.view });
+    const selection = /** @type {Partial<Selection>} */ (describeSelection(store));
+    if (selection.kind === "group") address.set("module", selection.module ?? "");
+    else if (selection.kind) address.set(selection.kind, String(selection.id));
+    history.replaceState(null, "", `#${address}`);
+  };
+  read();
+  store.subscribe(["selected", "view"], write);
+  addEventListener("hashchange", read);
+  return () => removeEventListener("hashchange", read);
+}
+
+/**
  * @param {Store} store
  * @returns {Selection | {}}
  */

@@ -10,7 +10,7 @@ import "./shell/details/details.css";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { h } from "./dom.js";
 import { exportPicture } from "./export.js";
-import { connectHost } from "./host.js";
+import { connectAddress, connectHost } from "./host.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
@@ -37,17 +37,20 @@ function render({ model, el }) {
   el.append(root);
   let removed = false;
   let unmount = () => {};
-  const mount = async () => {
-    const payload = model.get("_payload");
+  /** @type {import("./store.js").OpenRecording} */
+  const open = async (isBefore, node) => {
+    const trait = isBefore ? "_before" : "_payload";
+    const payload = model.get(trait);
     try {
       const scene = await decodePayload(payload);
-      if (removed || payload !== model.get("_payload")) return;
+      if (removed || payload !== model.get(trait)) return;
       unmount();
-      unmount = mountScene(root, scene, model);
+      unmount = mountScene(root, scene, model, open, node);
     } catch (error) {
       root.replaceChildren(h("p", { class: "agv-empty", text: `autogradviz: ${error}` }));
     }
   };
+  const mount = () => open(false, -1);
   const resize = () => {
     root.style.setProperty("--agv-height", `${model.get("height")}px`);
   };
@@ -68,15 +71,18 @@ function render({ model, el }) {
  * @param {HTMLElement} root
  * @param {import("./types.js").Scene} scene
  * @param {HostModel} model
+ * @param {import("./store.js").OpenRecording} open
+ * @param {number} node to reveal, -1 for none
  * @returns {() => void} unmounts the scene
  */
-function mountScene(root, scene, model) {
+function mountScene(root, scene, model, open, node) {
   root.dataset.theme = hostTheme();
   if (!scene.nodes.length) {
     root.replaceChildren(h("div", { class: "agv-shell" }, emptyScene(scene)));
     return watchTheme(() => (root.dataset.theme = hostTheme()));
   }
   const store = new Store(indexScene(scene), VIEWS);
+  store.openRecording = open;
   const palette = () => PALETTES[hostTheme()];
   const search = new Search(store);
   const panes = new ViewPanes(VIEWS, store, palette);
@@ -101,10 +107,14 @@ function mountScene(root, scene, model) {
   redraw();
   const victim = scene.findings[0]?.nodes[0];
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
-  if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
+  if (node >= 0) store.reveal({ kind: "node", index: node });
+  else if (scene.summary.compared_with) store.set("view", "compare");
+  else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
+  const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {
     stop();
+    leave();
     disconnect();
     root.removeEventListener("keydown", press);
     panes.destroy();

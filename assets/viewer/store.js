@@ -1,7 +1,7 @@
 // @ts-check
 /** The state that all views share: what is selected, opened and displayed. */
 
-import { groupsAround } from "./scene/scene_index.js";
+import { groupsAround, relatedTo } from "./scene/scene_index.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"full" | "forward" | "backward"} NodePart */
@@ -14,11 +14,12 @@ import { groupsAround } from "./scene/scene_index.js";
  * @property {number} region index of the checkpoint region on display, -1 without regions
  * @property {number} compiled index of the compiled region on display, -1 without one
  * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
- * @property {import("./scene/time_axis.js").AxisKind} axis
  * @property {import("./scene/colors.js").ColorBy} colorBy
  * @property {NodePart} nodePart the part of each node that is drawn
  * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
  */
+
+/** @typedef {(isBefore: boolean, node: number) => unknown} OpenRecording */
 
 /** @typedef {keyof State | "open" | "reveal" | "focus"} Change */
 
@@ -45,26 +46,35 @@ export class Store {
     this.sceneIndex = sceneIndex;
     this.scene = sceneIndex.scene;
     this.#views = views;
+    /** @type {OpenRecording} displays one of two recordings that are compared */
+    this.openRecording = () => {};
     /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
     this.open = new Set(this.scene.groups.filter((g) => g.open || !g.index).map((g) => g.index));
     /** @type {Item | null} the group that was opened or closed last: it keeps its place */
     this.anchor = null;
     /** @type {Item | null} */
     this.selected = null;
+    this.related = relatedTo(sceneIndex, null);
     this.view = views[0].name;
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = initialRegion(this.scene);
     this.compiled = this.scene.compiled_regions.length - 1;
     /** @type {State["time"]} */
     this.time = null;
-    /** @type {State["axis"]} */
-    this.axis = "time";
     /** @type {State["colorBy"]} */
     this.colorBy = "kind";
     /** @type {NodePart} */
     this.nodePart = "full";
     /** @type {State["gradientPath"]} */
     this.gradientPath = null;
+  }
+
+  /**
+   * @param {string} name
+   * @returns {boolean} whether there is such a view
+   */
+  hasView(name) {
+    return this.#views.some((view) => view.name === name);
   }
 
   /**
@@ -100,8 +110,20 @@ export class Store {
       return false;
     }
     state[key] = value;
+    if (key === "selected") this.#follow();
     this.#emit(key);
     return true;
+  }
+
+  /** Compute what a new selection consists of; show its finding and region in their views. */
+  #follow() {
+    const { selected, scene, sceneIndex } = this;
+    this.related = relatedTo(sceneIndex, selected);
+    if (selected?.kind !== "node") return;
+    const found = sceneIndex.findings[selected.index];
+    if (found.length && !found.includes(this.finding)) this.set("finding", found[0]);
+    const { region } = scene.nodes[selected.index];
+    if (region >= 0) this.set("region", region);
   }
 
   /**

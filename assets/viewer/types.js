@@ -204,6 +204,9 @@
  * @property {number} recomputes
  * @property {string} outcome of the last recomputation, "" without one
  * @property {string} options non-default options of checkpoint, "debug=True, GraphExecGroup 0"
+ * @property {number} freed_nbytes of the storages that it does not hold until its recomputation
+ * @property {number} held_nbytes of the arguments that it holds for its recomputation
+ * @property {number} recompute_ns of all its recomputations
  */
 
 /**
@@ -245,7 +248,7 @@
  * @typedef {object} SceneStorage
  * @property {number} index
  * @property {number} storage_id
- * @property {string} name "softmax out", "h.0.weight", "input"
+ * @property {string} name "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
  * @property {string[]} slots the slots that saved it, "SoftmaxBackward0.result"
  * @property {number} nbytes
  * @property {string} shape of the tensor saved first
@@ -259,6 +262,15 @@
  * @property {number | null} seen_version a different version that backward found, else None
  * @property {number[]} holds start and end of each interval in which it is held; -1 without an end
  * @property {string[]} keepers the saved tensors that hold it at the end of the recording
+ * @property {string} stack where it was created, one line of user code for each call, innermost first
+ */
+
+/**
+ * Why nodes of one class save a slot.
+ *
+ * @typedef {object} SceneSlotReason
+ * @property {string} slot "SoftmaxBackward0.result"
+ * @property {string} text
  */
 
 /**
@@ -316,17 +328,84 @@
  */
 
 /**
- * Time and memory of one module, and the effect of checkpointing it.
+ * The innermost frames of a flame graph for one module, line and label, added up.
  *
- * @typedef {object} SceneModule
- * @property {string} path
- * @property {string} type_name
- * @property {number} forward_ns
- * @property {number} backward_ns
- * @property {number} nbytes held only by nodes of the module
- * @property {Flag} checkpointed if so, the next two are measured, else estimated
- * @property {number} frees_nbytes
- * @property {number} costs_ns
+ * @typedef {object} SceneFlameRow
+ * @property {string} kind "memory" or "time"
+ * @property {string} phase "forward", "backward", "recompute" or "optimizer" for time
+ * @property {string} module
+ * @property {string} place "gpt.py:53", "" if the line is unknown
+ * @property {string} line "att = att.softmax(-1)"; the place without source text, or "no line"
+ * @property {string} label
+ * @property {number} count of storages, ops or node runs
+ * @property {number} value bytes or nanoseconds
+ * @property {number} node index of the node of the largest part, -1 if it is not drawn
+ * @property {number} storage_id -1 for time
+ */
+
+/**
+ * One call of a module in the forward, to predict the effect of checkpointing it.
+ *
+ * @typedef {object} SceneModuleCall
+ * @property {number} parent index of the enclosing call, -1 for none
+ * @property {string} module
+ * @property {number} recompute_ns
+ * @property {number} entered_seq
+ * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never
+ * @property {number} released_seq when backward had released all of them, -1 if never
+ * @property {number[]} inputs indices into storage_sizes: read, but not created in the call
+ * @property {number} copied bytes that offloading it copies, without the calls inside it
+ */
+
+/**
+ * One storage that a module call saved and keeps alive.
+ *
+ * @typedef {object} SceneHeldSave
+ * @property {number} storage index into storage_sizes
+ * @property {number} call index into module_calls, -1 for none
+ * @property {number} created_in index of the innermost call that created the storage, -1 for none
+ * @property {number} start_seq
+ * @property {number} end_seq -1 if it was not released
+ */
+
+/**
+ * The size of a storage in `held_saves`.
+ *
+ * @typedef {object} SceneStorageSize
+ * @property {number} nbytes
+ */
+
+/**
+ * One module or source line of two recordings. Each pair is (before, after).
+ *
+ * @typedef {object} SceneComparisonRow
+ * @property {string} kind "total", "module" or "line"
+ * @property {Flag} merged of the rows in which numbered modules are added up; the others are separate
+ * @property {number} depth
+ * @property {string} label "attn", "att = att.softmax(-1)"
+ * @property {string} module
+ * @property {string} status "same", "changed", "added" or "removed"
+ * @property {number[]} lines line numbers, 0 if unknown
+ * @property {number[]} nodes numbers of nodes
+ * @property {string} other_nodes of a line in one recording only: "+ReluBackward0 ×2"
+ * @property {number[]} saved bytes that the forward saved
+ * @property {number[]} recomputed bytes that only recomputations saved
+ * @property {number[]} at_peak bytes of both, held at the peak
+ * @property {number[]} time_ns self time of forward, backward and recomputations
+ * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
+ * @property {number | null} norm_after
+ * @property {number[]} first_nodes indices in the two scenes, -1 without one
+ */
+
+/**
+ * One difference as text, or one finding.
+ *
+ * @typedef {object} SceneComparedText
+ * @property {string} kind "finding" or "difference"
+ * @property {string} aspect of a difference: "ops"; of a finding: "same", "added" or "removed"
+ * @property {string} what
+ * @property {string} before
+ * @property {string} after
  */
 
 /**
@@ -364,6 +443,8 @@
  * @property {string} error_type "" without an exception
  * @property {string} error_message
  * @property {string[]} notices failures and limits of the recorder, problems of the file
+ * @property {string} compared_with title of the other recording
+ * @property {boolean} is_before the earlier one of two recordings that are compared
  * @property {boolean} torn the file is truncated or damaged
  * @property {number[]} idle_ns start and end of each long interval in which nothing ran
  */
@@ -434,6 +515,7 @@
  * @property {string} description "float32 4×32×64"
  * @property {number} nbytes
  * @property {string} reason one sentence
+ * @property {string} remedy what would make the backward compute it instead, "" if unknown
  * @property {string} hook the effect of its saved-tensor hooks, "" without them
  * @property {string} filename
  * @property {number} lineno 0 if unknown
@@ -472,7 +554,13 @@
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneStorageEvent[]} storage_events
- * @property {SceneModule[]} modules
+ * @property {SceneSlotReason[]} slot_reasons
+ * @property {SceneFlameRow[]} flame_rows
+ * @property {SceneModuleCall[]} module_calls
+ * @property {SceneHeldSave[]} held_saves
+ * @property {SceneStorageSize[]} storage_sizes
+ * @property {SceneComparisonRow[]} comparison_rows
+ * @property {SceneComparedText[]} compared_texts
  * @property {SceneChange[]} changes
  * @property {SceneSavedDiff[]} saved_diffs
  * @property {SceneCompiledRegion[]} compiled_regions

@@ -11,6 +11,7 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
+from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.types import (
     Edge,
@@ -56,6 +57,7 @@ __all__ = [
     "Hold",
     "Hook",
     "MemoryCurve",
+    "MemoryPrediction",
     "Module",
     "Node",
     "Notice",

@@ -11,6 +11,7 @@ from autogradviz.analysis.compiled_regions import (
     build_graph_breaks,
     build_recompiles,
 )
+from autogradviz.analysis.compiled_saves import ModuleNames, places_of_saved
 from autogradviz.analysis.graph import GraphInputs, build_graph
 from autogradviz.analysis.match_ops_nodes import OpNodeMatches, match_ops_to_nodes
 from autogradviz.analysis.memory_curve import build_memory
@@ -86,6 +87,10 @@ class Analysis:
     def stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
         """Return all lines of a stack, innermost first."""
         return self._stacks.stack(stack_id)
+
+    def user_stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return the lines of user code in a stack, innermost first."""
+        return self._stacks.user_stack(stack_id)
 
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack."""
@@ -241,7 +246,14 @@ class Analysis:
     @collector_paused()
     def saved_memory(self) -> SavedMemory:
         """The storages kept alive for backward, and their sums: saved, at peak, released."""
-        return SavedMemory(self.memory, self.saved, self.graph, self.regions)
+        compiled = places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
+        return SavedMemory(self.memory, self.saved, self.graph, self.regions, compiled)
+
+    @cached_property
+    def module_names(self) -> ModuleNames:
+        """The names of all modules, by the names that Dynamo gives to them."""
+        parameters = (name for names in self.parameters.values() for name in names)
+        return ModuleNames((*(module.name for module in self.modules.values()), *parameters))
 
     @cached_property
     def end_ns(self) -> int:

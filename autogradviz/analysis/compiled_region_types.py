@@ -6,10 +6,12 @@ compiled. The runs of a region have the sizes that occurred.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autogradviz.analysis.types import SourceLocation, Tensor
     from autogradviz.events import CacheDecision, RecomputeCause, RegionSource, SlotKind
 
@@ -91,6 +93,7 @@ class CompiledSlot:
         location: the user's line that computed it, or first used the input; None if unknown.
         source: for an input, its name in the program, "L['x']"; "" if unknown.
         reason: one sentence: what needs the value, and why it is not computed again.
+        remedy: what would make the backward compute it again instead; "" if unknown.
         op: the op that computed it; None for an input or a size.
         needed_by: the ops of the backward that take it.
         blocking_op: the forward op that may not run again to recompute it; None without one.
@@ -109,6 +112,7 @@ class CompiledSlot:
     location: SourceLocation | None
     source: str
     reason: str
+    remedy: str
     op: CompiledOp | None
     needed_by: tuple[CompiledOp, ...]
     blocking_op: CompiledOp | None
@@ -241,7 +245,7 @@ class CompiledRegion:
         recomputed: the ops among ``backward_ops`` that repeat the forward.
         hooks: saved-tensor hooks that were inlined, and the slots that they left out.
         runs: the runs of its forward, oldest first.
-        joint_ops: ops of the joint graph, before it was partitioned; empty if unknown.
+        read_joint_ops: reads ``joint_ops``, which few readers need.
 
     Example:
         >>> step = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
@@ -274,9 +278,14 @@ class CompiledRegion:
     recomputed: tuple[CompiledOp, ...]
     hooks: tuple[CompiledHook, ...]
     runs: tuple[RegionRun, ...]
-    joint_ops: tuple[CompiledOp, ...]
+    read_joint_ops: Callable[[], tuple[CompiledOp, ...]] = field(repr=False, compare=False)
     memory_budget: float | None = None
     policies: int = 0
+
+    @property
+    def joint_ops(self) -> tuple[CompiledOp, ...]:
+        """Ops of the joint graph, before it was partitioned; empty if unknown."""
+        return self.read_joint_ops()
 
     @property
     def planned(self) -> bool:

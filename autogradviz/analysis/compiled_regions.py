@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.compiled_region_types import (
@@ -15,8 +16,10 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
+from autogradviz.analysis.formatting import short_op_name
 from autogradviz.analysis.named_tuple_rows import rows_of
 from autogradviz.analysis.types import SourceLocation
+from autogradviz.compiled_graphs.value_names import ITEM, is_packed, unpacked_name
 from autogradviz.events import (
     NO_ID,
     CacheDecided,
@@ -41,15 +44,9 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.events import RecomputeCause, SlotKind
 
-_HOOKED: Final = re.compile(r"_hook_\d+$")
-"""The end of the name of what an inlined pack hook saves instead of a value."""
-
 _WHOLE_MODULE: Final = "external_utils.py"
 _ARGUMENT: Final = "fn."
 """Dynamo compiles a module of a library by compiling a function of its own with this argument."""
-
-_ITEM: Final = "_operator.getitem"
-"""One of the results of an op."""
 
 _make_op = maker(CompiledOp)
 
@@ -86,6 +83,7 @@ class Locations:
 
     def __init__(self, log: Log) -> None:
         self._cells = {event.filename: event.cell for event in log.of(CellSeen)}
+        self._known: dict[tuple[str, int, str, str], SourceLocation] = {}
 
     def of(
         self, filename: str, lineno: int, function: str, text: str = ""
@@ -93,13 +91,14 @@ class Locations:
         """Return the location of a line, None if its file is unknown."""
         if not filename:
             return None
-        return SourceLocation(
-            filename=filename,
-            lineno=lineno,
-            function=function,
-            text=text,
-            cell=self._cells.get(filename),
-        )
+        key = (filename, lineno, function, text)
+        found = self._known.get(key)
+        if found is None:
+            cell = self._cells.get(filename)
+            found = self._known[key] = SourceLocation(
+                filename=filename, lineno=lineno, function=function, text=text, cell=cell
+            )
+        return found
 
 
 def build_compiled_regions(
@@ -210,7 +209,7 @@ class _Builder:
             recomputed=tuple(op for op in backward if op.cause is not None),
             hooks=tuple(map(_hook, self._hooks.get(region_id, []))),
             runs=runs,
-            joint_ops=tuple(graphs.calls.get("joint", ())),
+            read_joint_ops=cache(partial(self._joint_ops, region_id, graphs.argument)),
             memory_budget=event.memory_budget,
             policies=captured.policy_count if captured else 0,
         )
@@ -236,6 +235,8 @@ class _Builder:
         graphs = _Graphs(argument)
         forward: dict[str, CompiledOp] = {}
         for row in self._ops.get(region_id, ()):
+            if row.graph == "joint":
+                continue
             if row.op_kind != "call_function":
                 graphs.inputs.setdefault(row.graph, {})[row.op_name] = row
                 continue
@@ -244,6 +245,13 @@ class _Builder:
             if row.graph == "forward":
                 forward[op.name] = op
         return graphs
+
+    def _joint_ops(self, region_id: int, argument: str) -> tuple[CompiledOp, ...]:
+        return tuple(
+            self._op(row, {}, {}, argument)
+            for row in self._ops.get(region_id, ())
+            if row.graph == "joint" and row.op_kind == "call_function"
+        )
 
     def _op(
         self,
@@ -292,10 +300,13 @@ class _Builder:
         places: Mapping[int | None, int],
         runs: tuple[RegionRun, ...],
     ) -> CompiledSlot:
-        op = graphs.call("forward", _HOOKED.sub("", event.op_name))
+        op = graphs.call("forward", unpacked_name(event.op_name))
         needed_by = _users(event.op_name, graphs)
         blocking = graphs.call("forward", event.blocking_name) if event.blocking_name else None
         source = op or next(iter(graphs.users("forward", event.op_name)), None)
+        leaves = op is not None and any(
+            user.checkpoint != op.checkpoint for user in graphs.users("forward", op.name)
+        )
         return CompiledSlot(
             name=event.op_name,
             kind=event.slot_kind,
@@ -306,7 +317,15 @@ class _Builder:
             nbytes=event.nbytes,
             location=None if source is None else source.location,
             source=self._source_name(event.op_name, graphs).removeprefix(graphs.argument),
-            reason=_reason(event.slot_kind, op, needed_by, blocking, event.blocked_because),
+            reason=_reason(
+                event.slot_kind,
+                op,
+                needed_by,
+                blocking,
+                event.blocked_because,
+                leaves=leaves,
+            ),
+            remedy="" if leaves else _remedy(op, blocking, event.blocked_because),
             op=op,
             needed_by=needed_by,
             blocking_op=blocking,
@@ -376,7 +395,7 @@ def _slot_runs(place: int | None, runs: tuple[RegionRun, ...]) -> tuple[SlotRun,
 def _users(name: str, graphs: _Graphs) -> tuple[CompiledOp, ...]:
     """Return the ops of the backward that need a slot; those of an inlined hook only unpack it."""
     direct = graphs.users("backward", name)
-    if not _HOOKED.search(name):
+    if not is_packed(name):
         return tuple(direct)
     users = {id(op): op for each in direct for op in graphs.users("backward", each.name)}
     return tuple(sorted(users.values(), key=lambda op: op.position) or direct)
@@ -388,40 +407,71 @@ def _reason(
     needed_by: tuple[CompiledOp, ...],
     blocking: CompiledOp | None,
     because: str,
+    *,
+    leaves: bool,
 ) -> str:
-    """Return one sentence: what needs a saved value, and why it is not computed again."""
+    """Return one sentence: what needs a saved value, and why it is not computed again.
+
+    ``leaves`` tells whether the forward uses it outside of its checkpointed region.
+    """
     if kind == "size":
         return "shapes in the backward depend on it"
     need = _need(needed_by)
     if kind == "input":
         return f"{need}; an input, which cannot be computed again"
-    return need + _obstacle(op, blocking, because)
+    return need + _obstacle(op, blocking, because, leaves=leaves)
 
 
 def _need(needed_by: tuple[CompiledOp, ...]) -> str:
     if not needed_by:
         return "not used by the backward"
     first, *others = needed_by
-    return f"needed by {_short(first)}{_at(first)}" + (f" and {len(others)} more" if others else "")
+    return f"needed by {short_op_name(first.target)}{_at(first)}" + (
+        f" and {len(others)} more" if others else ""
+    )
 
 
-def _obstacle(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+def _obstacle(
+    op: CompiledOp | None, blocking: CompiledOp | None, because: str, *, leaves: bool
+) -> str:
     """Return why a computed value is not computed again, after what needs it."""
     if op is not None and op.policy.startswith("MUST_SAVE"):
         if op.checkpoint is None:
             return "; the result of a checkpointed region"
+        if leaves:
+            return "; used outside of its checkpointed region"
         return f"; your policy says {op.policy}"
     if op is None or blocking is None:
         return ""
     because = because or "it is too far from the backward"
-    if blocking is op or (op.target == _ITEM and blocking.name in op.arguments):
-        return f"; {_short(blocking)} may not run again: {because}"
-    return f"; recomputing it would run {_short(blocking)}{_at(blocking)} again: {because}"
+    name = short_op_name(blocking.target)
+    if blocking is op or (op.target == ITEM and blocking.name in op.arguments):
+        return f"; {name} may not run again: {because}"
+    return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
 
 
-def _short(op: CompiledOp) -> str:
-    parts = op.target.split(".")
-    return parts[1] if len(parts) > 1 else op.target
+_ALLOWED_BY_BUDGET: Final = frozenset(
+    {"not in recomputable allowlist", "materialized in backward", "reduction op"}
+)
+"""Reasons of the partitioner that it drops if ``activation_memory_budget`` is below 1."""
+
+
+def _remedy(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
+    """Return what would make the backward compute a value again, "" if unknown."""
+    if op is None:  # an input, or a size
+        return ""
+    if op.policy.startswith("MUST_SAVE"):
+        if op.checkpoint is None:
+            return ""
+        return f"let the policy return CheckpointPolicy.PREFER_RECOMPUTE for {op.target}"
+    if blocking is None or not because:
+        return ""
+    ops = (blocking,) if blocking is op else (blocking, op)
+    names = dict.fromkeys(f"{short_op_name(each.target)}{_at(each)}" for each in ops)
+    remedy = f"torch.utils.checkpoint around {' and '.join(names)}"
+    if because in _ALLOWED_BY_BUDGET:
+        remedy += ", or torch._functorch.config.activation_memory_budget below 1"
+    return remedy
 
 
 def _at(op: CompiledOp) -> str:

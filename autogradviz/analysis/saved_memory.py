@@ -13,20 +13,23 @@ So saved + recomputed = released + held, for the recording and for any part of i
 
 Sums by module, node or line count a storage where it was saved first. A storage that only a
 recomputation saved belongs to the node that packed it in the forward; an argument of a checkpoint
-region belongs to the region's first node.
+region belongs to the region's first node. What a compiled region saved belongs to the line and the
+module of the first op whose gradient needs it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autogradviz.fast_dataclass import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from autogradviz.analysis.compiled_saves import SavedAt
     from autogradviz.analysis.types import Graph, Hold, MemoryCurve, Region, SavedTensor
 
 
@@ -91,8 +94,13 @@ class SavedMemory:
         saved: dict[int, SavedTensor],
         graph: Graph,
         regions: Sequence[Region],
+        compiled: Mapping[tuple[int, int], SavedAt] = MappingProxyType({}),
     ) -> None:
-        """Take the memory curve, the saved tensors by id, the graph and checkpoint regions."""
+        """Take the memory curve, the saved tensors by id, the graph and checkpoint regions.
+
+        ``compiled`` says where compiled regions saved storages, by node and storage.
+        """
+        self._compiled = compiled
         self._saved = saved
         self._graph = graph
         self._region_modules = {region.region_id: region.module for region in regions}
@@ -171,6 +179,9 @@ class SavedMemory:
             node = None if node_id is None else self._graph.nodes.get(node_id)
             location = node.location if node else first.location
             module = node.module if node else first.op.module if first.op else ""
+            within = None if node_id is None else self._compiled.get((node_id, storage_id))
+            if within is not None:
+                location, module = within.location or location, within.module
             if first.is_argument and first.region_id is not None:
                 module = self._region_modules.get(first.region_id, module)
             yield _make_storage(

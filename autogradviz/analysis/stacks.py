@@ -86,6 +86,11 @@ class Stacks:
         """Return all lines of a stack, innermost first."""
         return tuple(self._locations[i] for i in self._frame_ids.get(stack_id, ()))
 
+    def user_stack(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return the lines of user code in a stack, innermost first."""
+        frame_ids = self._frame_ids.get(stack_id, ())
+        return tuple(self._locations[i] for i in frame_ids if i not in self._library)
+
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack.
 

@@ -20,7 +20,7 @@ from autogradviz.trace import load
 if TYPE_CHECKING:
     import argparse
 
-    from autogradviz.compare import Comparison
+    from autogradviz.compare.result import Comparison
     from autogradviz.trace import Trace
 
 

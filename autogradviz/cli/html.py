@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.cli.common_arguments import add_output, add_redact, add_trace
+from autogradviz.cli.common_arguments import add_output, add_redact
 from autogradviz.cli.output_path import choose_output, print_written
+from autogradviz.compare import compare
+from autogradviz.errors import AutogradvizError
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -16,13 +19,30 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``html`` to the command line."""
     text = "write an interactive report for a browser; it works offline"
     parser = commands.add_parser("html", help=text, description=text)
-    add_trace(parser)
+    parser.add_argument("trace", type=Path, metavar="TRACE", nargs="?", help="a trace file (.agv)")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar=("BEFORE", "AFTER"),
+        nargs=2,
+        help="compare two traces, aligned by module and source line",
+    )
     add_output(parser, "the trace's name with .html, in this directory")
     add_redact(parser)
     parser.set_defaults(run=_html)
 
 
 def _html(options: argparse.Namespace) -> None:
-    output = choose_output(options, ".html")
-    load(options.trace).html(output, redact=options.redact, overwrite=options.overwrite)
+    if (options.trace is None) == (options.compare is None):
+        message = "give one TRACE, or --compare BEFORE AFTER"
+        raise AutogradvizError(message)
+    if options.compare:
+        options.trace = options.compare[1]
+        output = choose_output(options, ".html")
+        traces = [load(path) for path in options.compare]
+        before, after = (t.redacted() for t in traces) if options.redact else traces
+        compare(before, after).html(output, overwrite=options.overwrite)
+    else:
+        output = choose_output(options, ".html")
+        load(options.trace).html(output, redact=options.redact, overwrite=options.overwrite)
     print_written(output)

@@ -21,10 +21,12 @@ from autogradviz.standard_error import write_stderr
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from autogradviz.cli.run_script import Program
     from autogradviz.diagnose import Finding
     from autogradviz.ranks import Rank
+    from autogradviz.stop_condition import StopCondition
     from autogradviz.trace import Trace
 
 
@@ -39,8 +41,14 @@ class ProgramRecording:
     Does nothing in a forked child of the program.
     """
 
-    def __init__(self, options: argparse.Namespace, program: Program) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        program: Program,
+        break_on: Sequence[StopCondition] = (),
+    ) -> None:
         self._options = options
+        self._break_on = break_on
         self._process_id = os.getpid()
         self._messages: list[str] = []
         self._trace: Trace | None = None
@@ -53,7 +61,7 @@ class ProgramRecording:
             options.output, program.stem, overwrite=options.overwrite, rank=self._rank
         )
         is_first = self._rank is None or self._rank.rank == 0
-        self._progress = Progress(quiet=options.quiet or not is_first)
+        self._progress = Progress(quiet=options.quiet or bool(break_on) or not is_first)
         self._recording = self._new_recording()
         self._inner_recordings = 0  # that the program opened itself
         self._hook = ImportHook("torch", self._on_torch_import)
@@ -67,6 +75,7 @@ class ProgramRecording:
             stacks=not options.no_stacks,
             keep_steps=None if options.all or options.steps else options.keep_steps,
             path=self._file.path if options.all or not writes_at_end else None,
+            break_on=self._break_on,
             hang_s=options.hang,
         )
 

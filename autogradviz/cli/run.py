@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.cli.break_options import read_break_options
 from autogradviz.cli.common_arguments import (
     seconds,
     step_count,
@@ -25,7 +26,7 @@ FAILED: Final = 2
 DEFAULT_KEEP_STEPS: Final = 3
 
 _OPTIONS_WITH_VALUE: Final = frozenset(
-    {"-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
+    {"--break", "-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
 )
 _USAGE: Final = "autogradviz run [options] (script.py | -m module) [arguments]"
 
@@ -85,6 +86,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--no-stacks", action="store_true", help="do not record source lines; costs less"
     )
     parser.add_argument(
+        "--break",
+        dest="break_on",
+        action="append",
+        metavar="CONDITION",
+        default=[],
+        help="open the debugger of breakpoint() when an event matches: op:NAME, line:FILE:NUMBER, "
+        "module:NAME, node:NAME, write:PARAMETER, not-finite, or finding:TRACE for the culprit of "
+        "the first finding of an earlier trace; with finding alone, the last argument is the "
+        "trace. #N at the end is the Nth match only",
+    )
+    parser.add_argument(
         "--hang",
         type=seconds,
         metavar="SECONDS",
@@ -122,9 +134,13 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
     if options.values:
         warn_deprecated_option("--values", "--fingerprints")
     program = read_program(arguments)
-    recording = ProgramRecording(options, program)
     try:
+        program, conditions = read_break_options(options.break_on, program)
+        recording = ProgramRecording(options, program, conditions)
         recording.start()
+    except (ValueError, OSError) as error:
+        print_error(str(error))
+        return FAILED
     except AutogradvizError as error:
         print_error(str(error))
         return FAILED

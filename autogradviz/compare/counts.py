@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.compare.compiled_regions import only_one_is_compiled
 from autogradviz.compare.result import Difference
 from autogradviz.events import StepEnded
 from autogradviz.scene.label_text import merge_numbered_names, plural
@@ -26,7 +27,11 @@ def step_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
 
 
 def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield differences in counts; those proportional to the steps are only counted."""
+    """Yield differences in counts; those proportional to the steps are only counted.
+
+    Ops and saves have other names in compiled code, so they are not compared with eager code; nor
+    is the peak, because what a compiled backward computes again is not seen.
+    """
     both = (before, after)
     steps = [len(analysis.log.of(StepEnded)) for analysis in both]
     counts = {
@@ -35,13 +40,15 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
         "writes": [_writes(analysis) for analysis in both],
         "checkpoint": _checkpoints(*both),
     }
+    if only_one_is_compiled(before, after):
+        counts["ops"] = counts["saved"] = [Counter(), Counter()]
     for aspect, (first, second) in counts.items():
         proportional = 0
         for what in dict.fromkeys((*first, *second)):
             old, new = first[what], second[what]
             if old == new:
                 continue
-            if old * new > 0 and old * steps[1] == new * steps[0]:
+            if all(steps) and old * new > 0 and old * steps[1] == new * steps[0]:
                 proportional += 1
             else:
                 yield Difference(aspect=aspect, what=what, before=f"{old:,}", after=f"{new:,}")
@@ -50,7 +57,7 @@ def count_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
             yield Difference(
                 aspect=aspect, what=what, before="", after="in proportion to the steps"
             )
-        if aspect == "saved":
+        if aspect == "saved" and not only_one_is_compiled(before, after):
             yield from _byte_differences(before, after)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compiled_saves import uncompiled_name
 from autogradviz.compare.result import Difference
 from autogradviz.events import NO_ID, NodeStarted
 
@@ -35,7 +37,7 @@ def gradient_differences(before: Analysis, after: Analysis) -> Iterator[Differen
             listed.append(f"{len(names) - MOST:,} others")
         for name in listed:
             yield Difference(aspect="gradients", what=name, before=old, after=new)
-    yield from _norms(first, second)
+    yield from _norms(first, second, _lines_of_use(before) or _lines_of_use(after))
 
 
 def _leaves(analysis: Analysis) -> dict[str, Parameter]:
@@ -43,8 +45,10 @@ def _leaves(analysis: Analysis) -> dict[str, Parameter]:
     found: dict[str, Parameter] = {}
     for node in analysis.graph.nodes.values():
         leaf = node.parameter
-        if leaf is not None and leaf.name and (leaf.name not in found or leaf.accumulated):
-            found[leaf.name] = leaf
+        if leaf is not None and leaf.name:
+            name = uncompiled_name(leaf.name)
+            if name not in found or leaf.accumulated:
+                found[name] = leaf
     return found
 
 
@@ -54,7 +58,21 @@ def _state(leaf: Parameter | None) -> str:
     return "arrived" if leaf.finite else "NaN or infinite"
 
 
-def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> Iterator[Difference]:
+def _lines_of_use(analysis: Analysis) -> dict[str, str]:
+    """Return the line that first used each leaf, "net.py:12", as far as it is known."""
+    nodes = analysis.graph.nodes
+    lines: dict[str, str] = {}
+    for edge in analysis.graph.edges:
+        user, leaf = nodes.get(edge.source), nodes.get(edge.target)
+        if user is None or leaf is None or leaf.parameter is None or user.location is None:
+            continue
+        lines.setdefault(uncompiled_name(leaf.parameter.name), PurePath(str(user.location)).name)
+    return lines
+
+
+def _norms(
+    before: Mapping[str, Parameter], after: Mapping[str, Parameter], lines: Mapping[str, str]
+) -> Iterator[Difference]:
     """Yield the gradients with the largest differences in norm, and the number of the others."""
     changes: list[tuple[float, str, float, float]] = []
     for name, leaf in before.items():
@@ -65,8 +83,12 @@ def _norms(before: Mapping[str, Parameter], after: Mapping[str, Parameter]) -> I
                 changes.append((-change, name, first, second))
     changes.sort()
     for _, name, first, second in changes[:MOST]:
+        place = f" ({lines[name]})" if name in lines else ""
         yield Difference(
-            aspect="gradients", what=f"norm of {name}", before=f"{first:.4g}", after=f"{second:.4g}"
+            aspect="gradients",
+            what=f"norm of {name}{place}",
+            before=f"{first:.4g}",
+            after=f"{second:.4g}",
         )
     rest = changes[MOST:]
     if rest:
@@ -92,7 +114,7 @@ def _gradient_hashes(analysis: Analysis) -> dict[str, int]:
     contents: dict[int, int] = {}
     hashes: dict[str, int] = {}
     names = {
-        node_id: node.parameter.name
+        node_id: uncompiled_name(node.parameter.name)
         for node_id, node in analysis.graph.nodes.items()
         if node.parameter is not None and node.parameter.name
     }

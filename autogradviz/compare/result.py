@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from autogradviz.errors import RecordingStateError
+from autogradviz.event_log import write_over_own
 from autogradviz.render.terminal_text import as_text, strip_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
+
+    from autogradviz.render.widget import TraceWidget
+    from autogradviz.scene import Scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,8 @@ class Difference:
     """One difference between two recordings.
 
     Attributes:
-        aspect: "steps", "ops", "saved", "writes", "checkpoint", "gradients", "values" or "error".
+        aspect: "steps", "ops", "saved", "writes", "checkpoint", "compiled", "gradients",
+            "values" or "error".
         what: the compared item, "addmm, forward".
         before: its value in the first recording, as text with a unit.
         after: its value in the second recording.
@@ -45,7 +52,8 @@ class Difference:
 class Comparison:
     """The differences between two recordings; falsy if there is none.
 
-    Prints as a table, in notebooks as an HTML table. Iterating yields the differences.
+    In a notebook it displays as the interactive viewer of both recordings, aligned by module and
+    source line; elsewhere it prints as a table. Iterating yields the differences.
 
     Attributes:
         differences: the differences, by aspect.
@@ -59,12 +67,66 @@ class Comparison:
 
     differences: tuple[Difference, ...]
     titles: tuple[str, str] = ("before", "after")
+    _scenes: Callable[[], tuple[Scene, Scene]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def __bool__(self) -> bool:
         return bool(self.differences)
 
     def __iter__(self) -> Iterator[Difference]:
         return iter(self.differences)
+
+    def widget(self) -> TraceWidget:
+        """Return the interactive viewer of both recordings; it opens on the comparison.
+
+        Raises:
+            RecordingStateError: if the comparison was not made by ``autogradviz.compare``.
+
+        Example:
+            >>> widget = autogradviz.compare(trace, trace).widget()
+            >>> widget.select("TanhBackward0")
+        """
+        from autogradviz.graph_view import GraphView
+        from autogradviz.render.widget import TraceWidget
+
+        before, after = self._both()
+        picture = GraphView(after).svg
+        return TraceWidget(after, before=before, picture=picture, words=self.__repr__)
+
+    def html(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write an interactive report of both recordings: one HTML file that works offline.
+
+        Args:
+            path: the file to write. An earlier report there is replaced.
+            overwrite: replace any regular file, not only a report.
+
+        Raises:
+            OutputExistsError: if another non-empty file exists.
+            RecordingStateError: if the comparison was not made by ``autogradviz.compare``.
+
+        Example:
+            >>> autogradviz.compare(trace, trace).html("comparison.html")
+        """
+        from autogradviz.render.html import REPORT, render_html
+
+        before, after = self._both()
+        page = render_html(after, before=before, title=" → ".join(self.titles))
+        write_over_own(path, page, REPORT, overwrite=overwrite)
+
+    def _both(self) -> tuple[Scene, Scene]:
+        if self._scenes is None:
+            message = "the recordings are not known; autogradviz.compare(before, after) keeps them"
+            raise RecordingStateError(message)
+        return self._scenes()
+
+    def _ipython_display_(self) -> None:
+        from autogradviz.render.widget import display_for_cell
+
+        display_for_cell(self.widget())
+
+    def _display_(self) -> TraceWidget:  # marimo calls it
+        return self.widget()
 
     def __rich__(self) -> RenderableType:
         if not self.differences:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
@@ -43,6 +44,7 @@ def calls(ops: Iterable[GraphOp]) -> list[GraphOp]:
     return [op for op in ops if op.op_kind == "call_function"]
 
 
+@lru_cache(maxsize=4_096)
 def plain_name(name: str) -> str:
     """Return a variable as in source: "attn.qkv.weight" of a module's parameter.
 

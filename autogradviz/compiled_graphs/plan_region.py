@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.compiled_graphs.graph_op import calls
+from autogradviz.compiled_graphs.value_names import INPUT, ITEM, TANGENT, unpacked_name
 from autogradviz.compiled_graphs.view_ops import is_view
 
 if TYPE_CHECKING:
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     from autogradviz.compiled_graphs.graph_op import GraphOp
     from autogradviz.events import RecomputeCause, SlotKind
 
-INPUT: Final = "primals_"
-"""The inputs of forward graphs have this prefix and a number from 1 on."""
-
-TANGENT: Final = "tangents"
-"""The inputs of a backward graph with this prefix are gradients."""
-
-_HOOKED: Final = re.compile(r"_hook_\d+$")
-"""The end of the name of what an inlined pack hook makes of a value."""
-
 NUMBERS: Final = frozenset({"SymInt", "SymFloat", "SymBool"})
-
 
 _PLAIN: Final = ("", "PREFER_RECOMPUTE")
 """Decisions in a checkpointed region without a policy."""
@@ -61,7 +51,7 @@ def saved_slots(
     slots = []
     for op in kept:
         source = made.get(op.name)
-        value = _HOOKED.sub("", op.name) if op.name not in by_name else op.name
+        value = unpacked_name(op.name) if op.name not in by_name else op.name
         blocking = _find_blocking(value, names, by_name, blocked)
         slots.append(Slot(op, _slot_kind(op, source), blocking, blocked.get(blocking, "")))
     return slots
@@ -100,11 +90,30 @@ def recomputed_ops(
 ) -> Iterator[tuple[GraphOp, RecomputeCause]]:
     """Yield the ops of a backward graph that belong to the forward, and why they are there."""
     names = {op.name for op in calls(forward)}
-    regions = {op.checkpoint_number for op in calls(forward) if op.policy.startswith("MUST_SAVE")}
+    regions = _selective_checkpoints(forward)
     for op in calls(backward):
         # Text has no tags, but policies, which the ops of the backward itself have not.
         if op.name in names or op.tag == "is_forward" or (op.policy and not op.tag):
             yield op, _cause(op, regions)
+
+
+def _selective_checkpoints(forward: Sequence[GraphOp]) -> set[int | None]:
+    """Return the checkpointed regions with a policy: it saves a value that only they use.
+
+    PyTorch itself marks what leaves a region to be saved.
+    """
+    inside = {op.name: op.checkpoint_number for op in calls(forward)}
+    leaving = {
+        name
+        for op in forward
+        for name in op.arguments
+        if name in inside and inside[name] != op.checkpoint_number
+    }
+    return {
+        op.checkpoint_number
+        for op in calls(forward)
+        if op.policy.startswith("MUST_SAVE") and op.name not in leaving
+    }
 
 
 def _cause(op: GraphOp, selective: set[int | None]) -> RecomputeCause:
@@ -124,7 +133,7 @@ def forward_names(forward: Sequence[GraphOp], backward: Sequence[GraphOp]) -> di
     by_number: dict[int, str] = {}
     computed: set[int] = set()
     for op in calls(forward):
-        if op.sequence_nr is None or op.target == "_operator.getitem":
+        if op.sequence_nr is None or op.target == ITEM:
             continue
         if not is_view(op.target):
             computed.add(op.sequence_nr)

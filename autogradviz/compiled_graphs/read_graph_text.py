@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from autogradviz.compiled_graphs.graph_op import GraphOp
 from autogradviz.compiled_graphs.source_lines import NO_LINE, Line, is_library
+from autogradviz.compiled_graphs.value_names import ITEM
 
 _COMMENT: Final = re.compile(
     r"^\s*# ?(?P<notes>.*?)File: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), "
@@ -121,7 +122,7 @@ class _Reader:
             GraphOp(
                 name,
                 "call_function",
-                "_operator.getitem" if _ITEM.match(value) else text,
+                ITEM if _ITEM.match(value) else text,
                 **_typed(found["type"]),
                 line=self._line,
                 arguments=self._known(value.partition("(")[2] or value),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 VIEW_OPS: Final = frozenset(
@@ -14,6 +15,7 @@ VIEW_OPS: Final = frozenset(
 """Ops whose result is a view, or one of several results, without namespace and overload."""
 
 
+@cache
 def is_view(target: str) -> bool:
     """Return whether a target is such an op: "aten.permute.default", "_operator.getitem"."""
     parts = target.split(".")

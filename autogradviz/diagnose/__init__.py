@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.culprit_run import add_culprit_runs
 from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.finding import Confidence, Finding
+from autogradviz.diagnose.finding import Confidence, CulpritRun, Finding
 from autogradviz.diagnose.notebook_cell_names import with_cell_names
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
 
-__all__ = ["Confidence", "Finding", "diagnose"]
+__all__ = ["Confidence", "CulpritRun", "Finding", "diagnose"]
 
 _RANK: Final = {"certain": 0, "likely": 1, "hint": 2}
 
@@ -34,12 +35,12 @@ def diagnose(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[F
     Warns:
         AutogradvizWarning: if a rule fails; the findings of the other rules are returned.
     """
-    source.clear_caches()
+    source.forget_changed_files()
     evidence = Evidence(analysis)
     rules = all_rules() if rules is None else rules
     found = [(rule, finding) for rule in rules for finding in _run_rule(rule, evidence)]
     found.sort(key=lambda pair: _RANK[pair[1].confidence])
-    kept = _drop_superseded(found)
+    kept = add_culprit_runs(analysis, tuple(_drop_superseded(found)))
     if analysis.cells:
         return tuple(with_cell_names(finding, analysis.cells) for finding in kept)
     return tuple(kept)

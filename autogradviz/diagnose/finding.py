@@ -12,6 +12,36 @@ Confidence: TypeAlias = Literal["certain", "likely", "hint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CulpritRun:
+    """The operator call at fault, among all runs of the culprit's line.
+
+    Attributes:
+        op: the operator, "aten.add_.Tensor".
+        phase: "forward", "backward" or "recompute".
+        step: the training step, from 0, if the recording lacks its first steps; else None.
+        count: which call of that operator on that line and in that phase, from 1; counted in the
+            step if there is one, else from the begin of the recording.
+
+    Example:
+        >>> x = torch.rand(3, requires_grad=True)
+        >>> try:
+        ...     with autogradviz.record() as failed:
+        ...         y = x.exp()
+        ...         _ = y.add_(1)
+        ...         y.sum().backward()
+        ... except RuntimeError:
+        ...     pass
+        >>> failed.diagnose()[0].culprit_run
+        CulpritRun(op='aten.add_.Tensor', phase='forward', step=None, count=1)
+    """
+
+    op: str
+    phase: str
+    step: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One problem in a recording, with its cause and the evidence for it.
 
@@ -29,6 +59,8 @@ class Finding:
         events: the sequence numbers of the events that show the problem.
         nodes: the ids of the autograd nodes concerned, the victim's first.
         region_id: the checkpointed region concerned, if any.
+        culprit_run: the operator call at fault on the culprit's line, for
+            ``record(break_on=finding)``; None if no operator ran there.
 
     Example:
         >>> x = torch.rand(3, requires_grad=True)
@@ -54,3 +86,4 @@ class Finding:
     events: tuple[int, ...]
     nodes: tuple[int, ...] = ()
     region_id: int | None = None
+    culprit_run: CulpritRun | None = None

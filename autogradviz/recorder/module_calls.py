@@ -55,6 +55,7 @@ class ModuleTable:
         recent_outputs: RecentOutputs,
     ) -> None:
         self._session = session
+        self._stops = session.stops
         self._local = session.threads.local
         self._intern = tensors.intern
         self._add_leaf = leaves.add
@@ -195,6 +196,8 @@ class ModuleTable:
         except Exception as error:  # noqa: BLE001 - whatever failed here, the module must run
             self._session.fail("modules", error)
             return None
+        if self._stops is not None:
+            self._stops.module_entered(module, self._names[module_id])
         return opened
 
     @skip_dynamo_recursive

@@ -79,6 +79,12 @@ def is_library(filename: str) -> bool:
     return torch_or_own or _SITE not in filename
 
 
+def is_user_code(code: CodeType) -> bool:
+    """Return whether a line of a function can be the one that called an operator."""
+    # A handler that the ops of other code pass through is not the line that called them.
+    return code.co_name not in _INTERCEPTORS and not is_library(source_file(code))
+
+
 def _line_at(place: Place) -> int:
     """Return the line of an instruction, or of the nearest one before it that has a line."""
     code, offset, source = place
@@ -92,7 +98,7 @@ def line_of(code: CodeType, offset: int) -> int:
     return lines[-1] if lines else code.co_firstlineno
 
 
-def _cell_number(filename: str) -> int | None:
+def cell_number(filename: str) -> int | None:
     """Return the number of the notebook cell that IPython compiled as a file: 3 of ``In [3]``."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -265,8 +271,7 @@ class StackTable:
     def describe_code(self, code: CodeType, lineno: int) -> tuple[str, int, str, str, bool]:
         """Return the fields of ``FrameSeen`` for a line of a function, from the file name on."""
         filename = source_file(code)
-        # A handler that the ops of other code pass through is not the line that called them.
-        library = is_library(filename) or code.co_name in _INTERCEPTORS
+        library = not is_user_code(code)
         quoted = not library or is_generated(filename)  # its text names the op
         text = self._text(filename, lineno) if quoted else ""
         function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
@@ -281,7 +286,7 @@ class StackTable:
         source = self._files.get(filename)
         if source is None:
             source = self._files[filename] = linecache.getlines(filename)
-            cell = _cell_number(filename)
+            cell = cell_number(filename)
             if cell is not None:
                 self._emit_cell(self._local.state.number, None, filename, cell)
         first = max(lineno - EXCERPT_LINES, 1)

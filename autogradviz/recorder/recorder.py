@@ -31,6 +31,7 @@ from autogradviz.recorder.process_groups import RankTable
 from autogradviz.recorder.python_observer import PythonObserver
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
+from autogradviz.recorder.stops.stop_table import StopTable
 from autogradviz.recorder.torch_internals.detect_lazy_backend import (
     NO_OPS_WITH_LAZY,
     has_lazy_backend,
@@ -38,7 +39,7 @@ from autogradviz.recorder.torch_internals.detect_lazy_backend import (
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr, require_private_api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from autogradviz.event_log import Log, PathLike
     from autogradviz.events import Event
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.observer_interface import Observer
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recorder.retention.retention_policy import RetentionPolicy
+    from autogradviz.stop_condition import StopCondition
 
 _lock = threading.Lock()
 _active: Recorder | None = None
@@ -63,6 +65,7 @@ class Recorder:
         keep_steps: int | None = None,
         path: PathLike | None = None,
         engine: Engine = "auto",
+        break_on: Sequence[StopCondition] = (),
     ) -> None:
         """Prepare a recording.
 
@@ -73,6 +76,7 @@ class Recorder:
             keep_steps: how many of the last steps stay in memory; None for all.
             path: of the file to write, or None.
             engine: "native", "python", or "auto" for the native one if it can be used.
+            break_on: the conditions under which the debugger is opened.
 
         Raises:
             NativeBuildError: the native engine was chosen and cannot be used.
@@ -81,13 +85,17 @@ class Recorder:
         require_private_api()
         self._refuses_ops = ops and has_lazy_backend()
         ops = ops and not self._refuses_ops
-        native, reason = choose_engine(engine, fingerprints=fingerprints)
+        native, reason = choose_engine(engine, fingerprints=fingerprints, stops=bool(break_on))
         self.session = Session(
             ops=ops, stacks=stacks, fingerprints=fingerprints, native=native, engine_reason=reason
         )
+        if break_on:
+            self.session.stops = StopTable(self.session, break_on)
         self.observer: Observer = (
             PythonObserver(self.session) if native is None else NativeObserver(self.session)
         )
+        if break_on:
+            self.session.stops.connect(self.observer)
         self.ranks = RankTable(self.session)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
@@ -136,6 +144,8 @@ class Recorder:
         )
         if model is not None:
             self.observer.name_modules(model)
+            if self.session.stops is not None:
+                self.session.stops.name_tensors(model)
 
     def _read_ranks(self, _end_seq: int) -> None:
         """Record new process groups; a step has ended."""
@@ -252,6 +262,11 @@ class Recorder:
     def can_stop(self) -> bool:
         """Return whether the recording can end now: no dispatch mode was entered later."""
         return self.observer.can_remove()
+
+    @property
+    def unmatched_stops(self) -> list[str]:
+        """A line for each condition that did not open the debugger."""
+        return [] if self.session.stops is None else self.session.stops.unmatched()
 
     @property
     def failures(self) -> Failures:

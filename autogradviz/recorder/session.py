@@ -75,6 +75,8 @@ class Session:
         self.with_marks = stacks and ops and native is None
         self.with_fingerprints = fingerprints
         self.is_open = False
+        self.stops: Any = None
+        """The ``StopTable``, if some events are to open the debugger."""
         self.log = Log()
         self.flush: Callable[..., None] = _nothing
         """Move the events that C++ holds to the log.

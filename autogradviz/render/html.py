@@ -10,7 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.render.assets import read_global_script, read_style
-from autogradviz.scene.payload import to_payload
+from autogradviz.scene.payload import pack, to_payload
 
 if TYPE_CHECKING:
     from autogradviz.scene.schema import Scene
@@ -31,11 +31,12 @@ $report
 <style>$page_style</style>
 </head>
 <body>
-<main id="viewer"></main>
+<main id="viewer"><h1>$title</h1></main>
 <noscript>
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
 </noscript>
-<script type="application/json" id="payload">$payload</script>
+<script type="$kind" id="payload">$payload</script>
+<script type="$kind" id="before">$before</script>
 <script>$script</script>
 </body>
 </html>
@@ -45,14 +46,23 @@ _PAGE_STYLE: Final = """
 html, body { height: 100%; margin: 0; background: #fff; color-scheme: light dark; }
 @media (prefers-color-scheme: dark) { html, body { background: #16181b; } }
 #viewer { height: 100%; }
+h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; }
 #viewer > .agv { height: 100%; min-height: 420px; border: 0; border-radius: 0; }
 noscript { display: block; padding: 24px; font: 14px/1.5 system-ui, sans-serif; }
 """
 
 _MOUNT: Final = """
 {
+  const decode = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const read = (id) => {
+    const { type, textContent } = document.getElementById(id);
+    if (!textContent) return null;
+    return type === "application/json" ? JSON.parse(textContent) : decode(textContent);
+  };
   const traits = {
-    _payload: JSON.parse(document.getElementById("payload").textContent),
+    _payload: read("payload"),
+    _before: read("before"),
+    _link: true,
     height: innerHeight,
   };
   const model = {
@@ -67,13 +77,26 @@ _MOUNT: Final = """
 """
 
 
-def render_html(scene: Scene, *, title: str | None = None) -> str:
+def _embed_compressed(scene: Scene) -> str:
+    return base64.b64encode(pack(scene)).decode()
+
+
+def _embed_plain(scene: Scene) -> str:
+    return embed_json(to_payload(scene))
+
+
+def render_html(
+    scene: Scene, *, before: Scene | None = None, title: str | None = None, compress: bool = True
+) -> str:
     """Return an HTML page that shows a scene and makes no network requests.
 
     Args:
         scene: the scene to show.
+        before: the scene that it is compared with.
         title: title of the page, by default that of the scene.
+        compress: store the scene compressed. Browsers of before 2023 read uncompressed scenes only.
     """
+    embed = _embed_compressed if compress else _embed_plain
     script = read_global_script() + _MOUNT
     return _PAGE.substitute(
         policy=_policy(script),
@@ -81,7 +104,9 @@ def render_html(scene: Scene, *, title: str | None = None) -> str:
         title=html.escape(title or scene.summary.title or "autogradviz"),
         style=read_style(),
         page_style=_PAGE_STYLE,
-        payload=embed_json(to_payload(scene)),
+        kind="application/zlib" if compress else "application/json",
+        payload=embed(scene),
+        before="" if before is None else embed(before),
         script=script,
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis import Analysis, Parameter, Span
+    from autogradviz.analysis.flame_graph import FlameFrame, FlameKind
 
 CONFIG: Final[dict[str, Any]] = {
     "displaylogo": False,
@@ -48,6 +49,7 @@ LANES: Final = ("module", "forward", "optimizer", "backward", "recompute", "node
 MAX_BARS: Final = 4_000
 """Maximum number of bars of one kind in a timeline. The longest ones are kept."""
 
+_NO_MODULE: Final = "no module"
 MAX_LAYERS: Final = 12
 """Maximum number of modules with their own layer. Smaller modules share one layer."""
 
@@ -121,7 +123,9 @@ def _bands(analysis: Analysis, height: int) -> list[go.Scatter]:
 def plot_timeline(analysis: Analysis) -> go.Figure:
     """Return the spans of modules, forwards, backwards, recomputations and nodes as bars.
 
-    Nested calls are stacked. Of each kind, the longest few thousand bars are shown.
+    Nested calls are stacked. Of each kind, the longest few thousand bars are shown. The last entry
+    of a bar's ``customdata`` is the node id or the module that ``TraceWidget.select`` accepts, or
+    None.
     """
     figure = go.Figure()
     lanes: list[tuple[int, str]] = []
@@ -158,17 +162,27 @@ def _bars(kind: str, spans: Sequence[Span], top: int) -> go.Bar:
         y=[top + span.depth for span in spans],
         width=0.86,
         name=kind,
-        customdata=list(zip(labels, map(format_duration, durations), strict=True)),
+        customdata=list(
+            zip(labels, map(format_duration, durations), map(_selectable, spans), strict=True)
+        ),
         marker={"color": COLORS[kind], "line": {"width": 0}, "opacity": 0.85},
         hovertemplate="%{customdata[0]}<br>%{customdata[1]}, from %{base:.2f} ms<extra></extra>",
     )
+
+
+def _selectable(span: Span) -> int | str | None:
+    """Return the node id or the module of a bar, as ``TraceWidget.select`` accepts it."""
+    if span.kind == "node":
+        return span.ref
+    return (span.label or None) if span.kind == "module" else None
 
 
 def plot_saved_by_module(analysis: Analysis) -> go.Figure:
     """Return the bytes held for backward over time, stacked by the module that saved them.
 
     The layers add up to the curve of ``plot_memory``. Blocks ("h.0", "h.1") have separate layers;
-    the modules inside a block share its layer.
+    the modules inside a block share its layer. The last entry of a point's ``customdata`` is the
+    module that ``TraceWidget.select`` accepts, or None.
     """
     changes = _changes_by_module(analysis)
     times = sorted({time for layer in changes.values() for time in layer})
@@ -176,6 +190,7 @@ def plot_saved_by_module(analysis: Analysis) -> go.Figure:
         label: list(accumulate(layer.get(time, 0) for time in times))
         for label, layer in changes.items()
     }
+    modules = layers.keys() - {_NO_MODULE}
     ranked = sorted(layers, key=lambda label: -max(layers[label]))
     rest = ranked[MAX_LAYERS:]
     if rest:
@@ -187,12 +202,14 @@ def plot_saved_by_module(analysis: Analysis) -> go.Figure:
             go.Scatter(
                 x=[time / 1e6 for time in times],
                 y=values,
-                customdata=[format_bytes(value) for value in values],
+                customdata=[
+                    (format_bytes(value), label if label in modules else None) for value in values
+                ],
                 name=_escape(label),
                 stackgroup="saved",
                 line={"shape": "hv", "color": COLORS["saved"], "width": 0.6},
                 fillcolor=_translucent(COLORS["saved"], 0.5 if i % 2 else 0.3),
-                hovertemplate=f"{_escape(label)}: %{{customdata}}<extra></extra>",
+                hovertemplate=f"{_escape(label)}: %{{customdata[0]}}<extra></extra>",
             )
             for i, (label, values) in enumerate(layers.items())
         ]
@@ -207,7 +224,7 @@ def _changes_by_module(analysis: Analysis) -> dict[str, dict[int, int]]:
     """Return changes in bytes by time for each module, earliest module first."""
     changes: dict[str, dict[int, int]] = {}
     for storage in analysis.saved_memory.storages:
-        layer = changes.setdefault(block_prefix(storage.module) or "no module", defaultdict(int))
+        layer = changes.setdefault(block_prefix(storage.module) or _NO_MODULE, defaultdict(int))
         for hold in storage.holds:
             layer[hold.start_ns] += hold.nbytes
             if hold.end_ns is not None:
@@ -261,6 +278,48 @@ def plot_gradients(analysis: Analysis) -> go.Figure:
     figure.update_layout(
         height=max(240, 120 + 18 * len(leaves)), showlegend=False, hovermode="closest"
     )
+    return figure
+
+
+def plot_flame_graph(root: FlameFrame, kind: FlameKind, title: str) -> go.Figure:
+    """Return a flame graph as an icicle figure; a click zooms in."""
+    ids: list[str] = []
+    labels: list[str] = []
+    parents: list[str] = []
+    values: list[int] = []
+    colors: list[str] = []
+    waiting = [(root, "", "all")]
+    while waiting:
+        frame, parent, frame_id = waiting.pop()
+        ids.append(frame_id)
+        labels.append(_escape(frame.label or "total"))
+        parents.append(parent)
+        values.append(frame.value)
+        hue = COLORS["saved" if kind == "memory" else frame.phase or "forward"]
+        colors.append(_translucent(hue, 0.24 if frame.kind == "line" else 0.45))
+        waiting += [
+            (child, frame_id, f"{frame_id}/{at}")
+            for at, child in enumerate(frame.children.values())
+        ]
+    shown = [
+        format_bytes(value) if kind == "memory" else format_duration(value) for value in values
+    ]
+    figure = go.Figure(
+        go.Icicle(
+            ids=ids,
+            labels=labels,
+            parents=parents,
+            values=values,
+            branchvalues="total",
+            customdata=shown,
+            tiling={"orientation": "v"},
+            marker={"colors": colors},
+            texttemplate="%{label} %{customdata}",
+            hovertemplate="%{label}<br>%{customdata}, %{percentRoot:.1%}<extra></extra>",
+        )
+    )
+    _apply_style(figure, title)
+    figure.update_layout(height=480, margin={"l": 10, "r": 10, "t": 48, "b": 10})
     return figure
 
 

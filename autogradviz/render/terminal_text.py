@@ -150,4 +150,4 @@ def add_note(error: BaseException, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:  # Python 3.10 has no notes, but some tools read the attribute
-        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        vars(error)["__notes__"] = [*vars(error).get("__notes__", []), note]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import uuid
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
@@ -14,7 +12,7 @@ import traitlets
 from autogradviz.render.assets import read_script, read_style
 from autogradviz.render.widget_cleanup import close_widgets_of_previous_run
 from autogradviz.scene.find_node_or_group import find_group, find_item
-from autogradviz.scene.payload import to_payload
+from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +36,8 @@ class TraceWidget(anywidget.AnyWidget):
     """The interactive viewer; ``Trace.widget`` returns it.
 
     Attributes:
-        selected: the selected node or group as a dict with ``kind``, ``id``, ``name``, ``module``
-            and ``location``; empty without a selection. Can be set and observed.
+        selected: the selected node, group or tensor as a dict with ``kind``, ``id``, ``name``,
+            ``module`` and ``location``; empty without a selection. Can be set and observed.
         color_by: the meaning of a node's color: "kind", "module", "bytes" (saved for backward),
             "time" (of backward) or "gradient" (L2 norm). Can be set and observed.
         focused: the group that ``focus`` displayed last.
@@ -59,6 +57,9 @@ class TraceWidget(anywidget.AnyWidget):
     _payload = traitlets.Bytes().tag(sync=True)
     """The scene as deflated JSON."""
 
+    _before = traitlets.Bytes().tag(sync=True)
+    """The scene that it is compared with, in the same form; empty without one."""
+
     selected = traitlets.Dict().tag(sync=True)
     color_by = traitlets.Enum(COLORS, default_value="kind").tag(sync=True)
     focused = traitlets.Dict().tag(sync=True)
@@ -71,6 +72,7 @@ class TraceWidget(anywidget.AnyWidget):
         self,
         scene: Scene,
         *,
+        before: Scene | None = None,
         picture: Callable[[], str] | None = None,
         words: Callable[[], str] | None = None,
         **traits: Any,
@@ -79,6 +81,7 @@ class TraceWidget(anywidget.AnyWidget):
 
         Args:
             scene: the view model.
+            before: that of the recording with which it is compared.
             picture: returns the graph as SVG, for notebooks without a kernel.
             words: returns a summary as text, for terminals.
             traits: initial values of traits, for example ``height``.
@@ -86,7 +89,8 @@ class TraceWidget(anywidget.AnyWidget):
         # In an ipywidgets box, each child takes the share of the width that it requests.
         traits.setdefault("layout", {"width": "100%"})
         still = uuid.uuid4().hex if picture else ""
-        super().__init__(_payload=pack(scene), _still=still, **traits)
+        earlier = b"" if before is None else pack(before)
+        super().__init__(_payload=pack(scene), _before=earlier, _still=still, **traits)
         self._scene, self._picture, self._words = scene, picture, words
 
     def select(self, what: str | int | None) -> None:
@@ -164,12 +168,6 @@ def bundle_for_cell(widget: TraceWidget) -> tuple[dict[str, Any], dict[str, Any]
     """
     close_widgets_of_previous_run(widget)
     return widget._bundle_with_picture()  # noqa: SLF001
-
-
-def pack(scene: Scene) -> bytes:
-    """Return a scene as JSON in zlib format."""
-    text = json.dumps(to_payload(scene), separators=(",", ":"))
-    return zlib.compress(text.encode(), level=6)
 
 
 def _still_html(name: str, svg: str) -> str:

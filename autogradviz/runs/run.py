@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from rich.console import RenderableType
 
-    from autogradviz.compare import Comparison
+    from autogradviz.compare.result import Comparison
     from autogradviz.event_log import RankSummary
     from autogradviz.runs.first_difference import FirstDifference
     from autogradviz.runs.odd_ranks import OddRank

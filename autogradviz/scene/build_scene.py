@@ -20,13 +20,17 @@ from autogradviz.scene.layout.flatten_group_tree import (
     flatten_groups,
     lay_out_groups,
 )
-from autogradviz.scene.lifelines import build_counted_storages, build_storages
-from autogradviz.scene.module_costs import build_modules
+from autogradviz.scene.lifelines import (
+    build_counted_storages,
+    build_slot_reasons,
+    build_storages,
+)
+from autogradviz.scene.memory_view import build_flame_tables, build_prediction_tables
 from autogradviz.scene.node_boxes import NodeBuilder
 from autogradviz.scene.schema import Scene, SceneEdge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose.finding import Finding
@@ -41,6 +45,7 @@ def build_scene(
     *,
     title: str | None = None,
     depth: int | None = None,
+    opened: Collection[str] = (),
     graph_only: bool = False,
 ) -> Scene:
     """Return the view model of a recording.
@@ -51,6 +56,8 @@ def build_scene(
         title: title of the picture; by default the model's class name.
         depth: number of levels that are initially visible: 1 shows the outermost modules closed,
             2 opens them. By default, groups are opened while the picture stays readable.
+        opened: paths of modules to open; only these, unless ``depth`` is given too. A block of a
+            run of identical blocks is drawn apart from the others.
         graph_only: leave out regions, timeline, memory, storages and source lines, which a picture
             of the graph does not need and which take as long to build as the graph.
     """
@@ -58,7 +65,9 @@ def build_scene(
     hooked = {node_id for hook in analysis.hooks for node_id in hook.node_ids}
     folded = fold_graph(analysis.graph, keep | hooked)
     victims = {i for i, n in enumerate(folded.nodes) if n.node_id in keep or n.state == "failed"}
-    groups = flatten_groups(group_nodes(folded, analysis.regions, victims))
+    groups = flatten_groups(
+        group_nodes(folded, analysis.regions, victims | _first_nodes(folded, opened))
+    )
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
     blamed = find_blamed(analysis, findings)
@@ -72,7 +81,9 @@ def build_scene(
     )
     scene = Scene(
         summary=non_graph_views.summarize(analysis, title),
-        groups=build_groups(groups, layouts, alone, nodes, folded, analysis, depth=depth),
+        groups=build_groups(
+            groups, layouts, alone, nodes, folded, analysis, depth=depth, opened=opened
+        ),
         nodes=tuple(nodes),
         edges=edges,
         saved_badges=tuple(saved),
@@ -88,7 +99,7 @@ def build_scene(
     return replace(
         scene,
         summary=summary,
-        regions=non_graph_views.build_regions(analysis.regions),
+        regions=non_graph_views.build_regions(analysis),
         diffs=non_graph_views.build_diffs(analysis.regions),
         spans=spans,
         memory=non_graph_views.build_memory(analysis),
@@ -96,13 +107,35 @@ def build_scene(
         storages=storages,
         counted_storages=build_counted_storages(analysis.saved_memory, folded),
         storage_events=events,
-        modules=build_modules(analysis),
+        slot_reasons=build_slot_reasons(analysis),
+        flame_rows=build_flame_tables(analysis, folded),
+        **build_prediction_tables(analysis),
         changes=non_graph_views.build_changes(analysis),
         saved_diffs=non_graph_views.build_saved_diffs(analysis),
         **build_compiled_tables(
             analysis, folded.index_of, {each.storage_id: each.index for each in storages}
         ),
     )
+
+
+def _first_nodes(folded: FoldedGraph, modules: Collection[str]) -> set[int]:
+    """Return the index of one node of each module, if possible not of a module inside it.
+
+    Raises:
+        ValueError: if a module has no node.
+    """
+    found = set()
+    for path in modules:
+        inside = [
+            (node.module != path, index)
+            for index, node in enumerate(folded.nodes)
+            if f"{node.module}.".startswith(f"{path}.")
+        ]
+        if not inside:
+            message = f"no node of the graph belongs to a module {path!r}"
+            raise ValueError(message)
+        found.add(min(inside)[1])
+    return found
 
 
 def _path_to(victims: set[int], folded: FoldedGraph) -> set[tuple[int, int]]:

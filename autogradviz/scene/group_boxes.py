@@ -15,7 +15,7 @@ from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.text_metrics import elide, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
@@ -49,8 +49,9 @@ def build_groups(
     analysis: Analysis,
     *,
     depth: int | None,
+    opened: Collection[str] = (),
 ) -> tuple[SceneGroup, ...]:
-    """Return all groups, the root first."""
+    """Return all groups, the root first. ``opened`` are paths of modules to open."""
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
     closed = [
@@ -61,10 +62,11 @@ def build_groups(
         )
         for index, group in enumerate(groups)
     ]
-    opened = _find_open(groups, closed, nodes, depth)
+    found = _open_modules(closed, opened)
+    if depth is not None or not opened:
+        found |= _find_open(groups, closed, nodes, depth)
     return tuple(
-        replace(group, open=True) if index in opened else group
-        for index, group in enumerate(closed)
+        replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
 
 
@@ -250,6 +252,18 @@ def _find_open(
             for i in sorted(chosen):
                 _push_siblings(waiting, flat, groups, i, opened)
     return opened
+
+
+def _open_modules(groups: list[SceneGroup], paths: Collection[str]) -> set[int]:
+    """Return the groups of modules and the groups around them."""
+    found = {0}
+    for group in groups:
+        if group.path in paths and group.repeat == 1:
+            at = group.index
+            while at > 0:
+                found.add(at)
+                at = groups[at].parent
+    return found
 
 
 def _size(drawing: _Drawing, opened: set[int]) -> tuple[float, float]:

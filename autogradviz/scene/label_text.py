@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
@@ -39,6 +40,7 @@ def last_part(name: str) -> str:
     return parts[-1]
 
 
+@lru_cache(maxsize=4_096)
 def block_prefix(path: str) -> str:
     """Return a module path up to its first number, else its first part.
 

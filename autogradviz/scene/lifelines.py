@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_shape, short_location
 from autogradviz.fast_dataclass import maker
-from autogradviz.scene.schema import SceneCountedStorage, SceneStorage, SceneStorageEvent
+from autogradviz.scene.derivative_formulas import is_table_of, slot_sentence
+from autogradviz.scene.schema import (
+    SceneCountedStorage,
+    SceneSlotReason,
+    SceneStorage,
+    SceneStorageEvent,
+)
+from autogradviz.scene.variable_names import name_storages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,6 +83,20 @@ def build_counted_storages(
     )
 
 
+def build_slot_reasons(analysis: Analysis) -> tuple[SceneSlotReason, ...]:
+    """Return why the nodes of the recording save their slots, as far as PyTorch's table says it."""
+    started = analysis.started
+    if started is None or not is_table_of(started.torch_version):
+        return ()
+    slots = {
+        (analysis.graph.nodes[saved.node_id].name, saved.slot or ""): None
+        for saved in analysis.saved.values()
+        if saved.node_id in analysis.graph.nodes
+    }
+    reasons = ((f"{node}.{slot}", slot_sentence(node, slot)) for node, slot in slots)
+    return tuple(SceneSlotReason(slot=slot, text=text) for slot, text in reasons if text)
+
+
 class _StorageBuilder:
     def __init__(self, analysis: Analysis, folded: FoldedGraph, blamed: frozenset[int]) -> None:
         self._analysis = analysis
@@ -94,6 +115,7 @@ class _StorageBuilder:
             storage_id = analysis.tensors[tensor_id].storage_id
             if storage_id is not None:
                 self._names.setdefault(storage_id, names[0])
+        self._variables = name_storages(analysis, {*self._holds, *self._saved})
         self._regions: dict[int | None, str] = {
             r.region_id: r.module or r.function for r in analysis.regions
         }
@@ -136,13 +158,20 @@ class _StorageBuilder:
             holds=tuple(
                 time for h in holds for time in (h.start_ns, -1 if h.end_ns is None else h.end_ns)
             ),
+            stack=self._stack(creator or (first.op if first else None)),
             keepers=self._keepers(saved) if any(h.end_ns is None for h in holds) else (),
         )
 
     def _name(self, storage_id: int, creator: Op | None) -> str:
         if storage_id in self._names:
             return self._names[storage_id]
+        if storage_id in self._variables:
+            return self._variables[storage_id]
         return f"{display_op_name(creator.name)} out" if creator else "input"
+
+    def _stack(self, op: Op | None) -> str:
+        lines = self._analysis.user_stack(op.stack_id) if op else ()
+        return "\n".join(f"{short_location(line)} {line.function}" for line in lines)
 
     def _module(self, first: SavedTensor | None, creator: Op | None) -> str:
         op = first.op if first and first.op else creator

@@ -6,9 +6,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, format_shape
-from autogradviz.events import BackwardStarted, StateChanged
+from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.label_text import plural
+from autogradviz.scene.region_costs import region_costs
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
@@ -81,8 +82,10 @@ def build_findings(
     return tuple(rows)
 
 
-def build_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
+def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
     """Return the checkpoint regions."""
+    regions = analysis.regions
+    costs = region_costs(analysis)
     region_index: dict[int | None, int] = {r.region_id: i for i, r in enumerate(regions)}
     rows = []
     for i, region in enumerate(regions):
@@ -102,6 +105,9 @@ def build_regions(regions: Sequence[Region]) -> tuple[SceneRegion, ...]:
                 recomputes=len(region.recomputations),
                 outcome=(region.recomputations[-1].outcome or "") if region.recomputations else "",
                 options=_options(region),
+                freed_nbytes=costs[region.region_id].freed_nbytes,
+                held_nbytes=costs[region.region_id].held_nbytes,
+                recompute_ns=costs[region.region_id].recompute_ns,
             )
         )
     return tuple(rows)
@@ -299,11 +305,15 @@ def build_memory(analysis: Analysis) -> tuple[SceneMemory, ...]:
 
 
 def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
-    """Return all recorded source lines."""
+    """Return all recorded source lines, apart from code that a compiler generated."""
+    frames = analysis.log.of(FrameSeen)
+    own = {frame.filename for frame in frames if not frame.library}
+    generated = {frame.filename for frame in frames if frame.library} - own
     cells = {filename: f"In [{cell}]" for filename, cell in analysis.cells.items()}
     return tuple(
         SceneLine(filename=cells.get(filename, filename), lineno=lineno, text=text)
         for (filename, lineno), text in sorted(analysis.source_lines.items())
+        if filename not in generated
     )
 
 

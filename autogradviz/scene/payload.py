@@ -14,7 +14,10 @@ one column for each field of a link, ``links_path`` and so on. Booleans are 0 an
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.scene import schema
@@ -40,7 +43,13 @@ TABLES: Final[dict[str, type[Any]]] = {
     "storages": schema.SceneStorage,
     "counted_storages": schema.SceneCountedStorage,
     "storage_events": schema.SceneStorageEvent,
-    "modules": schema.SceneModule,
+    "slot_reasons": schema.SceneSlotReason,
+    "flame_rows": schema.SceneFlameRow,
+    "module_calls": schema.SceneModuleCall,
+    "held_saves": schema.SceneHeldSave,
+    "storage_sizes": schema.SceneStorageSize,
+    "comparison_rows": schema.SceneComparisonRow,
+    "compared_texts": schema.SceneComparedText,
     "changes": schema.SceneChange,
     "saved_diffs": schema.SceneSavedDiff,
     "compiled_regions": schema.SceneCompiledRegion,
@@ -67,6 +76,12 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     return payload
 
 
+def pack(scene: Scene) -> bytes:
+    """Return the payload of a scene as JSON in zlib format."""
+    text = json.dumps(to_payload(scene), separators=(",", ":"))
+    return zlib.compress(text.encode(), level=6)
+
+
 def _columns(
     rows: tuple[Any, ...], kind: type[Any], strings: dict[str, int]
 ) -> tuple[dict[str, list[Any]], list[str]]:
@@ -75,20 +90,25 @@ def _columns(
     named: list[str] = []
     hints = get_type_hints(kind)
     for f in fields(kind):
-        values = [getattr(row, f.name) for row in rows]
+        values = list(map(attrgetter(f.name), rows))
         if f.name == "cells":
             table["cells_kind"] = [[_intern(cell.kind, strings) for cell in v] for v in values]
             table["cells_ref"] = [[cell.ref for cell in v] for v in values]
             named.append("cells_kind")
         elif f.name == "links":
             for part in fields(schema.Link):
-                column = [[_plain(getattr(link, part.name)) for link in v] for v in values]
-                table[f"links_{part.name}"] = column
+                read = attrgetter(part.name)
+                convert = list if part.type == "tuple[int, ...]" else _plain
+                table[f"links_{part.name}"] = [[convert(read(link)) for link in v] for v in values]
         elif _is_text(hints[f.name]):
             table[f.name] = [_intern(value, strings) for value in values]
             named.append(f.name)
         elif f.type in {"int", "int | None"}:
             table[f.name] = values
+        elif f.type in {"tuple[int, ...]", "tuple[str, ...]"}:
+            table[f.name] = list(map(list, values))
+        elif f.type == "bool":
+            table[f.name] = list(map(int, values))
         elif f.type == "float | None":  # a norm: four digits at any magnitude
             table[f.name] = [None if value is None else float(f"{value:.4g}") for value in values]
         else:

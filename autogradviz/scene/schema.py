@@ -228,6 +228,9 @@ class SceneRegion:
     recomputes: int
     outcome: str  # of the last recomputation, "" without one
     options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
+    freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
+    held_nbytes: int = 0  # of the arguments that it holds for its recomputation
+    recompute_ns: int = 0  # of all its recomputations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +272,7 @@ class SceneStorage:
 
     index: int
     storage_id: int
-    name: str  # "softmax out", "h.0.weight", "input"
+    name: str  # "att" if it was assigned to a variable, "softmax out", "h.0.weight", "input"
     slots: tuple[str, ...]  # the slots that saved it, "SoftmaxBackward0.result"
     nbytes: int
     shape: str  # of the tensor saved first
@@ -283,6 +286,15 @@ class SceneStorage:
     seen_version: int | None  # a different version that backward found, else None
     holds: tuple[int, ...]  # start and end of each interval in which it is held; -1 without an end
     keepers: tuple[str, ...]  # the saved tensors that hold it at the end of the recording
+    stack: str = ""  # where it was created, one line of user code for each call, innermost first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneSlotReason:
+    """Why nodes of one class save a slot."""
+
+    slot: str  # "SoftmaxBackward0.result"
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,17 +355,84 @@ class SceneSavedDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SceneModule:
-    """Time and memory of one module, and the effect of checkpointing it."""
+class SceneFlameRow:
+    """The innermost frames of a flame graph for one module, line and label, added up."""
 
-    path: str
-    type_name: str
-    forward_ns: int
-    backward_ns: int
-    nbytes: int  # held only by nodes of the module
-    checkpointed: bool  # if so, the next two are measured, else estimated
-    frees_nbytes: int
-    costs_ns: int
+    kind: str  # "memory" or "time"
+    phase: str  # "forward", "backward", "recompute" or "optimizer" for time
+    module: str
+    place: str  # "gpt.py:53", "" if the line is unknown
+    line: str  # "att = att.softmax(-1)"; the place without source text, or "no line"
+    label: str
+    count: int  # of storages, ops or node runs
+    value: int  # bytes or nanoseconds
+    node: int  # index of the node of the largest part, -1 if it is not drawn
+    storage_id: int  # -1 for time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneModuleCall:
+    """One call of a module in the forward, to predict the effect of checkpointing it."""
+
+    parent: int  # index of the enclosing call, -1 for none
+    module: str
+    recompute_ns: int
+    entered_seq: int
+    unpacked_seq: int  # when backward unpacked the first tensor that it saved, -1 if never
+    released_seq: int  # when backward had released all of them, -1 if never
+    inputs: tuple[int, ...]  # indices into storage_sizes: read, but not created in the call
+    copied: int  # bytes that offloading it copies, without the calls inside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneHeldSave:
+    """One storage that a module call saved and keeps alive."""
+
+    storage: int  # index into storage_sizes
+    call: int  # index into module_calls, -1 for none
+    created_in: int  # index of the innermost call that created the storage, -1 for none
+    start_seq: int
+    end_seq: int  # -1 if it was not released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneStorageSize:
+    """The size of a storage in ``held_saves``."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneComparisonRow:
+    """One module or source line of two recordings. Each pair is (before, after)."""
+
+    kind: str  # "total", "module" or "line"
+    merged: bool  # of the rows in which numbered modules are added up; the others are separate
+    depth: int
+    label: str  # "attn", "att = att.softmax(-1)"
+    module: str
+    status: str  # "same", "changed", "added" or "removed"
+    lines: tuple[int, ...]  # line numbers, 0 if unknown
+    nodes: tuple[int, ...]  # numbers of nodes
+    other_nodes: str  # of a line in one recording only: "+ReluBackward0 ×2"
+    saved: tuple[int, ...]  # bytes that the forward saved
+    recomputed: tuple[int, ...]  # bytes that only recomputations saved
+    at_peak: tuple[int, ...]  # bytes of both, held at the peak
+    time_ns: tuple[int, ...]  # self time of forward, backward and recomputations
+    norm_before: float | None  # L2 norm of the gradients of the module's parameters
+    norm_after: float | None
+    first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneComparedText:
+    """One difference as text, or one finding."""
+
+    kind: str  # "finding" or "difference"
+    aspect: str  # of a difference: "ops"; of a finding: "same", "added" or "removed"
+    what: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +470,8 @@ class SceneSummary:
     error_type: str  # "" without an exception
     error_message: str
     notices: tuple[str, ...]  # failures and limits of the recorder, problems of the file
+    compared_with: str = ""  # title of the other recording
+    is_before: bool = False  # the earlier one of two recordings that are compared
     torn: bool = False  # the file is truncated or damaged
     idle_ns: tuple[int, ...] = ()  # start and end of each long interval in which nothing ran
 
@@ -466,6 +547,7 @@ class SceneCompiledSlot:
     description: str  # "float32 4×32×64"
     nbytes: int
     reason: str  # one sentence
+    remedy: str  # what would make the backward compute it instead, "" if unknown
     hook: str  # the effect of its saved-tensor hooks, "" without them
     filename: str
     lineno: int  # 0 if unknown
@@ -504,7 +586,13 @@ class Scene:
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
-    modules: tuple[SceneModule, ...] = ()
+    slot_reasons: tuple[SceneSlotReason, ...] = ()
+    flame_rows: tuple[SceneFlameRow, ...] = ()
+    module_calls: tuple[SceneModuleCall, ...] = ()
+    held_saves: tuple[SceneHeldSave, ...] = ()
+    storage_sizes: tuple[SceneStorageSize, ...] = ()
+    comparison_rows: tuple[SceneComparisonRow, ...] = ()
+    compared_texts: tuple[SceneComparedText, ...] = ()
     changes: tuple[SceneChange, ...] = ()
     saved_diffs: tuple[SceneSavedDiff, ...] = ()
     compiled_regions: tuple[SceneCompiledRegion, ...] = ()

@@ -32,7 +32,10 @@ PAGES = {
     "assets/bench_viewer.md": "cost.md",
     "assets/flight.md": "cost.md",
     "assets/calibration.md": "confidence.md",
-    "notebooks/01_first_look.ipynb": "tutorials/01_first_look.ipynb",
+    **{
+        f"notebooks/{path.name}": f"tutorials/{path.name}"
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+    },
 }
 """The page of the site that shows a file of the repository."""
 

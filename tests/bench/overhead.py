@@ -145,11 +145,13 @@ def table(step: str) -> str:
 
 def main(names: tuple[str, ...]) -> None:
     """Measure the tables whose titles begin with one of the names, or all tables."""
+    import compiled_steps
     import cost_per_event
     import readme_table
     from training_steps import STEPS
 
     tables = {step: partial(table, step) for step in STEPS}
+    tables[compiled_steps.TITLE] = compiled_steps.table
     tables[cost_per_event.TITLE] = cost_per_event.table
     for title, measured in tables.items():
         if not names or title.startswith(names):

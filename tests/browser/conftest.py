@@ -107,6 +107,15 @@ def open_page(browser):
         assert watch.problems == []
 
 
+@pytest.fixture(scope="session")
+def axe():
+    """Return the script of axe-core, which finds violations of accessibility rules."""
+    script = ROOT / "assets" / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.is_file():
+        fail_or_skip("axe-core is missing: run `npm install` in assets/")
+    return script.read_text(encoding="utf-8")
+
+
 @pytest.fixture
 def picture():
     """Return a function from a name to the path of a screenshot."""

@@ -10,7 +10,9 @@ import pytest
 import recordings
 from viewer_page import Stage
 
-VIEWS = ("graph", "timeline", "tensors", "checkpoint", "findings", "source")
+from autogradviz.scene.layout.coordinates import place
+
+VIEWS = ("graph", "timeline", "tensors", "memory", "checkpoint", "findings", "source")
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"
 TEXT_COLORS = (
     *("text", "backward", "saved", "mutation", "recompute", "leaf", "path", "text2", "text3"),
@@ -81,6 +83,42 @@ def test_every_view_fits_a_narrow_column_and_a_zoomed_page(open_page, picture, w
           .map((e) => parseFloat(getComputedStyle(e).fontSize)).filter((size) => size < 9.5)"""
     )
     assert small == []
+
+
+@pytest.mark.parametrize("width", [680, 360])
+def test_graph_of_a_narrow_viewer_fits_and_the_modules_open_on_demand(open_page, picture, width):
+    scene = recordings.checkpointed()
+    stage = Stage(open_page(viewport={"width": width, "height": 620}), scene)
+    stage.settle()
+    canvas = stage.page.locator(".agv-canvas").first
+    x, _, scale = map(float, canvas.get_attribute("data-camera").split())
+    wide = place(scene, {group.index for group in scene.groups if group.open}).width
+    assert canvas.bounding_box()["height"] > 350
+    assert scale * wide > width or x < 0  # some badges are left out, or everything fits
+    assert scale >= 0.56
+    assert not stage.page.is_visible(".agv-tree")
+    stage.page.click("button[aria-label='Show or hide the modules']")
+    assert stage.page.is_visible(".agv-tree [role=treeitem]")
+    stage.page.screenshot(path=picture(f"modules-{width}-light"))
+
+
+VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+  violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"""
+HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", "document-title"}
+"""Rules about the page around the viewer."""
+
+
+@pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed"])
+def test_no_view_violates_a_rule_of_axe(open_page, axe, kind):
+    stage = Stage(open_page(color_scheme="dark"), getattr(recordings, kind)())
+    stage.page.evaluate(axe)
+    for view in VIEWS:
+        stage.show(view)
+        if view == "tensors":
+            stage.page.locator(".agv-saved-table tbody button").first.click()
+        stage.settle()
+        found = stage.page.evaluate(VIOLATIONS)
+        assert [each for each in found if each.split(":")[0] not in HOST] == [], view
 
 
 def test_reduced_motion_disables_animations(open_page):
@@ -165,6 +203,12 @@ def test_region_differences_do_not_overlap_the_runs(open_page, picture, width):
     right = main["x"] + main["width"] <= differences["x"] + 1
     assert below or right
     assert right == (width == 1280)
+    sources = stage.page.locator(".agv-sources > div")
+    forward, recompute = sources.all_inner_texts()
+    assert "self.seen = len 0" in forward
+    assert "no op ran" in forward
+    assert "self.seen = len 1" in recompute
+    assert "no op ran" not in recompute
     raised = stage.page.locator(".agv-region-diffs section", has_text="Exception raised by PyTorch")
     assert "CheckpointError" in raised.inner_text()
     stage.page.screenshot(path=picture(f"checkpoint-{width}-dark"))

@@ -93,6 +93,17 @@ def test_strip_lists_regions_and_what_recompiled_them(open_page):
     assert stage.selected()["name"] == "CompiledFunctionBackward"
 
 
+def test_source_view_links_compiled_lines_to_their_region(open_page):
+    stage = Stage(open_page(), recordings.compiled())
+    stage.show("source")
+    lines = stage.page.locator(".agv-source-wide .agv-source-line")
+    saved = lines.filter(has_text="att = torch.softmax").first
+    assert "B" in saved.locator(".agv-saved").first.text_content()
+    assert stage.page.locator(".agv-files h3").all_text_contents() == ["recordings.py"]
+    saved.get_by_role("button", name="Show forward").click()
+    stage.page.wait_for_selector(PICTURE)
+
+
 def test_recording_without_a_compiler_has_no_view_of_compiled_regions(open_page):
     stage = Stage(open_page(), recordings.plain())
     assert stage.page.locator(".agv-rail [data-view=compiled]").count() == 0

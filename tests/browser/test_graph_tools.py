@@ -158,7 +158,7 @@ def test_forward_or_backward_half_of_the_nodes_can_be_hidden(open_page, picture)
         ("head.weight", "parameter"),
         ("recordings.py:2", "line"),
         ("SoftmaxBackward0", "node"),
-        ("softmax out", "tensor"),
+        ("scores", "tensor"),
     ],
 )
 def test_search_finds_ops_modules_parameters_lines_and_tensors(open_page, words, kind):
@@ -276,5 +276,5 @@ def test_breadcrumbs_name_the_groups_of_an_invisible_header(open_page, picture):
 def test_fix_without_code_is_displayed_as_text(open_page):
     scene = recordings.diverging()
     stage = Stage(open_page(), scene)
-    fix = stage.page.locator(".agv-banner .agv-fix-text, .agv-banner .agv-fix")
+    fix = stage.page.locator(".agv-card .agv-fix-text, .agv-card .agv-fix")
     assert "#" not in fix.first.inner_text()

@@ -15,7 +15,7 @@ import pytest
 import recordings
 from conftest import fail_or_skip
 from test_jupyter import free_port
-from viewer_page import point_of
+from viewer_page import first_open, point_of
 
 pytestmark = pytest.mark.slow(reason="starts a marimo server and a kernel")
 
@@ -114,7 +114,7 @@ def test_click_in_marimo_is_synchronized_to_python(address, open_page, picture):
     page.locator(".agv-canvas[data-camera]").nth(1).wait_for()  # inside shadow roots
     page.wait_for_selector("text='Selected in Python: None'")
     scene = recordings.plain()
-    opened = {group.index for group in scene.groups if group.open or not group.index}
+    opened = first_open(scene)
     node = next(n for n in scene.nodes if n.group in opened)
     page.mouse.click(*point_of(page, scene, "node", node.index, opened))
     page.wait_for_selector(f".agv-details h3 >> text='{node.name}'")

@@ -8,14 +8,10 @@ import re
 
 import pytest
 import recordings
-from viewer_page import Stage
+from viewer_page import Stage, closed_groups, first_open
 
 from autogradviz.render.html import render_html
 from autogradviz.render.widget import pack
-
-
-def first_open(scene):
-    return {group.index for group in scene.groups if group.open or not group.index}
 
 
 def group_named(scene, label):
@@ -24,16 +20,6 @@ def group_named(scene, label):
 
 def node_named(scene, name):
     return next(node.index for node in scene.nodes if node.name == name)
-
-
-def closed_groups(scene, opened):
-    """Return the closed groups that are visible, in the order of the outline."""
-    return [
-        cell.ref
-        for index in sorted(opened)
-        for cell in scene.groups[index].cells
-        if cell.kind == "group" and cell.ref not in opened
-    ]
 
 
 def test_click_on_a_node_selects_it_in_python(open_page):
@@ -170,7 +156,7 @@ def test_failing_trace_opens_at_its_finding(open_page, picture):
     for theme in ("light", "dark"):
         stage = Stage(open_page(color_scheme=theme), scene)
         finding = scene.findings[0]
-        assert stage.page.text_content(".agv-banner h3") == finding.title
+        assert stage.page.text_content(".agv-details .agv-card-title") == finding.title
         assert stage.selected()["id"] == scene.nodes[finding.nodes[0]].node_id
         stage.page.screenshot(path=picture(f"failing-{theme}"))
         stage.show("findings")
@@ -275,7 +261,7 @@ def test_new_payload_replaces_the_old_one_and_unmounting_cleans_up(open_page):
              Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer))""",
         packed,
     )
-    stage.page.wait_for_selector(".agv-banner")
+    stage.page.wait_for_selector(".agv-details .agv-card")
     assert stage.page.locator(".agv-shell").count() == 1
     stage.page.evaluate("unmount()")
     assert stage.page.evaluate("document.body.childElementCount") == 0

@@ -79,6 +79,21 @@ class Stage:
         self.page.click(f".agv-rail [data-view={view}]")
 
 
+def first_open(scene):
+    """Return the groups that are open in the first picture."""
+    return {group.index for group in scene.groups if group.open or not group.index}
+
+
+def closed_groups(scene, opened):
+    """Return the closed groups that are visible, in the order of the outline."""
+    return [
+        cell.ref
+        for index in sorted(opened)
+        for cell in scene.groups[index].cells
+        if cell.kind == "group" and cell.ref not in opened
+    ]
+
+
 def point_of(page, scene, kind, ref, opened):
     """Return the page coordinates of the chevron of a group or the center of a node."""
     box = next(b for b in place(scene, opened).boxes if b.kind == kind and b.ref == ref)

@@ -1,5 +1,6 @@
 """Make the helpers of integration tests importable, and run torch on one thread."""
 
+import gc
 import logging
 import os
 import signal
@@ -24,6 +25,15 @@ def quiet():
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_session():
+    """Freeze the objects of the test session, so that the garbage collector does not visit them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

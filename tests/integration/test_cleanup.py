@@ -34,17 +34,8 @@ def no_patch_stays_installed():
     assert patch_points() == before
 
 
-@pytest.fixture(scope="module")
-def frozen():
-    """Freeze the objects of the test session, so that ``gc.collect`` does not visit them."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_no_patch_stays_installed_and_no_result_stays_alive(name, frozen):
+def test_no_patch_stays_installed_and_no_result_stays_alive(name):
     before = patch_points()
     watched = []
     _survivors(programs.PROGRAMS[name], watched, recorded=False)  # fills the caches of PyTorch
@@ -91,7 +82,7 @@ def _tensors(value):
             yield from _tensors(part)
 
 
-def test_graph_is_freed_with_its_tensors(frozen):
+def test_graph_is_freed_with_its_tensors():
     class Witness(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, witness):

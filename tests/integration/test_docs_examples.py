@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from interpreters import run_forked
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -22,13 +22,7 @@ STORED = DOCS / "pictures" / "findings"
 def run_examples(*arguments):
     """Run the script that ``make docs-examples`` runs, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
-    return subprocess.run(
-        [sys.executable, str(DOCS / "run_examples.py"), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_forked(DOCS / "run_examples.py", *arguments, env=environment)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

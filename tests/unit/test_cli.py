@@ -154,6 +154,12 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
         "events": list(expected.events),
         "nodes": [1],
         "region_id": None,
+        "culprit_run": {
+            "op": "aten.add_.default",
+            "phase": "forward",
+            "step": None,
+            "count": 1,
+        },
     }
 
 

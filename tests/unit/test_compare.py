@@ -7,7 +7,8 @@ import make_log as m
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.compare import Comparison, Difference, compare
+from autogradviz.compare import compare
+from autogradviz.compare.result import Comparison, Difference
 from autogradviz.events import NormRead, StepEnded
 from autogradviz.trace import Trace
 
@@ -121,6 +122,12 @@ def test_growth_in_proportion_to_the_steps_is_summarized():
         ("ops", "cos, forward", "0", "1"),
         ("ops", "2 counts", "", "in proportion to the steps"),
     ]
+
+
+def test_counts_are_listed_if_no_step_ended():
+    before = trace(m.tensor(1), *(m.op("exp", (1,)),) * 2)
+    after = trace(m.tensor(1), *(m.op("exp", (1,)),) * 3)
+    assert fields_of(compare(before, after)) == [("ops", "exp, forward", "2", "3")]
 
 
 def test_checkpoints_of_numbered_blocks_are_counted_together():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import zlib
 from html.parser import HTMLParser
 
 from small_scene import small_scene
@@ -40,11 +41,21 @@ class Page(HTMLParser):
         return [(attrs, text) for name, attrs, text in self.elements if name == tag]
 
 
+def payload_of(text):
+    """Return the type and the text of the payload's element."""
+    scripts = Page(text).all("script")
+    return next((attrs["type"], text) for attrs, text in scripts if "id" in attrs)
+
+
 def test_page_contains_the_complete_payload():
     scene = small_scene(name=HOSTILE)
-    page = Page(render_html(scene))
-    payload = next(text for attrs, text in page.all("script") if "id" in attrs)
-    assert json.loads(payload) == json.loads(json.dumps(to_payload(scene)))
+    whole = json.loads(json.dumps(to_payload(scene)))
+    kind, packed = payload_of(render_html(scene))
+    assert kind == "application/zlib"
+    assert json.loads(zlib.decompress(base64.b64decode(packed))) == whole
+    kind, plain = payload_of(render_html(scene, compress=False))
+    assert kind == "application/json"
+    assert json.loads(plain) == whole
 
 
 def test_hostile_name_adds_no_element():

@@ -141,3 +141,47 @@ def test_findings_refer_to_cells_by_their_number(shell, tmp_path):
     assert f"In [{number - 1}]:3" in repr(trace)
     trace.save(tmp_path / "cell.agv")
     assert autogradviz.load(tmp_path / "cell.agv").diagnose() == [finding]
+
+
+FAILING = "y = net['a b'](x).exp()\nz = y.sum()\ny.add_(1)\nz.backward()"
+
+
+def test_why_runs_the_last_failed_cell_again_and_explains_it(shell):
+    shell.run_cell(FAILING, True)
+    number = shell.execution_count - 1
+    shell.run_cell("1 + 1", True)
+    result, outputs, printed = run(shell, "%autogradviz why net['a b']")
+    assert result.success
+    assert f"autogradviz: In [{number}] is run again and recorded" in printed
+    assert "ExpBackward0.result was written before backward needed it" in printed
+    assert len(outputs) == 2
+    (finding,) = shell.user_ns["trace"].diagnose()
+    assert str(finding.culprit) == f"In [{number}], line 3"
+    shell.run_cell("x = x + 1\nassert x.sum() > 6", True)
+    assert "it did not raise an exception this time" in run(shell, "%autogradviz why")[2]
+
+
+def test_recorded_cells_have_the_finding_in_their_traceback(shell):
+    shell.run_cell("%autogradviz on")
+    _, _, printed = run(shell, FAILING)
+    assert printed.count("autogradviz: ExpBackward0.result was written before") == 1
+    assert "y.add_(1)" in printed
+    shell.run_cell("%%autogradviz --name inner\nnet['a b'](x).sum().backward()")
+    assert shell.user_ns["inner"].diagnose() == []
+    assert len(run(shell, "%autogradviz last")[1]) == 2
+    shell.run_cell("%autogradviz off")
+    assert "autogradviz:" not in run(shell, FAILING)[2]
+    assert shell.custom_exceptions == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("why", "no cell has raised an exception since %load_ext autogradviz"),
+        ("last", "no cell was recorded yet"),
+        ("wyh", "%autogradviz takes why, on, off or last, not 'wyh'"),
+    ],
+)
+def test_line_magic_refuses_what_it_cannot_do_in_one_line(shell, line, message):
+    with pytest.raises(UsageError, match=message):
+        shell.run_line_magic("autogradviz", line)

@@ -88,8 +88,9 @@ def test_empty_recording_can_be_plotted(plot):
 
 
 def test_labels_are_escaped():
-    (label, _), *_ = named(plot_timeline(step()))["module"].customdata
+    (label, _, selected), *_ = named(plot_timeline(step()))["module"].customdata
     assert label == "&lt;img src=//x.example onerror=alert(1)&gt;"
+    assert selected == HOSTILE  # as `TraceWidget.select` accepts it
 
 
 @pytest.mark.parametrize("plot", ALL)

@@ -112,6 +112,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "diagnose",
         "export",
         "filter",
+        "flame_graph",
         "graph",
         "html",
         "log",
@@ -119,6 +120,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "plot_memory",
         "plot_saved_by_module",
         "plot_timeline",
+        "predict_memory",
         "redacted",
         "save",
         "saved_bytes",
@@ -174,14 +176,55 @@ def test_export_docstring_lists_the_formats():
     assert '"sqlite" (.sqlite, .sqlite3, .db): all events, one table for each type' in text
 
 
-def test_importing_the_package_imports_no_heavy_dependency():
+def run_python(code):
+    """Return the output of a new Python process."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_importing_the_package_imports_three_small_modules_and_nothing_third_party():
     code = (
-        "import sys, autogradviz\n"
-        "heavy = {'torch', 'anywidget', 'plotly', 'pandas', 'IPython', 'pyarrow.parquet'}\n"
-        "print(sorted(heavy & sys.modules.keys()), 'TraceWidget' in dir(autogradviz))"
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import autogradviz\n"
+        "new = set(sys.modules) - before\n"
+        "print(*sorted(n for n in new if n.split('.')[0] not in sys.stdlib_module_names))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] True\n"
+    expected = ["", "._version", ".compare", ".explain", ".record"]
+    assert run_python(code).split() == [f"autogradviz{name}" for name in expected]
+
+
+def test_names_imported_on_first_access_are_the_names_that_type_checkers_see():
+    tree = ast.parse(Path(autogradviz.__file__).read_text(encoding="utf-8"))
+    (checked,) = [
+        n for n in tree.body if isinstance(n, ast.If) and "not" not in ast.unparse(n.test)
+    ]
+    seen = {
+        alias.name: statement.module
+        for statement in checked.body
+        for alias in statement.names
+        if alias.name != "events"
+    }
+    assert seen == {name: f"autogradviz.{module}" for name, module in autogradviz._MODULES.items()}
+    assert {*seen, "events", "compare", "explain", "record", "__version__"} == {
+        *autogradviz.__all__
+    }
+
+
+def test_functions_keep_their_names_when_modules_of_the_same_name_are_imported():
+    code = (
+        "import autogradviz.record, autogradviz.explain, autogradviz.compare.result\n"
+        "from autogradviz import *\n"
+        "print(*(each.__name__ for each in (record, explain, compare, graph, load)))\n"
+        "print(all(callable(getattr(autogradviz, n)) for n in ('record', 'explain', 'compare')))"
+    )
+    assert run_python(code) == "record explain compare graph load\nTrue\n"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'autogradviz' has no attribute 'recrod'"):
+        _ = autogradviz.recrod
 
 
 @pytest.mark.parametrize("method", ["save", "html", "export"])

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import types
 import weakref
 
 import pytest
@@ -10,14 +11,44 @@ from torch import nn
 
 from autogradviz.recorder.checkpoint.state_reader import MAX_WALKS, StateReader
 from autogradviz.recorder.checkpoint.state_walk import MAX_OBJECTS
+from autogradviz.recorder.native.choose_engine import choose_engine
 
 SETTINGS = {"mode": "train"}
 LIMIT = 3
+TAKE_SNAPSHOT = getattr(choose_engine("auto", fingerprints=False).services, "take_snapshot", None)
 
 
 class Cache:
+    kinds = {1}  # noqa: RUF012 - its changes are under test
+
     def __init__(self):
         self.entries = [1, 2]
+
+    def size(self, least=0, *, most=10):
+        return least + most + len(SETTINGS)
+
+    @staticmethod
+    def limit():
+        return LIMIT
+
+
+class Options:
+    mode = "fast"
+    levels = (1, 2)
+
+
+def scaled(value, factor=2, *, shift=0):
+    return value * factor + shift
+
+
+def counting():
+    count = 0
+
+    def count_one():
+        nonlocal count
+        count += 1
+
+    return count_one
 
 
 class Inner(nn.Module):
@@ -33,9 +64,16 @@ class Inner(nn.Module):
         self.cache = Cache()
         self.numbers = iter(range(9))
         self.twin = self.history
+        self.options = types.SimpleNamespace(depth=2, names=["a"])
+        self.sizes = torch.Size([2, 3])
+        self.numbers_seen = set(range(5))
+        self.steps = list(range(300, 340))
+        self.parts = [object() for _ in range(20)]
+        self.count_one = counting()
+        self.method = self.cache.size
 
     def forward(self, x):
-        return self.linear(x) * LIMIT + len(SETTINGS)
+        return scaled(self.linear(x) * LIMIT + len(SETTINGS)) if Options.mode else x
 
 
 def set_global(_):
@@ -72,6 +110,25 @@ CHANGES = {
     "new item of a global": lambda _: SETTINGS.update(late=1),
     "global": set_global,
     "list of the class": lambda _: Inner.shared.append(1),
+    "new method": lambda _: setattr(Cache, "late", lambda self: SETTINGS),
+    "other method": lambda _: setattr(Cache, "size", lambda self: LIMIT),
+    "method replaced by a value": lambda _: setattr(Cache, "limit", 3),
+    "set of a class": lambda _: Cache.kinds.add(2),
+    "default": lambda _: setattr(scaled, "__defaults__", (3,)),
+    "keyword default": lambda _: scaled.__kwdefaults__.update(shift=1),
+    "attribute of a function": lambda _: setattr(scaled, "calls", 1),
+    "code": lambda _: setattr(scaled, "__code__", (lambda value, factor: SETTINGS).__code__),
+    "cell": lambda m: m.count_one(),
+    "class attribute of a named class": lambda _: setattr(Options, "mode", "slow"),
+    "name of a class": lambda _: setattr(Options, "__name__", "Settings"),
+    "namespace": lambda m: setattr(m.options, "depth", 3),
+    "list in a namespace": lambda m: m.options.names.append("b"),
+    "item of a set": lambda m: (m.numbers_seen.remove(0), m.numbers_seen.add(9)),
+    "late item of a long list": lambda m: m.steps.__setitem__(30, 7),
+    "length of a list of objects": lambda m: m.parts.pop(),
+    "object of a method": lambda m: setattr(m.method.__self__, "entries", []),
+    "hidden global": lambda _: globals().pop("LIMIT"),
+    "key of a dictionary": lambda _: SETTINGS.update({"step": SETTINGS.pop("mode")}),
 }
 
 
@@ -80,7 +137,29 @@ def module(monkeypatch):
     monkeypatch.setitem(globals(), "SETTINGS", {"mode": "train"})
     monkeypatch.setitem(globals(), "LIMIT", 3)
     monkeypatch.setattr(Inner, "shared", [])
+    for each in (Cache, Options):
+        entries = {k: v for k, v in vars(each).items() if k not in {"__dict__", "__weakref__"}}
+        monkeypatch.setitem(globals(), each.__name__, type(each.__name__, (), entries))
+    Cache.kinds = {1}
+    monkeypatch.setitem(globals(), "scaled", copied(scaled))
     return Inner()
+
+
+def copied(function):
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    copy.__kwdefaults__ = dict(function.__kwdefaults__)
+    return copy
+
+
+def new_reader():
+    """Return a reader that compares in C++ where the tests use the native engine."""
+    return StateReader(TAKE_SNAPSHOT)
+
+
+def compares_in_cpp(reader):
+    return any(walk._snapshot is not None for walk in reader._walks.values())
 
 
 def read_without_walks(reader, function, arguments=()):
@@ -91,7 +170,7 @@ def read_without_walks(reader, function, arguments=()):
 
 
 def test_readings_without_a_change_are_the_same_object(module):
-    reader = StateReader()
+    reader = new_reader()
     first = reader.read(module, (None, 1), {})
     assert reader.read(module, (None, 1), {}) is first
     assert first == read_without_walks(reader, module, (None, 1))
@@ -99,7 +178,7 @@ def test_readings_without_a_change_are_the_same_object(module):
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_each_change_is_found_as_in_a_new_walk(module, change):
-    reader = StateReader()
+    reader = new_reader()
     before = reader.read(module, (), {})
     kept = dict(before)
     change(module)
@@ -112,17 +191,21 @@ def test_each_change_is_found_as_in_a_new_walk(module, change):
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_each_change_is_found_after_another_one(module, change):
-    reader = StateReader()
+    reader = new_reader()
     reader.read(module, (), {})
-    module.norm.running_var.add_(1)
-    reader.read(module, (), {})
+    for _ in range(3):
+        module.norm.running_var.add_(1)
+        found = reader.read(module, (), {})
+        assert list(found.items()) == list(read_without_walks(reader, module).items())
+    assert compares_in_cpp(reader) == (TAKE_SNAPSHOT is not None)
+    assert reader.read(module, (), {}) is found
     change(module)
     after = reader.read(module, (), {})
     assert list(after.items()) == list(read_without_walks(reader, module).items())
 
 
 def test_bound_methods_partials_and_new_functions_are_read(module):
-    reader = StateReader()
+    reader = new_reader()
     for function in (module.forward, functools.partial(module.forward), lambda: module.calls):
         first = reader.read(function, (), {})
         assert reader.read(function, (), {}) is first
@@ -133,14 +216,14 @@ def test_bound_methods_partials_and_new_functions_are_read(module):
 
 
 def test_number_and_values_of_arguments_are_compared(module):
-    reader = StateReader()
+    reader = new_reader()
     for arguments in ((1,), (1, 2), (), (1.0,), (True,), ([1],), (None,)):
         found = reader.read(module, arguments, {})
         assert found == read_without_walks(reader, module, arguments)
 
 
 def test_environment_variable_is_compared_by_its_text(module, monkeypatch):
-    reader = StateReader()
+    reader = new_reader()
     monkeypatch.setenv("STATE_MODE", "fast and long enough not to be shared")
 
     def function():
@@ -155,7 +238,7 @@ def test_environment_variable_is_compared_by_its_text(module, monkeypatch):
 
 
 def test_walk_that_reaches_its_limit_is_repeated():
-    reader = StateReader()
+    reader = new_reader()
     module = nn.Sequential(*[nn.Linear(1, 1) for _ in range(MAX_OBJECTS // 2)])
     first = reader.read(module, (), {})
     assert reader.read(module, (), {}) is first
@@ -164,17 +247,18 @@ def test_walk_that_reaches_its_limit_is_repeated():
 
 
 def test_no_object_is_kept():
-    reader, module = StateReader(), Inner()
+    reader, module = new_reader(), Inner()
     died = [weakref.ref(each) for each in (module, module.cache, module.linear.weight)]
-    reader.read(module, (), {})
-    reader.read(module, (), {})
+    for _ in range(4):
+        reader.read(module, (), {})
+    assert compares_in_cpp(reader) == (TAKE_SNAPSHOT is not None)
     del module
     gc.collect()
     assert [each() for each in died] == [None] * 3
 
 
 def test_long_texts_are_not_kept_and_walks_are_bounded():
-    reader = StateReader()
+    reader = new_reader()
     modules = [nn.Identity() for _ in range(MAX_WALKS + 2)]
     modules[-1].text = "x" * 100_000
     for module in modules:

@@ -16,7 +16,7 @@ from autogradviz.render.assets import EXPORT, read_global_script, read_script, r
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "assets"
 STATIC = ROOT / "autogradviz" / "render" / "static"
-MOST_BYTES = 160_000
+MOST_BYTES = 180_000
 """The script is sent once for every widget."""
 
 

@@ -28,6 +28,24 @@ export function startDrawing(canvas, palette) {
   return { pen: { ctx, palette, family, scale: 1 }, width, height };
 }
 
+/** @typedef {{left: number, top: number, right: number, bottom: number}} Extent */
+
+/**
+ * Paint with everything outside of a rectangle cut off.
+ *
+ * @param {Pen} pen
+ * @param {Extent} extent
+ * @param {() => void} paint
+ */
+export function clipped({ ctx }, { left, top, right, bottom }, paint) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, top, right - left, bottom - top);
+  ctx.clip();
+  paint();
+  ctx.restore();
+}
+
 /**
  * Return round values from `low` to `high`.
  *

@@ -69,6 +69,24 @@ export function write(pen, text, x, y, style) {
 }
 
 /**
+ * Write one line of text on a background, so that it can be read over lines.
+ *
+ * @param {Pen} pen
+ * @param {string} text
+ * @param {number} x
+ * @param {number} y
+ * @param {TextStyle} style
+ */
+export function paintText(pen, text, x, y, style) {
+  const height = style.size + 5;
+  pen.ctx.fillStyle = `${pen.palette.canvas}e0`;
+  const width = widthOf(pen, text, style.size, style.weight) + 6;
+  roundRect(pen.ctx, x - 3, y - height / 2, width, height, 3);
+  pen.ctx.fill();
+  write(pen, text, x, y, style);
+}
+
+/**
  * Return the width of a text; cached for each font.
  *
  * @param {Pen} pen

@@ -43,6 +43,9 @@ export function payloadForLayout(scene) {
  * @returns {Promise<any>}
  */
 async function inflate(bytes) {
+  if (!globalThis.DecompressionStream) {
+    throw new Error("this browser reads no compressed reports; write one with compress=False");
+  }
   const stream = new Blob([/** @type {BlobPart} */ (bytes)]).stream();
   return new Response(stream.pipeThrough(new DecompressionStream("deflate"))).json();
 }

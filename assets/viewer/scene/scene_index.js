@@ -15,6 +15,7 @@ import { lifetimeOf } from "./replay.js";
  * @property {number[][]} members nodes directly in a group
  * @property {number[][]} children groups directly in a group
  * @property {Map<string, Map<number, string>>} source text by file and line
+ * @property {Map<string, string>} reasons why nodes save their slots, "SoftmaxBackward0.result"
  * @property {import("../types.js").SceneStorageEvent[][]} storageEvents by storage
  * @property {Map<number, number>} storageOf index by storage id
  * @property {Map<number, import("./replay.js").Lifetime>} lifetimes of groups, computed on demand
@@ -85,6 +86,7 @@ export function indexScene(scene) {
     storageEvents: groupBy(storages.length, storage_events, (event) => event.storage),
     storageOf: new Map(storages.map((each) => [each.storage_id, each.index])),
     source,
+    reasons: new Map(scene.slot_reasons.map(({ slot, text }) => [slot, text])),
     lifetimes: new Map(),
     end: Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
@@ -132,6 +134,36 @@ export function nodesWithin(sceneIndex, group) {
     waiting.push(...sceneIndex.children[at]);
   }
   return found.sort((a, b) => a - b);
+}
+
+/**
+ * Indices of the nodes and storages of a selection.
+ *
+ * @typedef {{nodes: Set<number>, storages: Set<number>}} Related
+ */
+
+/**
+ * Return the nodes of a selection and the storages that they saved; for a storage, its nodes.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @param {import("../store.js").Item | null} item
+ * @returns {Related}
+ */
+export function relatedTo(sceneIndex, item) {
+  const { scene, savedTensors, storageOf } = sceneIndex;
+  if (item?.kind === "storage") {
+    const id = scene.storages[item.index].storage_id;
+    const savers = scene.saved_badges.filter((badge) => badge.storage_id === id);
+    return { nodes: new Set(savers.map(({ node }) => node)), storages: new Set([item.index]) };
+  }
+  const nodes = !item
+    ? []
+    : item.kind === "node"
+      ? [item.index]
+      : nodesWithin(sceneIndex, item.index);
+  const saved = nodes.flatMap((node) => savedTensors[node]);
+  const storages = saved.map((badge) => storageOf.get(badge.storage_id ?? -1) ?? -1);
+  return { nodes: new Set(nodes), storages: new Set(storages) };
 }
 
 /**

@@ -54,7 +54,7 @@ export function compressedAxis(idle, end) {
 }
 
 /**
- * Return the axis of times, whatever the user chose.
+ * Return the axis of times.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @returns {TimeAxis}
@@ -70,13 +70,12 @@ export function proportionalAxis(sceneIndex) {
 const eventAxes = new WeakMap();
 
 /**
- * Return the axis of the kind that the user chose.
- *
- * @param {import("../store.js").Store} store
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @param {AxisKind} kind
  * @returns {TimeAxis}
  */
-export function timeAxis({ axis, sceneIndex }) {
-  if (axis === "time") return proportionalAxis(sceneIndex);
+export function timeAxis(sceneIndex, kind) {
+  if (kind === "time") return proportionalAxis(sceneIndex);
   const events = eventAxes.get(sceneIndex) ?? eventAxis(eventTimes(sceneIndex));
   eventAxes.set(sceneIndex, events);
   return events;

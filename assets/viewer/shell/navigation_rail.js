@@ -15,6 +15,7 @@ export function makeNavigationRail(views, store) {
     if (exists?.(store.scene) === false) continue;
     const show = () => store.set("view", name);
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
+    entry.removeAttribute("aria-label"); // its text
     entry.dataset.view = name;
     entry.append(h("span", { text: label }));
     const count = badge?.(store.scene) ?? 0;

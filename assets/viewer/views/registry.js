@@ -2,9 +2,11 @@
 /** The list of views. A new view is a folder with an `index.js`, and one line here. */
 
 import { checkpointView } from "./checkpoint/index.js";
+import { compareView } from "./compare/index.js";
 import { compiledView } from "./compiled/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
+import { memoryView } from "./memory/index.js";
 import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
@@ -40,14 +42,17 @@ import { timelineView } from "./timeline/index.js";
  * @typedef {object} Picture
  * @property {HTMLElement} canvas whose size and font the picture has
  * @property {Palette} palette
+ * @property {{width: number, height: number}} [size] of the content, if it is not the canvas
  * @property {(drawing: import("../canvas/charts.js").Drawing) => void} draw
  */
 
 /** @type {View[]} in the order of the navigation rail; the first one is displayed first */
 export const VIEWS = [
   graphView,
+  compareView,
   timelineView,
   tensorsView,
+  memoryView,
   checkpointView,
   compiledView,
   findingsView,

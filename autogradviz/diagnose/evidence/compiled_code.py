@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.formatting import format_bytes, short_op_name
 from autogradviz.compiled_graphs.view_ops import is_view
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import (
@@ -86,10 +86,7 @@ def region_name(region: CompiledRegion) -> str:
 
 def op_name(op: CompiledOp | None) -> str:
     """Return the name of an op without its namespace and overload, "addmm"."""
-    if op is None:
-        return "an op"
-    parts = op.target.split(".")
-    return parts[1] if len(parts) > 1 else op.target
+    return "an op" if op is None else short_op_name(op.target)
 
 
 def op_place(op: CompiledOp) -> str:

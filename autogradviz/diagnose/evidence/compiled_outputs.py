@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.named_tuple_rows import rows_of
+from autogradviz.compiled_graphs.value_names import TANGENT
 from autogradviz.diagnose.evidence.compiled_code import RanRegion, backward_of, runs_by_node
 from autogradviz.diagnose.text_formatting import join_names, short_location
 from autogradviz.events import OpCompiled
@@ -12,8 +13,6 @@ from autogradviz.events import OpCompiled
 if TYPE_CHECKING:
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion
     from autogradviz.diagnose.evidence.facts import Evidence
-
-_TANGENTS = "tangents"
 
 
 def entered_outputs(evidence: Evidence, node_id: int, backward_id: int | None) -> set[int]:
@@ -83,7 +82,7 @@ def shared_op(
         if row.compiled_region_id == region.region_id
         and row.graph == "backward"
         and row.op_kind == "placeholder"
-        and row.op_name.startswith(_TANGENTS)
+        and row.op_name.startswith(TANGENT)
     ]
     groups = [
         _reached(region, {inputs[place] for place in group if place < len(inputs)})

@@ -51,17 +51,21 @@ with autogradviz.record() as trace:
         step(torch.rand(2, 3)).sum().backward()
 """,
 )
+_MISMATCH: Final = re.compile(r"^tensor '.+' (\w+) mismatch")
 _FEWEST: Final = 2  # of one value; Dynamo makes a number dynamic at its first recompilation
 
 
 @rule("recompile-storm", when=Always(), priority=353, pages=(PAGE,))
 def recompile_storm(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the value whose guard failed most often."""
-    groups: dict[tuple[str, str], list[Recompile]] = {}
+    groups: dict[tuple[str, str, str], list[Recompile]] = {}
     for each in evidence.analysis.recompiles:
         name = guarded_name(each.guard)
-        groups.setdefault((each.function, name), []).append(each)
-    for (_, name), found in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        # A tensor with another size and another requires_grad fails two guards, each of them once.
+        mismatch = _MISMATCH.search(each.guard)
+        kind = mismatch[1] if mismatch else ""
+        groups.setdefault((each.function, name, kind), []).append(each)
+    for (_, name, _), found in sorted(groups.items(), key=lambda pair: -len(pair[1])):
         limited = found[-1].limit and found[-1].count + 1 >= found[-1].limit
         if len(found) >= _FEWEST or limited:
             yield _draft(evidence, name, found)

@@ -222,7 +222,8 @@ def _entries(content: NotFiniteSeen | None) -> str:
     if content is None:
         return "entries that are not finite"
     parts = [(content.nan_count, "NaN"), (content.infinity_count, "infinite")]
-    return " and ".join(f"{count:,} {word}" for count, word in parts if count) + " entries"
+    found = " and ".join(f"{count:,} {word}" for count, word in parts if count)
+    return f"{found} {'entry' if content.nan_count + content.infinity_count == 1 else 'entries'}"
 
 
 def _subject(evidence: Evidence, bad: list[NormRead]) -> str:

@@ -199,8 +199,8 @@ def _from_message(evidence: Evidence, error: RaisedError, node: Node | None) -> 
             f"{name}{in_module(node.module) if node is not None else ''} saved a tensor for "
             f"backward{known}, and it was written since.",
             victim,
-            f"{op.name if op is not None else 'A write'} at {short_location(culprit)} moved the "
-            "version of one of its tensors from the first to the second:"
+            f"{op.name if op is not None else 'A write'} at {short_location(culprit)} wrote a "
+            "tensor that had these versions:"
             if culprit is not None
             else "The write was not recorded: record the forward pass too, with ops=True.",
             culprit,
@@ -244,7 +244,7 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
             victim,
             f"Then {by} wrote the same memory, and its version is now {unpack.seen_version}:",
             culprit,
-            f"({others} more writes followed.)" if others > 0 else "",
+            f"({others} more write{'s' * (others > 1)} followed.)" if others > 0 else "",
             "The gradient would have been computed from the overwritten values, so PyTorch "
             "raised an error.",
             _shared_counter(saved, write),

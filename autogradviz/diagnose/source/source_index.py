@@ -16,10 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+MAX_FILES_KEPT: Final = 400
+"""Files whose syntax trees are kept from one diagnosis to the next."""
+
+_read: dict[str, list[str]] = {}
+"""The lines of each file when it was parsed."""
+
+
 @cache
 def _tree(filename: str) -> ast.Module | None:
+    _read[filename] = lines = linecache.getlines(filename)
     try:
-        return ast.parse("".join(linecache.getlines(filename)))
+        return ast.parse("".join(lines))
     except (SyntaxError, ValueError):
         return None
 
@@ -269,8 +277,11 @@ def made_objects(filename: str) -> tuple[tuple[str, str], ...]:
 _CACHED: Final = tuple(found for found in list(globals().values()) if hasattr(found, "cache_clear"))
 
 
-def clear_caches() -> None:
-    """Read files again from now on: in a notebook they change between two recordings."""
+def forget_changed_files() -> None:
+    """Read files again if any has changed: in a notebook they change between two recordings."""
     linecache.checkcache()
-    for function in _CACHED:
-        function.cache_clear()
+    changed = (linecache.getlines(filename) != lines for filename, lines in _read.items())
+    if len(_read) > MAX_FILES_KEPT or any(changed):
+        _read.clear()
+        for function in _CACHED:
+            function.cache_clear()

@@ -46,10 +46,25 @@ def slots(value: Any) -> Iterator[tuple[str, Any]]:
                     continue
 
 
+def has_slots(kind: type) -> bool:
+    """Return whether ``slots`` may yield values of an object of this class."""
+    return any(
+        isinstance(item, types.MemberDescriptorType)
+        for base in kind.__mro__[:-1]
+        for item in vars(base).values()
+    )
+
+
 def from_library(kind: type) -> bool:
     """Return whether a class is not the user's own."""
     name = kind.__module__
     return name == "builtins" or is_library_module(name)
+
+
+def is_user_module(module: types.ModuleType) -> bool:
+    """Return whether a module is not of the standard library, torch or autogradviz."""
+    name = module.__name__
+    return name not in sys.stdlib_module_names and not is_library_module(name)
 
 
 @lru_cache(maxsize=4096)

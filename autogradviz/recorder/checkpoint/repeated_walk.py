@@ -11,7 +11,7 @@ kept, since their readings were not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import torch
 
@@ -26,12 +26,31 @@ from autogradviz.recorder.checkpoint.value_repr import (
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from autogradviz.event_log.state_value_diff import Reading
-    from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk
+    from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk, Visit
     from autogradviz.recorder.checkpoint.value_repr import ObjectIds, TensorFacts
+
+    Readings: TypeAlias = Sequence[tuple[int, Reading | None, TensorFacts | None]]
+    TakeSnapshot: TypeAlias = Callable[
+        [StateWalk, int, Sequence[Visit], Readings], "Snapshot | None"
+    ]
 
 MAX_KEPT: Final = 4096
 """Longer texts are not kept."""
+
+
+class Snapshot(Protocol):
+    """The objects that a walk read, in the native engine."""
+
+    def compare(self, roots: list[Any]) -> list[tuple[int, Any]] | None:
+        """Compare the objects that the walk read with those that are there now.
+
+        Returns:
+            The readings that must be read again, by number, and their values; None if a new walk
+            may queue other values.
+        """
 
 
 class RepeatedWalk:
@@ -45,12 +64,27 @@ class RepeatedWalk:
         "_places",
         "_plain",
         "_readings",
+        "_roots",
+        "_snapshot",
+        "_take_snapshot",
         "_visits",
     )
 
-    def __init__(self, walk: StateWalk, ids: ObjectIds) -> None:
-        """Remember a walk that has ended."""
+    def __init__(
+        self, walk: StateWalk, roots: int, ids: ObjectIds, take_snapshot: TakeSnapshot | None
+    ) -> None:
+        """Remember a walk that has ended.
+
+        Args:
+            walk: the walk.
+            roots: the number of values that were queued before it began.
+            ids: the numbers of addresses.
+            take_snapshot: the function of the native engine, if it records.
+        """
         self._ids = ids
+        self._roots = roots
+        self._take_snapshot = take_snapshot
+        self._snapshot: Snapshot | None = None
         self._found = walk.found
         self._places = walk.places
         self._visits = tuple(walk.visits)
@@ -69,11 +103,30 @@ class RepeatedWalk:
         Args:
             walk: a new walk that has only its roots; it is used up.
         """
-        if not self._can_repeat or not self._has_same_queue(walk):
+        if not self._can_repeat:
             return None
+        changed = None if self._snapshot is None else self._snapshot.compare(walk.values)
+        if changed is None:
+            if not self._has_same_queue(walk):
+                return None
+            values = walk.values
+            changed = [(n, values[index]) for n, (index, _, _) in enumerate(self._readings)]
+            if self._take_snapshot is not None:  # not earlier: state may change between all walks
+                self._snapshot = self._take_snapshot(
+                    walk, self._roots, self._visits, self._readings
+                )
+                self._take_snapshot = None
+        return self._found if self._update(changed) else None
+
+    def _update(self, changed: list[tuple[int, Any]]) -> bool:
+        """Read values again; return whether all have a reading of the same kind.
+
+        Args:
+            changed: numbers of readings, and the values.
+        """
         updates: dict[Path, Reading] = {}
-        for number, (index, reading, facts) in enumerate(self._readings):
-            value = walk.values[index]
+        for number, value in changed:
+            index, reading, facts = self._readings[number]
             now_facts: TensorFacts | None = None
             if facts is None:
                 now = read_value(value, self._ids)
@@ -85,14 +138,14 @@ class RepeatedWalk:
             if now == reading:
                 continue
             if not (isinstance(now, StateValue) and isinstance(reading, StateValue)):
-                return None
+                return False
             path, _ = self._places[index]
             if self._found[path] is reading:  # not that of an earlier value with this path
                 updates[path] = now
             self._readings[number] = (index, now, now_facts)
         if updates:  # readings that were returned before stay as they were
             self._found = {**self._found, **updates}
-        return self._found
+        return True
 
     def _has_same_queue(self, walk: StateWalk) -> bool:
         """Queue the parts of the values that were visited; return whether they are the same."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.defer_signals import interrupt_again
+from autogradviz.defer_signals import interrupt_again, uninterrupted
 from autogradviz.event_log.state_value_diff import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
@@ -43,7 +43,8 @@ class StateTable:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ref = session.ref(self)
-        self._reader = StateReader()
+        native = session.native
+        self._reader = StateReader(None if native is None else native.take_snapshot)
         self._globals = GlobalStateReader()
         self._recomputing: dict[int, tuple[int, State]] = {}  # recompute_id → region, its start
         self._before: dict[int, State] = {}
@@ -59,7 +60,6 @@ class StateTable:
         """Read the state before a region's forward."""
         if self.watch_writes is not None:
             self.watch_writes()
-            self.watch_writes = None
         self._entered[region_id] = self._session.event_count
         self._before[region_id] = self._read(closure, arguments)
 
@@ -202,8 +202,10 @@ def observe_attributes(session: Session, state: StateTable) -> Iterator[None]:
 
         def begin() -> None:
             nonlocal original
-            original = owner.__setattr__
-            installed.enter_context(patched(owner, __setattr__=write))
+            with uninterrupted():
+                state.watch_writes = None
+                original = owner.__setattr__
+                installed.enter_context(patched(owner, __setattr__=write))
 
         state.watch_writes = begin
         try:

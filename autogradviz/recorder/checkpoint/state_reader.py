@@ -18,6 +18,7 @@ from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 
 if TYPE_CHECKING:
     from autogradviz.event_log.state_value_diff import Reading
+    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.checkpoint.state_walk import Path
 
 MAX_WALKS: Final = 256
@@ -27,7 +28,13 @@ MAX_WALKS: Final = 256
 class StateReader:
     """Reads the state that functions can access, and remembers their last walks."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_snapshot: TakeSnapshot | None = None) -> None:
+        """Prepare to read.
+
+        Args:
+            take_snapshot: the function of the native engine, if it records.
+        """
+        self._take_snapshot = take_snapshot
         self._ids = ObjectIds()
         self._walks: dict[tuple[int, ...], RepeatedWalk] = {}  # by addresses, the latest last
 
@@ -48,8 +55,9 @@ class StateReader:
         if last is None or found is None:
             walk = StateWalk(self._ids)
             _add_roots(walk, function, arguments, named)
+            roots = len(walk.values)
             found = walk.walk()
-            last = RepeatedWalk(walk, self._ids)
+            last = RepeatedWalk(walk, roots, self._ids, self._take_snapshot)
             if len(self._walks) >= MAX_WALKS:
                 del self._walks[next(iter(self._walks))]
         self._walks[key] = last

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import enum
 import os
-import sys
 import threading
 import types
 from itertools import islice
@@ -22,7 +21,7 @@ import torch
 from autogradviz.event_log.state_value_diff import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
-    is_library_module,
+    is_user_module,
     names_of,
     slots,
     texts_of,
@@ -68,6 +67,11 @@ Its index in the queue, the address of its class, and the length of the queue af
 the parts that a plan gave, and whether methods of its class were read. A plain tuple, since the
 garbage collector never untracks a named one.
 """
+
+
+def reads_environment(names: tuple[str, ...]) -> bool:
+    """Return whether code that reads these names may read environment variables."""
+    return not _ENVIRONMENT.isdisjoint(names)
 
 
 class StateWalk:
@@ -227,16 +231,14 @@ class StateWalk:
                 self._user_module((name,), found, names, depth)
             else:
                 self.add((name,), found, depth + 1)
-        if not _ENVIRONMENT.isdisjoint(names):
+        if reads_environment(names):
             self._environment(function, names, depth)
 
     def _user_module(
         self, path: Path, module: types.ModuleType, names: tuple[str, ...], depth: int
     ) -> None:
         """Queue the attributes of a module of the user's that code names: ``config.mode``."""
-        if module.__name__ not in sys.stdlib_module_names and not is_library_module(
-            module.__name__
-        ):
+        if is_user_module(module):
             attributes = module.__dict__
             for name in names:
                 if name in attributes and not isinstance(attributes[name], types.ModuleType):

@@ -68,7 +68,12 @@ _WRAPPED: Final = {
     queue.PriorityQueue: "queue",
 }  # fmt: skip
 """Classes of the standard library that wrap a container, and the attribute that holds it."""
-
+WITH_PARTS: Final = frozenset(
+    {*_WRAPPED, *_WRAPPERS, types.MethodType, contextvars.ContextVar, types.GeneratorType,
+     logging.Logger, functools.partial, collections.ChainMap, weakref.ref,
+     functools._lru_cache_wrapper}  # noqa: SLF001 - has no public name
+)  # fmt: skip
+"""Classes other than tensors for which ``parts_of`` returns objects."""
 
 MAX_OBJECTS: Final = 20_000
 """Objects that are numbered in a long recording."""

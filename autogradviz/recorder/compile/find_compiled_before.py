@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from torch.fx import GraphModule
 
@@ -34,12 +35,25 @@ _MANY: Final = 200
 """Functions that are searched for a region at most, one inside the other."""
 
 
+_found: Final[WeakKeyDictionary[Any, RegionFacts]] = WeakKeyDictionary()
+"""What earlier recordings have found: reading a region costs as much as several of its runs."""
+
+
 def find_region(function: Any) -> RegionFacts:
     """Return the remaining facts about a region.
 
     Args:
         function: the custom Function that AOTAutograd made for the region.
     """
+    facts = _found.get(function)
+    if facts is None:
+        facts = _search(function)
+        if facts.backward:  # else more may be found once a backward has compiled
+            _found[function] = facts
+    return facts
+
+
+def _search(function: Any) -> RegionFacts:
     facts = RegionFacts(
         function._aot_id,  # noqa: SLF001 - has no public name
         getattr(function.metadata, "compile_id_str", None) or "",

@@ -46,9 +46,9 @@ class CompiledRegions:
         if not facts.backward and not facts.inference:
             self._unplanned.add(region_id)
         stacks = self._session.stacks
-        for op in (*facts.forward, *facts.inference):
-            if op.line.filename and not op.line.library:
-                stacks.read_source(op.line.filename, op.line.lineno)
+        for line in dict.fromkeys(op.line for op in (*facts.forward, *facts.inference)):
+            if line.filename and not line.library:
+                stacks.read_source(line.filename, line.lineno)
         return region_id
 
     def plan_from_run(self, region_id: int, tensors: Iterable[torch.Tensor]) -> None:

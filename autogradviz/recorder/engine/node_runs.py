@@ -50,6 +50,7 @@ class NodeRuns:
         mode: OpMode | None,
     ) -> None:
         self._session = session
+        self._stops = session.stops
         self._local = session.threads.local
         self._slots = slots
         self._mode = mode
@@ -140,6 +141,9 @@ class NodeRuns:
                 mode.suspend()  # the engine restores it when it has run the node
         except Exception as error:  # noqa: BLE001 - whatever failed here, the node must run
             self._session.fail("backward", error)
+            return
+        if self._stops is not None:
+            self._stops.node_started(gradients)
 
     def _intern_all(self, gradients: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
         """Return the ids of gradients, and whether any is not None."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
@@ -99,12 +100,17 @@ class StepTable:
 
 def _is_optimized(leaf: torch.Tensor) -> bool:
     """Return whether any optimizer of this process holds a leaf."""
-    for found in gc.get_objects():
-        if Optimizer in type(found).__mro__:
-            for group in vars(found).get("param_groups", ()):
-                if any(leaf is parameter for parameter in group["params"]):
-                    return True
+    kinds = set(map(id, _with_subclasses(Optimizer)))  # not hashed: a metaclass may define it
+    for found in [each for each in gc.get_objects() if id(type(each)) in kinds]:
+        for group in vars(found).get("param_groups", ()):
+            if any(leaf is parameter for parameter in group["params"]):
+                return True
     return False
+
+
+def _with_subclasses(kind: type) -> list[type]:
+    below: list[type] = type.__subclasses__(kind)
+    return [kind, *chain.from_iterable(map(_with_subclasses, below))]
 
 
 _listeners: list[Callable[[], None]] = []

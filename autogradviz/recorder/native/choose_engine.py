@@ -23,12 +23,13 @@ class Choice(NamedTuple):
     """Why it is the Python engine; empty for the native one."""
 
 
-def choose_engine(engine: Engine, *, fingerprints: bool) -> Choice:
+def choose_engine(engine: Engine, *, fingerprints: bool, stops: bool = False) -> Choice:
     """Return the engine that is to observe PyTorch.
 
     Args:
         engine: "native", "python", or "auto" for the native one if it can be used.
         fingerprints: hashes of contents are recorded.
+        stops: some events are to open the debugger.
 
     Raises:
         NativeBuildError: the native engine was chosen and cannot be used.
@@ -38,6 +39,8 @@ def choose_engine(engine: Engine, *, fingerprints: bool) -> Choice:
     problem = None
     if fingerprints and torch.accelerator.is_available():
         problem = "the native engine does not read contents on an accelerator"
+    if stops:
+        problem = "the native engine cannot open a debugger (break_on)"
     if problem is None:
         status = build.status()
         problem = None if status.usable else status.reason

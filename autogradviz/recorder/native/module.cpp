@@ -5,6 +5,7 @@
 #include "stack_methods.h"
 #include "table_methods.h"
 #include "tracing_hooks.h"
+#include "walk_snapshot.h"
 
 #include <pthread.h>
 
@@ -90,6 +91,7 @@ PyMethodDef functions[] = {
     {"norm", norm, METH_O, nullptr},
     {"ordinary_nbytes", ordinary_nbytes, METH_O, nullptr},
     {"set_recorder_folder", set_recorder_folder, METH_O, nullptr},
+    {"take_snapshot", take_snapshot, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -123,7 +125,8 @@ PyMODINIT_FUNC PyInit_autogradviz_native() {
   if (module == nullptr) return nullptr;
   agv::batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&agv::batch_spec));
   PyObject* type = PyType_FromSpec(&agv::spec);
-  bool added = agv::batch_type != nullptr && type != nullptr && PyModule_AddObject(module, "Recording", type) == 0;
+  agv::snapshot_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&agv::snapshot_spec));
+  bool added = agv::batch_type != nullptr && agv::snapshot_type != nullptr && type != nullptr && PyModule_AddObject(module, "Recording", type) == 0;
   if (!added || PyModule_AddObjectRef(module, "TracingHook", reinterpret_cast<PyObject*>(agv::hook_type)) < 0) {
     Py_XDECREF(type);
     Py_DECREF(module);

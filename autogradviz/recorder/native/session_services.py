@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cache
+from functools import cache, partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ import torch
 from autogradviz.recorder.event_writer import EventSequence
 from autogradviz.recorder.native.graph_tables import NativeRunning
 from autogradviz.recorder.native.stacks import NativeStacks
+from autogradviz.recorder.native.walk_snapshot import take_snapshot
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.events import Event
+    from autogradviz.recorder.checkpoint.repeated_walk import TakeSnapshot
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
 
@@ -66,6 +68,7 @@ class NativeServices:
         self.ordinary_nbytes: Callable[[torch.Tensor], int] = module.ordinary_nbytes
         self.norm: Callable[[torch.Tensor], float | None] = module.norm
         self.hook_type: type = module.TracingHook
+        self.take_snapshot: TakeSnapshot = partial(take_snapshot, module)
         self.recording: Any = module.Recording()
         """The recording in C++."""
         self.event_count: Callable[[], int] = self.recording.event_count

@@ -112,6 +112,7 @@ class OpMode(TorchDispatchMode):
         self._reader = TensorReader(session, tensors, versions, fingerprints)
         self._creators = creators
         self._recent_outputs = recent_outputs
+        self._stops = session.stops
         self._add_to_step = session.digest.add
         self._collectives = Collectives(session)
 
@@ -169,14 +170,20 @@ class OpMode(TorchDispatchMode):
             wrapped = wrap_scalars(error, positions, args)
             if wrapped is not None:
                 return self.__torch_dispatch__(func, types, wrapped, kwargs)
-            self._finish(call, None, started, error)
+            row = self._finish(call, None, started, error)
+            self._stop_after(func, args, kwargs, None, error, row, call)
             raise
         row = self._finish(call, result, started, None)
         if signature.draw is not None and row is not None:
             self._session.guarded(
                 "random", emit_draw, self._session, signature.draw, args, kwargs, row, result
             )
+        self._stop_after(func, args, kwargs, result, None, row, call)
         return result
+
+    def _stop_after(self, *finished: Any) -> None:
+        if self._stops is not None:
+            self._stops.after_op(*finished)
 
     def _is_traced(self, state: ThreadState) -> bool:
         """Return whether an op only traces; forget the nodes that were created by then."""

@@ -83,15 +83,16 @@ def forget_compilers() -> None:
 @contextmanager
 def hidden_from_compilers(change: Removable) -> Iterator[None]:
     """Make a change while the context is open and no compiler runs."""
-    with _lock:
-        _hidden.append(change)
-        if not _compiling:
-            change.install()
     try:
-        yield
-    finally:
         with _lock:
-            _hidden.remove(change)
+            _hidden.append(change)
+            if not _compiling:
+                change.install()
+        yield
+    finally:  # also if a signal interrupts the installation
+        with _lock:
+            if change in _hidden:
+                _hidden.remove(change)
             change.remove()
 
 
@@ -110,8 +111,8 @@ def patched(owner: Any, **ours: Any) -> Iterator[None]:
 def patched_for_compilers_too(owner: Any, **ours: Any) -> Iterator[None]:
     """Replace attributes of a class or module while the context is open."""
     patch = _Patch(owner, ours)
-    patch.install()
     try:
+        patch.install()
         yield
     finally:
         patch.remove()

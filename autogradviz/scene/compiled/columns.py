@@ -7,11 +7,11 @@ are folded into one ("h.0 – h.11, 12 identical").
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from autogradviz.compiled_graphs.value_names import is_packed
 from autogradviz.compiled_graphs.view_ops import is_view as is_view_target
 from autogradviz.scene.label_text import block_prefix
 
@@ -164,7 +164,7 @@ def _hook_ops(region: CompiledRegion) -> set[str]:
     if not region.hooks:
         return set()
     ops = {op.name: op for op in region.forward_ops}
-    found = {op.name for op in region.forward_ops if is_hook_name(op.name)}
+    found = {op.name for op in region.forward_ops if is_packed(op.name)}
     for op in reversed(region.forward_ops):
         if op.name in found:
             found.update(n for n in op.arguments if n in ops and ops[n].location is None)
@@ -177,12 +177,7 @@ def _hook_ops(region: CompiledRegion) -> set[str]:
 
 def slot_hook(slot: CompiledSlot) -> str:
     """Return the name of the value that the hooks of a slot take."""
-    return slot.op.name if slot.op is not None and is_hook_name(slot.name) else slot.name
-
-
-def is_hook_name(name: str) -> bool:
-    """Return whether a value is what a pack hook returned: "addmm_hook_0"."""
-    return re.search(r"_hook_\d+$", name) is not None
+    return slot.op.name if slot.op is not None and is_packed(slot.name) else slot.name
 
 
 def _key(op: CompiledOp) -> _Key:
@@ -191,7 +186,7 @@ def _key(op: CompiledOp) -> _Key:
     location = op.location
     return (
         block if numbered else "",
-        location.place if location else "",
+        location.filename if location else "",
         location.lineno if location else 0,
     )
 

@@ -19,6 +19,7 @@ from autogradviz.analysis.formatting import (
     short_op_name,
     short_path,
 )
+from autogradviz.compiled_graphs.value_names import ITEM
 from autogradviz.fast_dataclass import maker
 from autogradviz.scene.compiled.columns import Columns, arrange_columns, is_view, slot_hook
 from autogradviz.scene.compiled.recomputed_bytes import recomputed_alive
@@ -632,7 +633,7 @@ def _slots_label(slots: Sequence[CompiledSlot], nbytes: int, before: int) -> str
 def _value_name(slot: CompiledSlot) -> str:
     """Return the name of a saved value; one of several results has the name of their op."""
     op = slot.op
-    one_of_several = op is not None and op.target.endswith("getitem") and op.arguments
+    one_of_several = op is not None and op.target == ITEM and op.arguments
     return op.arguments[0] if op is not None and one_of_several else slot_hook(slot)
 
 

@@ -157,6 +157,7 @@ def _slot(
         description=" ".join(part for part in (slot.dtype, shape) if part),
         nbytes=slot.nbytes,
         reason=slot.reason,
+        remedy=slot.remedy,
         hook=_hook(hooks.get(slot_hook(slot))),
         filename=filename,
         lineno=lineno,

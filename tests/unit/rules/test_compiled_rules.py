@@ -357,6 +357,15 @@ def test_one_recompilation_is_normal():
     assert run_rule(recompile_storm, recompiled(1), recompiled(2, "self.rate == 1")) == []
 
 
+def test_different_guards_of_one_tensor_that_fail_once_each_are_no_storm():
+    flag = "tensor 't' requires_grad mismatch. expected requires_grad=0"
+    size = "tensor 't' size mismatch at index 0. expected 3, actual {}"
+    both = recompiled(1, flag), recompiled(2, size.format(8))
+    assert run_rule(recompile_storm, *both) == []
+    (finding,) = run_rule(recompile_storm, *both, recompiled(3, size.format(9)))
+    assert finding.title == "forward was compiled 3 times because t changed"
+
+
 def test_recomputation_by_another_region_is_reported():
     (finding,) = run_rule(
         compiled_recompute_differs,

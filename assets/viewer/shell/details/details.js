@@ -35,6 +35,7 @@ export function makeDetails(store) {
             ? [h("section", { class: "agv-section" }, ...storageDetails(store, selected.index))]
             : groupDetails(store, selected.index);
     panel.replaceChildren(...parts);
+    panel.classList.toggle("agv-details-recording", !selected);
     panel.scrollTop = 0;
   };
   store.subscribe(["selected"], fill);
@@ -97,7 +98,8 @@ function nodeDetails(store, index) {
       ]),
     ),
   );
-  if (node.lineno && sceneIndex.source.get(node.filename)?.has(node.lineno)) {
+  const hasExcerpt = sceneIndex.findings[index].length > 0; // of the finding, with this line
+  if (!hasExcerpt && node.lineno && sceneIndex.source.get(node.filename)?.has(node.lineno)) {
     const mark = {
       line: node.lineno,
       kind: /** @type {const} */ ("selected-line"),

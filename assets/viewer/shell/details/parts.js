@@ -2,7 +2,7 @@
 /** Sections that the details of nodes, groups and the recording share. */
 
 import { button, h } from "../../dom.js";
-import { fixBlock } from "../../views/findings/parts.js";
+import { findingSource, fixBlock } from "../../views/findings/parts.js";
 import { icon } from "../../canvas/icons.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -43,18 +43,37 @@ export function titleSection(title, aside, subtitle, place, failed, buttons = []
  * @returns {HTMLElement[]}
  */
 export function findingSections(store, findings) {
+  const count = store.scene.findings.length;
   return findings.map((at) => {
     const finding = store.scene.findings[at];
     const show = () => store.showFinding(at);
     const card = h(
       "div",
       { class: "agv-card" },
-      h("div", { class: "agv-card-title", text: finding.title }),
+      h("h4", { class: "agv-card-title", text: finding.title }),
+      h("p", { class: "agv-text agv-clamp", text: sentences(finding.explanation) }),
+      ...findingSource(store.sceneIndex, finding, 1),
       finding.fix && fixBlock(finding.fix),
-      button("Show this finding", "agv-link", show, "Show finding"),
+      button(
+        "Show this finding",
+        "agv-link",
+        show,
+        count > 1 ? `Show this finding, ${at + 1} of ${count}` : "Show this finding",
+      ),
     );
     return h("section", { class: "agv-section" }, card);
   });
+}
+
+/**
+ * Return the sentences of an explanation, without its excerpts.
+ *
+ * @param {string} explanation
+ * @returns {string}
+ */
+function sentences(explanation) {
+  const lines = explanation.split("\n").filter((line) => !/^\s/.test(line));
+  return lines.map((line) => line.replace(/:$/, ".")).join(" ");
 }
 
 /**

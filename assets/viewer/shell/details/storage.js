@@ -12,11 +12,16 @@ const MAX_EVENTS = 24;
 /**
  * @param {Store} store
  * @param {number} index
- * @returns {HTMLElement[]}
+ * @returns {(HTMLElement | false)[]}
  */
 export function storageDetails(store, index) {
   const storage = store.scene.storages[index];
   const events = store.sceneIndex.storageEvents[index];
+  const reasons = storage.slots.flatMap((slot) => {
+    const text = store.sceneIndex.reasons.get(slot);
+    return text ? [h("p", { class: "agv-text" }, h("b", { text: slot }), ` ${text}`)] : [];
+  });
+  const stack = storage.stack ? storage.stack.split("\n") : [];
   const keepers = storage.keepers.length
     ? storage.keepers.map((text) => h("p", { class: "agv-text", text }))
     : [h("p", { class: "agv-text agv-muted", text: describeRelease(events) })];
@@ -31,9 +36,13 @@ export function storageDetails(store, index) {
       ["saved for", storage.slots.slice(0, 4).join(", ")],
       ["storage", `s${storage.storage_id}`],
     ]),
+    reasons.length > 0 && h("h4", { text: "Why it is kept" }),
+    ...reasons,
     ...compiledReasons(store, index),
     h("h4", { text: storage.keepers.length ? "Kept alive by" : "No longer kept alive" }),
     ...keepers,
+    stack.length > 0 && h("h4", { text: "Created at" }),
+    ...stack.map((text) => h("code", { class: "agv-text", text })),
     h("h4", { text: "Events" }),
     ...events.slice(0, MAX_EVENTS).map((event) =>
       h("p", {
@@ -44,9 +53,7 @@ export function storageDetails(store, index) {
     ...(events.length > MAX_EVENTS
       ? [h("p", { class: "agv-muted", text: cutText(MAX_EVENTS, events.length, "first") })]
       : []),
-    ...(storage.node < 0
-      ? []
-      : [button("Show in the graph", "agv-link", show, "Show in the graph")]),
+    ...(storage.node < 0 ? [] : [button("Show in the graph", "agv-link", show)]),
   ];
 }
 

@@ -2,10 +2,11 @@
 /** Each checkpoint region's forward next to its recomputation, op by op. */
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff.js";
-import { h } from "../../dom.js";
+import { h, listHead } from "../../dom.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region.js";
+import { sideBySide } from "./sources.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("../../types.js").SceneRegion} Region */
@@ -23,13 +24,22 @@ export class Checkpoint {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Checkpoint regions" },
     });
-    this.description = h("div", { class: "agv-side-details" });
-    this.main = h("div", { class: "agv-main" });
-    this.diffs = h("aside", { class: "agv-region-diffs", attrs: { "aria-label": "Differences" } });
+    this.description = h("div", { class: "agv-side-details", attrs: { tabindex: 0 } });
+    this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
+    this.diffs = h("aside", {
+      class: "agv-region-diffs",
+      attrs: { tabindex: 0, "aria-label": "Differences" },
+    });
     this.element = h(
       "div",
       { class: "agv-split agv-split-three" },
-      h("aside", { class: "agv-side" }, this.list, this.description),
+      h(
+        "aside",
+        { class: "agv-side" },
+        listHead("Checkpoint regions"),
+        this.list,
+        this.description,
+      ),
       this.main,
       this.diffs,
     );
@@ -40,10 +50,8 @@ export class Checkpoint {
 
   #fill() {
     const { scene, region } = this.store;
-    this.list.replaceChildren(
-      h("div", { class: "agv-list-head", text: "Checkpoint regions" }),
-      ...scene.regions.map((each) => this.#entry(each)),
-    );
+    this.list.replaceChildren(...scene.regions.map((each) => this.#entry(each)));
+    this.list.hidden = !scene.regions.length;
     const chosen = scene.regions[region];
     this.current = -1;
     this.differences = [];
@@ -59,14 +67,20 @@ export class Checkpoint {
       return;
     }
     const rows = scene.diffs.filter((row) => row.region === region);
-    const banner = regionFinding(this.store, chosen);
-    const parts = [banner, this.#head(chosen, rows), this.#diffTable(rows)];
+    const changes = scene.changes.filter((change) => change.region === region);
+    const sources = sideBySide(this.store, rows, changes);
+    const banner = regionFinding(this.store, chosen, !sources);
+    const parts = [banner, sources, this.#head(chosen, rows), this.#diffTable(rows)];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
     this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;
     this.main.scrollTop = 0;
+    requestAnimationFrame(() => {
+      const row = /** @type {HTMLElement | null} */ (this.list.querySelector(".agv-selected"));
+      if (row) this.list.scrollTop = row.offsetTop - this.list.offsetTop - row.offsetHeight;
+    });
   }
 
   /**
@@ -148,7 +162,7 @@ export class Checkpoint {
         "This region has not been recomputed, so there is nothing to compare with its forward.";
       return h("p", { class: "agv-empty-text", text });
     }
-    const head = ["compare", "forward", "", "line", "recompute", "", "line"].map((text) =>
+    const head = ["compare", "forward", "shape", "line", "recompute", "shape", "line"].map((text) =>
       h("th", { text }),
     );
     const body = h("tbody");

@@ -1,10 +1,16 @@
 // @ts-check
 /** The panels of a region: its properties, its finding, what differed between its two runs. */
 
-import { STATUS_LABELS } from "./diff.js";
+import { STATUS_LABELS, differs } from "./diff.js";
 import { h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/parts.js";
-import { formatCount, formatPlace, plural } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { stateChanges } from "./state_changes.js";
 
@@ -50,9 +56,10 @@ export function describeRegion(region) {
  *
  * @param {Store} store
  * @param {Region} region
+ * @param {boolean} withSource whether the source is not displayed elsewhere
  * @returns {HTMLElement | null}
  */
-export function regionFinding({ scene, sceneIndex }, region) {
+export function regionFinding({ scene, sceneIndex }, region, withSource) {
   const finding = scene.findings.find((each) => each.region === region.index);
   if (!finding) return null;
   const title = h(
@@ -66,7 +73,7 @@ export function regionFinding({ scene, sceneIndex }, region) {
   const columns = h(
     "div",
     { class: "agv-banner-columns" },
-    h("div", {}, ...findingSource(sceneIndex, finding, 0)),
+    withSource && h("div", {}, ...findingSource(sceneIndex, finding, 0)),
     finding.fix !== "" &&
       h("div", { class: "agv-block" }, h("h4", { text: "Fix" }), fixBlock(finding.fix)),
   );
@@ -84,6 +91,14 @@ export function regionDiffs({ scene }, region) {
   const changes = scene.changes.filter((change) => change.region === region.index);
   const saved = scene.saved_diffs.filter((row) => row.region === region.index);
   const parts = [...stateChanges(changes)];
+  if (
+    region.recomputes &&
+    !changes.length &&
+    !saved.length &&
+    !scene.diffs.some((row) => row.region === region.index && differs(row))
+  ) {
+    parts.push(costSection(region));
+  }
   if (saved.length) parts.push(savedTensorDiffs(saved, region));
   const { error_type: type, error_message: message } = scene.summary;
   const hasFinding = scene.findings.some((finding) => finding.region === region.index);
@@ -92,6 +107,28 @@ export function regionDiffs({ scene }, region) {
     parts.push(section("Exception raised by PyTorch", type.split(".").at(-1) ?? "", text));
   }
   return parts;
+}
+
+/**
+ * Return the bytes that a region frees and the time that it adds.
+ *
+ * @param {Region} region
+ * @returns {HTMLElement}
+ */
+function costSection({ freed_nbytes, held_nbytes, recompute_ns, recomputes }) {
+  const rate = formatBytes(freed_nbytes / (recompute_ns / 1e6 || 1));
+  return section(
+    "Cost and benefit",
+    "both runs are alike",
+    propertyList([
+      ["bytes freed", h("b", { class: "agv-saved", text: formatBytes(freed_nbytes) })],
+      ["", "not held between forward and recomputation"],
+      ["time added", h("b", { class: "agv-recompute", text: formatDuration(recompute_ns) })],
+      ["", plural(recomputes, "recomputation")],
+      ["freed per ms", recompute_ns ? rate : "unknown"],
+      ["still held", held_nbytes ? `${formatBytes(held_nbytes)} of arguments` : "no argument"],
+    ]),
+  );
 }
 
 /**

@@ -88,6 +88,8 @@ function saved({ scene }, indices) {
         text: [place, slot.description].filter(Boolean).join(" · "),
       }),
       h("p", { class: "agv-text", text: slot.reason }),
+      slot.remedy !== "" &&
+        h("p", { class: "agv-text agv-muted", text: `To compute it again: ${slot.remedy}` }),
       slot.hook !== "" && h("p", { class: "agv-text agv-muted", text: slot.hook }),
     );
   });

@@ -1,7 +1,7 @@
 // @ts-check
 /** The findings, and the one on display with its source, explanation and fix. */
 
-import { button, h } from "../../dom.js";
+import { button, h, listHead } from "../../dom.js";
 import { block, explanation, findingSource, fixBlock } from "./parts.js";
 import { formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
@@ -17,11 +17,11 @@ export class Findings {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Findings" },
     });
-    this.main = h("div", { class: "agv-main" });
+    this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     this.element = h(
       "div",
       { class: "agv-split" },
-      h("aside", { class: "agv-side" }, this.list),
+      h("aside", { class: "agv-side" }, listHead("Findings"), this.list),
       this.main,
     );
     this.list.addEventListener("keydown", (event) => {
@@ -37,10 +37,8 @@ export class Findings {
 
   #fill() {
     const { scene, finding } = this.store;
-    this.list.replaceChildren(
-      h("div", { class: "agv-list-head", text: "Findings" }),
-      ...scene.findings.map((each, at) => this.#entry(each, at)),
-    );
+    this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
+    this.list.hidden = !scene.findings.length;
     const chosen = scene.findings[finding];
     this.main.replaceChildren(
       ...(chosen
@@ -114,14 +112,8 @@ function findingCard(store, finding) {
     h(
       "div",
       { class: "agv-buttons" },
-      node !== undefined && button("Show in the graph", "agv-button", show, "Show in the graph"),
-      finding.region >= 0 &&
-        button(
-          "Compare forward and recomputation",
-          "agv-button",
-          compare,
-          "Compare forward and recomputation",
-        ),
+      node !== undefined && button("Show in the graph", "agv-button", show),
+      finding.region >= 0 && button("Compare forward and recomputation", "agv-button", compare),
     ),
   );
 }

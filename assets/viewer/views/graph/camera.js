@@ -20,7 +20,10 @@ const TOOLBAR = 44;
  */
 export function fitTo(rect, width, height) {
   const free = height > 300 ? height - TOOLBAR : height;
-  const room = Math.min((width - 2 * MARGIN) / rect.w, (free - 2 * MARGIN) / rect.h);
+  const room = Math.min(
+    (width - Math.min(2 * MARGIN, width / 20)) / rect.w,
+    (free - 2 * MARGIN) / rect.h,
+  );
   return centered(rect, width, free, clamp(room, MIN_SCALE, 1));
 }
 

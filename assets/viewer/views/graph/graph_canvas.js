@@ -11,6 +11,7 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
+import { narrowIndex, narrownessOf } from "./narrow.js";
 import { stepFrom } from "./navigation.js";
 import { paint } from "./paint/graph.js";
 import { makeToolbar } from "./toolbar.js";
@@ -47,11 +48,11 @@ export class GraphCanvas {
       text: "Computing layout…",
     });
     this.layoutStatus.hidden = true;
-    this.scheduler = new LayoutScheduler(
-      store.scene,
-      (placement) => this.#show(placement),
-      (busy) => (this.layoutStatus.hidden = !busy),
-    );
+    /** @type {import("./narrow.js").Narrowness} */
+    this.narrowness = 0;
+    /** The scene that is drawn; it has fewer badges in a narrow viewer. */
+    this.sceneIndex = store.sceneIndex;
+    this.scheduler = this.#makeScheduler();
     /** @type {import("./camera.js").Camera} */
     this.camera = { x: 0, y: 0, scale: 1 };
     /** @type {Item | null} */
@@ -94,6 +95,29 @@ export class GraphCanvas {
     this.scheduler.layOut(store.open);
   }
 
+  /** @returns {LayoutScheduler} */
+  #makeScheduler() {
+    return new LayoutScheduler(
+      this.sceneIndex.scene,
+      (placement) => this.#show(placement),
+      (busy) => (this.layoutStatus.hidden = !busy),
+    );
+  }
+
+  /** Draw less in a viewer that became narrow, and all again in one that became wide. */
+  #adapt() {
+    const viewer = /** @type {HTMLElement} */ (this.element.closest(".agv"));
+    const narrowness = narrownessOf(viewer.clientWidth);
+    if (narrowness === this.narrowness) return;
+    this.narrowness = narrowness;
+    this.sceneIndex = narrowIndex(this.store.sceneIndex, narrowness);
+    this.scheduler.destroy();
+    this.scheduler = this.#makeScheduler();
+    this.placement = EMPTY_PLACEMENT;
+    this.moved = false;
+    this.scheduler.layOut(this.store.open);
+  }
+
   /** @param {import("../../store.js").Change} change */
   #update(change) {
     const { store } = this;
@@ -134,6 +158,7 @@ export class GraphCanvas {
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(clientWidth * ratio);
     this.canvas.height = Math.round(clientHeight * ratio);
+    this.#adapt();
     if (!this.moved && this.placement !== EMPTY_PLACEMENT) this.camera = initialCamera(this);
     this.#applyPendingFit();
     // Not in the next frame: a canvas is blank after it was resized.
@@ -196,14 +221,42 @@ export class GraphCanvas {
    * @returns {import("./paint/graph.js").Look}
    */
   look(progress) {
-    const { sceneIndex, selected, time, nodePart, gradientPath } = this.store;
-    const { camera, placement, hovered, coloring, width, height } = this;
+    const { selected, time, nodePart, gradientPath } = this.store;
+    const { sceneIndex, camera, placement, hovered, coloring, width, height } = this;
     const rest = (1 - progress) ** 3;
     const offsets = new Map();
     for (const [key, { x, y }] of this.offsets) offsets.set(key, { x: x * rest, y: y * rest });
     const state = { selected, hovered, time, nodePart, gradientPath, coloring };
     const linesAlpha = progress ** 2;
     return { sceneIndex, placement, camera, ...state, offsets, linesAlpha, width, height };
+  }
+
+  /**
+   * Return the part of the view that contains boxes, for a picture without margins around them.
+   *
+   * @returns {Pick<import("../registry.js").Picture, "size" | "draw">}
+   */
+  content() {
+    const { camera, placement } = this;
+    const crop = (
+      /** @type {number} */ from,
+      /** @type {number} */ length,
+      /** @type {number} */ view,
+    ) => {
+      const margin = 16 / camera.scale;
+      const low = Math.max(from, -margin);
+      return {
+        low,
+        size: Math.max(1, Math.min(from + view / camera.scale, length + margin) - low),
+      };
+    };
+    const [x, y] = [
+      crop(camera.x, placement.width, this.width),
+      crop(camera.y, placement.height, this.height),
+    ];
+    const size = { width: x.size * camera.scale, height: y.size * camera.scale };
+    const look = { ...this.look(1), ...size, camera: { ...camera, x: x.low, y: y.low } };
+    return { size, draw: ({ pen }) => paint({ ...pen, scale: camera.scale }, look) };
   }
 
   /**

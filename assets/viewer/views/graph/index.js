@@ -6,8 +6,8 @@ import "./outline.css";
 import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/icons.js";
 import { makeDetails } from "../../shell/details/details.js";
+import { splitter } from "../../shell/splitter.js";
 import { makeNotices } from "../../shell/notices.js";
-import { makeBanner } from "../findings/banner.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Legend } from "./legend.js";
 import { Outline } from "./outline.js";
@@ -33,10 +33,17 @@ export const graphView = {
     const legend = new Legend(store.scene);
     listenToPointer(graph, store);
     outline.element.append(legend.element);
-    const banner = makeBanner(store);
-    const stage = h("div", { class: "agv-stage" }, makeNotices(store), banner, graph.element);
+    const details = makeDetails(store);
+    const stage = h(
+      "div",
+      { class: "agv-stage" },
+      makeNotices(store),
+      graph.element,
+      splitter("left", () => outline.element),
+      splitter("right", () => details),
+    );
     return {
-      elements: [outline.element, stage, makeDetails(store)],
+      elements: [outline.element, stage, details],
       keys: graphKeys(graph, store),
       redraw() {
         graph.restyle();
@@ -49,7 +56,7 @@ export const graphView = {
       picture: () => ({
         canvas: graph.canvas,
         palette: palette(),
-        draw: ({ pen }) => paint({ ...pen, scale: graph.camera.scale }, graph.look(1)),
+        ...graph.content(),
       }),
     };
   },

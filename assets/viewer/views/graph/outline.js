@@ -1,7 +1,7 @@
 // @ts-check
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
-import { h } from "../../dom.js";
+import { button, h, listHead } from "../../dom.js";
 import { formatCount } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
 import { sameItem } from "../../store.js";
@@ -34,15 +34,16 @@ export class Outline {
       { class: "agv-tree", attrs: { role: "tree", tabindex: "0", "aria-label": "Modules" } },
       this.spacer,
     );
+    const toggle = button(
+      "Show or hide the modules",
+      "agv-icon-button agv-outline-toggle",
+      () => this.element.classList.toggle("agv-outline-open"),
+      icon("down"),
+    );
     this.element = h(
       "aside",
-      { class: "agv-outline agv-side" },
-      h(
-        "div",
-        { class: "agv-list-head" },
-        h("span", { text: "Modules" }),
-        h("span", { class: "agv-muted", text: "nodes" }),
-      ),
+      { class: "agv-outline agv-side", attrs: { "aria-label": "Modules" } },
+      listHead("Modules", h("span", { class: "agv-muted", text: "nodes" }), toggle),
       this.tree,
     );
     this.tree.addEventListener("scroll", () => this.#render());

@@ -23,7 +23,7 @@ export function listenToPointer(graph, store) {
 
   const hit = (/** @type {MouseEvent} */ event) => {
     const [x, y] = graph.worldAt(event.offsetX, event.offsetY);
-    return hitAt(store.sceneIndex, graph.placement, x, y);
+    return hitAt(graph.sceneIndex, graph.placement, x, y);
   };
   const stopHover = () => {
     clearTimeout(hoverTimer);

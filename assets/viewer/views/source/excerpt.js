@@ -6,7 +6,7 @@ import { h } from "../../dom.js";
 /**
  * @typedef {object} MarkedLine
  * @property {number} line
- * @property {"culprit" | "victim" | "selected-line"} kind
+ * @property {"culprit" | "victim" | "selected-line" | "absent" | "added" | "changed"} kind
  * @property {string} tag shown on the right of the line
  * @property {string} text shown if the scene does not have the line
  */

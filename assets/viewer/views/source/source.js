@@ -17,20 +17,32 @@ const COLUMNS = ["saved", "held at peak", "recomputed", "time"];
  */
 
 /**
+ * @typedef {object} CompilerNotes what torch.compile did with a line
+ * @property {number} region index of the last compiled region that has it, -1 without one
+ * @property {string[]} breaks reasons of graph breaks
+ * @property {string[]} guards guards that failed
+ */
+
+/**
  * @param {Store} store
  * @returns {HTMLElement}
  */
 export function makeSource(store) {
   const costs = lineCosts(store);
+  const compiled = compilerNotes(store);
   const files = [...store.sceneIndex.source].filter(([file]) => file);
   const empty = h("p", {
     class: "agv-empty-text",
     text: "This recording has no source lines. record(model, stacks=True) records them.",
   });
   const parts = files.map(([file, lines]) =>
-    fileSection(store, file, lines, costs.get(file) ?? new Map()),
+    fileSection(store, file, lines, costs.get(file) ?? new Map(), compiled),
   );
-  return h("div", { class: "agv-main agv-files" }, ...(parts.length ? parts : [empty]));
+  return h(
+    "div",
+    { class: "agv-main agv-files", attrs: { tabindex: 0 } },
+    ...(parts.length ? parts : [empty]),
+  );
 }
 
 /**
@@ -70,17 +82,43 @@ function lineCosts({ scene }) {
 
 /**
  * @param {Store} store
+ * @returns {Map<string, CompilerNotes>} by the key of a place
+ */
+function compilerNotes({ scene }) {
+  /** @type {Map<string, CompilerNotes>} */
+  const notes = new Map();
+  const noteOf = (/** @type {{filename: string, lineno: number}} */ place) => {
+    const key = placeKey(place);
+    const note = notes.get(key) ?? { region: -1, breaks: [], guards: [] };
+    notes.set(key, note);
+    return note;
+  };
+  for (const { picture, item } of scene.compiled_marks) {
+    const place = scene.compiled_items[item];
+    if (place?.lineno) noteOf(place).region = scene.compiled_pictures[picture].region;
+  }
+  for (const step of scene.compiled_steps) {
+    if (step.kind === "break") noteOf(step).breaks.push(step.title);
+    if (step.kind === "recompile") noteOf(step).guards.push(step.title);
+  }
+  return notes;
+}
+
+/**
+ * @param {Store} store
  * @param {string} file
  * @param {Map<number, string>} lines
  * @param {Map<number, LineCost>} costs
+ * @param {Map<string, CompilerNotes>} compiled
  * @returns {HTMLElement}
  */
-function fileSection(store, file, lines, costs) {
+function fileSection(store, file, lines, costs, compiled) {
   const largest = Math.max(
     1,
     ...[...costs.values()].map((cost) => cost.bytes.saved + cost.bytes.recomputed),
   );
   const numbers = [...lines.keys()].sort((a, b) => a - b);
+  const columns = [...COLUMNS, "nodes", ...(compiled.size ? ["compiler"] : [])];
   const head = h(
     "div",
     { class: "agv-source-line agv-source-columns" },
@@ -90,13 +128,16 @@ function fileSection(store, file, lines, costs) {
       "span",
       { class: "agv-source-tag" },
       h("span", { class: "agv-source-bar" }),
-      ...[...COLUMNS, "nodes"].map((text) => h("span", { text })),
+      ...columns.map((text) => h("span", { text })),
     ),
   );
   const block = h("div", { class: "agv-source agv-source-wide" }, head);
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", { class: "agv-source-gap" }));
-    block.append(costLine(store, number, lines.get(number) ?? "", costs.get(number), largest));
+    const line = costLine(store, number, lines.get(number) ?? "", costs.get(number), largest);
+    const note = compiled.get(placeKey({ filename: file, lineno: number }));
+    if (compiled.size) line.lastElementChild?.append(compilerCell(store, note));
+    block.append(line);
   });
   return h(
     "section",
@@ -129,8 +170,21 @@ function costLine(store, number, text, cost, largest) {
     h("span", { class: "agv-source-number", text: String(number) }),
     h("code", { text: text || " " }),
   );
-  if (!cost) return line;
+  if (!cost) {
+    line.append(h("span", { class: "agv-source-tag" }));
+    return line;
+  }
   const { nodes: own } = cost;
+  const mark = () => {
+    const selected = own.some((node) => store.related.nodes.has(node));
+    line.classList.toggle("agv-selected-line", selected);
+  };
+  store.subscribe(["selected"], mark);
+  mark();
+  line.addEventListener("click", (event) => {
+    if (event.target instanceof HTMLButtonElement || !own.length) return;
+    store.set("selected", { kind: "node", index: own[0] });
+  });
   const bar = h("span", { class: "agv-source-bar" });
   bar.style.width = `${((cost.bytes.saved + cost.bytes.recomputed) / largest) * 60}px`;
   const show = () => store.reveal({ kind: "node", index: own[0] });
@@ -147,9 +201,29 @@ function costLine(store, number, text, cost, largest) {
         }),
       ),
       h("span", { title: COLUMNS[3], text: cost.time ? formatDuration(cost.time) : "" }),
-      own.length > 0 &&
-        button(`Show line ${number} in the graph`, "agv-link", show, plural(own.length, "node")),
+      own.length > 0
+        ? button(`Show line ${number} in the graph`, "agv-link", show, plural(own.length, "node"))
+        : h("span", {}),
     ),
   );
   return line;
+}
+
+/**
+ * @param {Store} store
+ * @param {CompilerNotes | undefined} note
+ * @returns {HTMLElement}
+ */
+function compilerCell(store, note) {
+  if (note?.breaks.length) {
+    return h("span", { class: "agv-broken", text: "graph break", title: note.breaks.join("\n") });
+  }
+  if (note?.guards.length) {
+    const text = note.guards.length > 1 ? `recompiled ×${note.guards.length}` : "recompiled";
+    return h("span", { class: "agv-recompute", text, title: note.guards.join("\n") });
+  }
+  if (!note || note.region < 0) return h("span", {});
+  const show = () => store.showCompiled(note.region);
+  const { name } = store.scene.compiled_regions[note.region];
+  return button(`Show ${name}`, "agv-link", show, "compiled");
 }

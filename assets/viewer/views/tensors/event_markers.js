@@ -22,12 +22,13 @@ const MAX_SHIFT = 12;
  * @param {number} middle y of the lifeline
  * @param {string} hue
  * @param {number} free x from which nothing is painted yet
+ * @param {boolean} isLast whether it is the last event of the storage
  * @returns {number} the same, after this marker
  */
-export function paintEventMarker(pen, event, x, middle, hue, free) {
+export function paintEventMarker(pen, event, x, middle, hue, free, isLast) {
   const { ctx, palette } = pen;
   const failed = event.kind === "unpacked" && !event.ok;
-  const movable = failed || event.kind === "written" || event.kind === "released";
+  const movable = failed || event.kind === "written" || isLast;
   if (x < free && !movable) return free;
   switch (event.kind) {
     case "saved":

@@ -1,8 +1,7 @@
 // @ts-check
 /** Lifelines: a row for each storage, with markers where it is saved, written, unpacked and released. */
 
-import { paintTimes, paintTorn, startDrawing } from "../../canvas/charts.js";
-import { timeAxis } from "../../scene/time_axis.js";
+import { clipped, paintTimes, paintTorn, startDrawing } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
 import { formatBytes } from "../../scene/format.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
@@ -10,6 +9,7 @@ import { write } from "../../canvas/text.js";
 import { paintPhases } from "./phases.js";
 import { sameItem } from "../../store.js";
 import { mix } from "../../canvas/theme.js";
+import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/tooltip.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
@@ -18,7 +18,7 @@ import { placeTooltip } from "../../shell/tooltip.js";
 const ROW_HEIGHT = 26;
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
-const RIGHT = 16;
+const RIGHT = 24;
 
 export class Lifelines {
   /**
@@ -31,7 +31,6 @@ export class Lifelines {
     /** @type {SceneStorage[]} */
     this.rows = store.scene.storages;
     this.drawn = false;
-    this.start = 0;
     this.canvas = h("canvas", {
       class: "agv-chart-canvas",
       attrs: { role: "img", "aria-label": "Lifelines of saved tensors; the table lists the same" },
@@ -41,7 +40,10 @@ export class Lifelines {
     this.spacer = h("div", { class: "agv-lifelines-rows" });
     this.scroller = h(
       "div",
-      { class: "agv-lifelines-scroll", attrs: { tabindex: "0", "aria-label": "Lifelines" } },
+      {
+        class: "agv-lifelines-scroll",
+        attrs: { role: "group", tabindex: "0", "aria-label": "Lifelines" },
+      },
       this.spacer,
     );
     this.element = h("div", { class: "agv-lifelines" }, this.canvas, this.scroller, this.tooltip);
@@ -52,9 +54,15 @@ export class Lifelines {
     this.scroller.addEventListener("pointermove", (event) => this.#hover(event));
     this.scroller.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
     this.scroller.addEventListener("keydown", (event) => this.#press(event));
+    const plot = () => {
+      const left = this.#left();
+      return { left, width: Math.max(1, this.element.clientWidth - left - RIGHT) };
+    };
+    this.window = new TimeWindow(store, plot, () => this.draw(), "events");
+    this.window.listen(this.scroller);
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "axis", "selected", "view"], (change) => {
+    store.subscribe(["time", "selected", "view"], (change) => {
       if (change === "selected") this.#scrollToSelected();
       this.draw();
     });
@@ -67,7 +75,7 @@ export class Lifelines {
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    return clientWidth < 620 ? 150 : Math.min(330, Math.max(240, clientWidth * 0.3));
+    return clientWidth < 760 ? 150 : Math.min(330, Math.max(240, clientWidth * 0.3));
   }
 
   /**
@@ -75,11 +83,7 @@ export class Lifelines {
    * @returns {number}
    */
   #x(time) {
-    const left = this.#left();
-    const room = this.element.clientWidth - left - RIGHT;
-    const { positionOf } = timeAxis(this.store);
-    const [first, last] = [positionOf(this.start), positionOf(this.store.sceneIndex.end)];
-    return left + (Math.max(0, positionOf(time) - first) / (last - first)) * room;
+    return this.window.x(time);
   }
 
   /** Scroll to the first row whose unpack failed. */
@@ -101,22 +105,22 @@ export class Lifelines {
     const { scrollTop } = this.scroller;
     const x = (/** @type {number} */ time) => this.#x(time);
     const bottom = height - AXIS_HEIGHT;
-    paintPhases(pen, x, this.store.scene.spans, HEAD_HEIGHT, bottom);
-    pen.ctx.save();
-    pen.ctx.beginPath();
-    pen.ctx.rect(0, HEAD_HEIGHT, width, bottom - HEAD_HEIGHT);
-    pen.ctx.clip();
+    const plot = { left: this.#left() - 3, top: 0, right: width, bottom };
+    clipped(pen, plot, () => {
+      paintPhases(pen, x, plot.left, this.store.scene.spans, HEAD_HEIGHT, bottom);
+    });
     const first = Math.floor(scrollTop / ROW_HEIGHT);
     const last = Math.min(
       this.rows.length,
       first + Math.ceil((bottom - HEAD_HEIGHT) / ROW_HEIGHT) + 1,
     );
-    for (let at = first; at < last; at++) {
-      this.#paintRow(pen, this.rows[at], HEAD_HEIGHT + at * ROW_HEIGHT - scrollTop, width);
-    }
-    pen.ctx.restore();
+    clipped(pen, { left: 0, top: HEAD_HEIGHT, right: width, bottom }, () => {
+      for (let at = first; at < last; at++) {
+        this.#paintRow(pen, this.rows[at], HEAD_HEIGHT + at * ROW_HEIGHT - scrollTop, width);
+      }
+    });
     const { end } = this.store.sceneIndex;
-    paintTimes(pen, x, [this.start, end], bottom + AXIS_HEIGHT / 2, null, timeAxis(this.store));
+    paintTimes(pen, x, this.window.view, bottom + AXIS_HEIGHT / 2, null, this.window.axis);
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: HEAD_HEIGHT, right: width, bottom });
     }
@@ -133,7 +137,7 @@ export class Lifelines {
     const { ctx, palette } = pen;
     const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
-    const selected = sameItem(this.store.selected, { kind: "storage", index: storage.index });
+    const selected = this.store.related.storages.has(storage.index);
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
@@ -162,7 +166,8 @@ export class Lifelines {
       color: palette.text2,
       align: "right",
     });
-    this.#paintLifeline(pen, storage, middle);
+    const plot = { left: left - 3, top, right: width, bottom: top + ROW_HEIGHT };
+    clipped(pen, plot, () => this.#paintLifeline(pen, storage, middle));
   }
 
   /**
@@ -195,7 +200,7 @@ export class Lifelines {
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
-      free = paintEventMarker(pen, each, x, middle, plain, free);
+      free = paintEventMarker(pen, each, x, middle, plain, free, at === events.length - 1);
     });
     if (lastWrite < 0 && broken && events.length) {
       const style = { size: 9.5, weight: 600, color: palette.mutation };
@@ -270,9 +275,9 @@ export class Lifelines {
   }
 
   #scrollToSelected() {
-    const { selected } = this.store;
-    if (selected?.kind !== "storage") return;
-    const top = this.rows.findIndex((row) => row.index === selected.index) * ROW_HEIGHT;
+    const { storages } = this.store.related;
+    const top = this.rows.findIndex((row) => storages.has(row.index)) * ROW_HEIGHT;
+    if (top < 0) return;
     const room = this.scroller.clientHeight - ROW_HEIGHT;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;

@@ -10,15 +10,16 @@ const PHASES = ["forward", "backward", "optimizer", "recompute"];
 /**
  * @param {import("../../canvas/text.js").Pen} pen
  * @param {(time: number) => number} x
+ * @param {number} from x at which the lifelines begin
  * @param {import("../../types.js").SceneSpan[]} spans
  * @param {number} head height of the part above the lifelines
  * @param {number} bottom of the lifelines
  */
-export function paintPhases(pen, x, spans, head, bottom) {
+export function paintPhases(pen, x, from, spans, head, bottom) {
   const { ctx, palette } = pen;
   for (const { kind, depth, start_ns, end_ns } of spans) {
     if (depth || !PHASES.includes(kind)) continue;
-    const left = x(start_ns);
+    const left = Math.max(from, x(start_ns));
     const width = Math.max(1.5, x(end_ns) - left);
     const hue = hueOfSpan(palette, kind);
     const isRecompute = kind === "recompute";

@@ -4,7 +4,6 @@
 import { button, h } from "../../dom.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
 import { icon } from "../../canvas/icons.js";
-import { sameItem } from "../../store.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 /** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
@@ -60,7 +59,7 @@ export class SavedTensorTable {
         h("thead", {}, head),
         h("tbody", {}, ...body),
       ),
-      ...(rest > 0 ? [button(label, "agv-link agv-more", more, label)] : []),
+      ...(rest > 0 ? [button(label, "agv-link agv-more", more)] : []),
     );
   }
 
@@ -119,9 +118,7 @@ export class SavedTensorTable {
   #row({ storages, nbytes }, largest) {
     const first = storages[0];
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
-    const selected = storages.some(({ index }) =>
-      sameItem(this.store.selected, { ...item, index }),
-    );
+    const selected = storages.some(({ index }) => this.store.related.storages.has(index));
     const bar = h("span", { class: "agv-table-bar" });
     bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";

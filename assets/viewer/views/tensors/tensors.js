@@ -5,9 +5,8 @@ import { icon } from "../../canvas/icons.js";
 import { choice, h } from "../../dom.js";
 import { cutText, formatBytes, plural } from "../../scene/format.js";
 import { savedSums } from "../../scene/saved_bytes.js";
-import { makeAxisSwitch } from "../../shell/axis_switch.js";
+import { splitter } from "../../shell/splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
-import { makeCheckpointSavings } from "./checkpoint_savings.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
 import { StackedMemory } from "./stacked_memory.js";
@@ -64,7 +63,7 @@ export class Tensors {
           }),
           h("span", { class: "agv-muted", text: this.cut }),
           h("span", { class: "agv-end agv-lifelines-legend" }, ...LEGEND.map(legendEntry)),
-          makeAxisSwitch(store),
+          this.lifelines.window.makeAxisSwitch(),
         ),
         this.lifelines.element,
       ),
@@ -88,12 +87,7 @@ export class Tensors {
   /** @returns {HTMLElement} */
   #tablePanel() {
     const body = h("div", { class: "agv-panel-body" }, this.table.element);
-    const savings = makeCheckpointSavings(this.store);
-    const show = (/** @type {string} */ name) => {
-      const isTable = name !== "checkpointing";
-      if (isTable) this.table.fold(name === "fold ×n");
-      body.replaceChildren(isTable ? this.table.element : savings);
-    };
+    const show = (/** @type {string} */ name) => this.table.fold(name === "fold ×n");
     const first = this.table.folded ? "fold ×n" : "all";
     return h(
       "section",
@@ -103,7 +97,7 @@ export class Tensors {
         { class: "agv-view-head" },
         h("h3", { text: "Saved tensors" }),
         h("span", { class: "agv-muted", text: this.cut }),
-        h("span", { class: "agv-end" }, choice(["fold ×n", "all", "checkpointing"], first, show)),
+        h("span", { class: "agv-end" }, choice(["fold ×n", "all"], first, show)),
       ),
       body,
     );
@@ -111,19 +105,21 @@ export class Tensors {
 
   /** @returns {HTMLElement} */
   #memoryPanel() {
-    const details = h("div", { class: "agv-panel-details" });
+    const details = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
     const fill = () => {
       const { selected } = this.store;
       details.hidden = selected?.kind !== "storage";
       if (selected?.kind === "storage") {
-        details.replaceChildren(...storageDetails(this.store, selected.index));
+        const parts = storageDetails(this.store, selected.index);
+        details.replaceChildren(...parts.filter((part) => part !== false));
       }
     };
     this.store.subscribe(["selected"], fill);
     fill();
     const group = (/** @type {string} */ name) =>
       this.memory.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
-    return h(
+    /** @type {HTMLElement} */
+    const panel = h(
       "section",
       { class: "agv-panel agv-panel-side agv-panel-memory" },
       h(
@@ -134,7 +130,9 @@ export class Tensors {
       ),
       this.memory.element,
       details,
+      splitter("right", () => panel),
     );
+    return panel;
   }
 }
 

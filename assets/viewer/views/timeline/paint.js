@@ -1,7 +1,14 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
-import { hueOfSpan, paintTimes, paintTorn, ticks, traceSteps } from "../../canvas/charts.js";
+import {
+  clipped,
+  hueOfSpan,
+  paintTimes,
+  paintTorn,
+  ticks,
+  traceSteps,
+} from "../../canvas/charts.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
 import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
@@ -10,15 +17,24 @@ import { mix } from "../../canvas/theme.js";
 /** @typedef {import("./rows.js").Track} Track */
 /** @typedef {import("./rows.js").Bar} Bar */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
-/** @typedef {import("../../scene/time_axis.js").TimeAxis} TimeAxis */
 
-export const LEFT = 150;
-export const RIGHT = 18;
+const RIGHT = 18;
 const TOP = 24;
 const BAR_HEIGHT = 15;
 const ROW_HEIGHT = 17;
 const TRACK_GAP = 11;
 const CURVE_HEIGHT = 92;
+
+/** @typedef {{left: number, width: number}} Plot where times are drawn, in pixels */
+
+/**
+ * @param {number} width of the canvas
+ * @returns {Plot} with less room for labels in a narrow viewer
+ */
+export function plotOf(width) {
+  const left = width < 460 ? 96 : 150;
+  return { left, width: Math.max(1, width - left - RIGHT) };
+}
 
 /**
  * @param {Track[]} tracks
@@ -42,35 +58,32 @@ export function heightOf(tracks) {
  * @param {import("../../canvas/charts.js").Drawing} drawing
  * @param {import("../../store.js").Store} store
  * @param {Track[]} tracks
- * @param {TimeRange} view
+ * @param {import("../../shell/time_window.js").TimeWindow} window
  * @param {TimeRange | null} range the selected range
- * @param {TimeAxis} axis
  */
-export function paintTimeline({ pen, width, height }, store, tracks, view, range, axis) {
+export function paintTimeline({ pen, width, height }, store, tracks, window, range) {
   const { ctx, palette } = pen;
-  const plot = width - LEFT - RIGHT;
-  const [first, last] = view.map(axis.positionOf);
-  const x = (/** @type {number} */ time) =>
-    LEFT + ((axis.positionOf(time) - first) / (last - first)) * plot;
+  const { view } = window;
+  const { left, width: plot } = plotOf(width);
+  const x = (/** @type {number} */ time) => window.x(time);
   const tops = trackTops(tracks);
-  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, axis);
+  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, window.axis);
   tracks.forEach((track, at) => {
-    paintLabel(pen, track, tops[at]);
+    paintLabel(pen, track, tops[at], left);
     ctx.fillStyle = palette.line;
     ctx.fillRect(0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
   });
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(LEFT - 1, 0, plot + 2, height);
-  ctx.clip();
-  tracks.forEach((track, at) => paintBars(pen, track, tops[at], x, view));
-  paintCurve(pen, store.scene, tops[tracks.length], x, view);
-  ctx.restore();
-  paintScale(pen, store.scene, tops[tracks.length]);
+  clipped(pen, { left: left - 1, top: 0, right: left + plot + 1, bottom: height }, () => {
+    tracks.forEach((track, at) => paintBars(pen, track, tops[at], x, view, left));
+    paintCurve(pen, store.scene, tops[tracks.length], x, view);
+    const nodes = [...store.related.nodes].map((node) => store.scene.nodes[node]);
+    paintSelected(pen, tracks, tops, x, nodes);
+  });
+  paintScale(pen, store.scene, tops[tracks.length], left);
   if (store.scene.summary.torn && view[1] >= store.sceneIndex.end) {
-    paintTorn(pen, { left: LEFT + plot, top: TOP, right: width, bottom: height - 12 });
+    paintTorn(pen, { left: left + plot, top: TOP, right: width, bottom: height - 12 });
   }
-  if (range) paintRange(pen, x, range, height, plot);
+  if (range) paintRange(pen, x, range, height, plotOf(width));
   if (store.time !== null && store.time >= view[0] && store.time <= view[1]) {
     ctx.fillStyle = palette.text;
     ctx.fillRect(x(store.time) - 0.7, 4, 1.4, height - 14);
@@ -81,17 +94,18 @@ export function paintTimeline({ pen, width, height }, store, tracks, view, range
  * @param {Pen} pen
  * @param {Track} track
  * @param {number} top
+ * @param {number} plotLeft
  */
-function paintLabel(pen, { name, note, rows }, top) {
+function paintLabel(pen, { name, note, rows }, top, plotLeft) {
   const { palette } = pen;
   const kind = name === "nested" ? "backward" : name;
   const color = kind === "forward" ? palette.text : hueOfSpan(palette, kind);
   write(pen, name, 12, top + 8, { size: 11.5, weight: 600, color });
-  const style = { size: 9.5, color: palette.text2, room: LEFT - 20 };
+  const style = { size: 9.5, color: palette.text2, room: plotLeft - 20 };
   if (rows > 1) write(pen, note, 12, top + 22, style);
   else {
     const after = 12 + widthOf(pen, name, 11.5, 600) + 6;
-    write(pen, note, after, top + 8, { ...style, room: LEFT - 6 - after });
+    write(pen, note, after, top + 8, { ...style, room: plotLeft - 6 - after });
   }
 }
 
@@ -101,8 +115,9 @@ function paintLabel(pen, { name, note, rows }, top) {
  * @param {number} top
  * @param {(time: number) => number} x
  * @param {TimeRange} view
+ * @param {number} plotLeft
  */
-function paintBars(pen, { bars }, top, x, view) {
+function paintBars(pen, { bars }, top, x, view, plotLeft) {
   const { ctx, palette } = pen;
   /** @type {number[]} by row, the right end of the last bar: bars on one pixel are drawn once */
   const filled = [];
@@ -115,8 +130,47 @@ function paintBars(pen, { bars }, top, x, view) {
     const y = top + bar.row * ROW_HEIGHT;
     const hue = hueOfSpan(palette, bar.kind);
     if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
-    else paintBar(pen, bar, left, Math.max(1, right - left), y, hue);
+    else paintBar(pen, bar, left, Math.max(1, right - left), y, hue, plotLeft);
   }
+}
+
+/**
+ * Frame the forward and the backward of the selection, with a line from one to the other.
+ *
+ * @param {Pen} pen
+ * @param {Track[]} tracks
+ * @param {number[]} tops
+ * @param {(time: number) => number} x
+ * @param {import("../../types.js").SceneNode[]} nodes
+ */
+function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
+  const born = nodes.filter(({ born_ns }) => born_ns >= 0);
+  const times = {
+    forward: born.flatMap(({ born_ns, forward_ns }) => [born_ns, born_ns + forward_ns]),
+    backward: nodes.flatMap(({ runs_ns }) => runs_ns.filter((time) => time >= 0)),
+  };
+  ctx.strokeStyle = palette.path;
+  ctx.lineWidth = 1.6;
+  const ends = tracks.flatMap(({ name, rows }, at) => {
+    const found = times[/** @type {keyof typeof times} */ (name)] ?? [];
+    if (!found.length) return [];
+    const extent = found.reduce(
+      ([low, high], time) => [Math.min(low, time), Math.max(high, time)],
+      [Infinity, -Infinity],
+    );
+    const [left, right] = extent.map(x);
+    const width = Math.max(3, right - left);
+    ctx.strokeRect(left - 1, tops[at] - 2, width + 2, rows * ROW_HEIGHT + 2);
+    return [{ x: left + width / 2, top: tops[at] - 2, bottom: tops[at] + rows * ROW_HEIGHT }];
+  });
+  const [from, to] = ends;
+  if (!to) return;
+  const middle = (from.bottom + to.top) / 2;
+  ctx.beginPath();
+  ctx.moveTo(from.x, from.bottom);
+  ctx.quadraticCurveTo(from.x, middle, (from.x + to.x) / 2, middle);
+  ctx.quadraticCurveTo(to.x, middle, to.x, to.top);
+  ctx.stroke();
 }
 
 /**
@@ -126,8 +180,9 @@ function paintBars(pen, { bars }, top, x, view) {
  * @param {number} width
  * @param {number} y
  * @param {string} hue
+ * @param {number} plotLeft labels of bars that begin before the view are written from here
  */
-function paintBar(pen, bar, left, width, y, hue) {
+function paintBar(pen, bar, left, width, y, hue, plotLeft) {
   const { ctx, palette } = pen;
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
@@ -143,7 +198,7 @@ function paintBar(pen, bar, left, width, y, hue) {
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  const from = Math.max(left, LEFT);
+  const from = Math.max(left, plotLeft);
   const label = fitLabel(pen, bar, left + width - from - 8);
   if (!label) return;
   const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
@@ -222,8 +277,9 @@ function curveScale(scene, top) {
  * @param {Pen} pen
  * @param {import("../../types.js").Scene} scene
  * @param {number} top
+ * @param {number} plotLeft
  */
-function paintScale(pen, scene, top) {
+function paintScale(pen, scene, top, plotLeft) {
   const { palette } = pen;
   const peak = scene.summary.peak_nbytes;
   write(pen, "saved memory", 12, top + 8, { size: 11.5, weight: 600, color: palette.saved });
@@ -232,7 +288,7 @@ function paintScale(pen, scene, top) {
   const y = curveScale(scene, top);
   for (const nbytes of ticks(0, peak, 3)) {
     if (y(nbytes) < top + 10 && nbytes < peak * 0.9) continue;
-    write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), {
+    write(pen, formatBytes(nbytes), plotLeft - 6, y(nbytes), {
       size: 9.5,
       color: palette.text2,
       align: "right",
@@ -245,12 +301,12 @@ function paintScale(pen, scene, top) {
  * @param {(time: number) => number} x
  * @param {TimeRange} range
  * @param {number} height
- * @param {number} plot
+ * @param {Plot} plot
  */
 function paintRange(pen, x, range, height, plot) {
   const { ctx, palette } = pen;
-  const left = Math.max(LEFT, x(range[0]));
-  const right = Math.min(LEFT + plot, x(range[1]));
+  const left = Math.max(plot.left, x(range[0]));
+  const right = Math.min(plot.left + plot.width, x(range[1]));
   if (right <= left) return;
   ctx.fillStyle = `${palette.backward}1c`;
   ctx.fillRect(left, TOP, right - left, height - TOP - 12);
@@ -275,22 +331,17 @@ function paintRange(pen, x, range, height, plot) {
  * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
- * @param {TimeRange} view
- * @param {number} plot width of the plot
+ * @param {import("../../shell/time_window.js").TimeWindow} window
  * @param {number} px
  * @param {number} py
- * @param {import("../../scene/time_axis.js").TimeAxis} axis
  * @returns {Bar | null}
  */
-export function barAt(tracks, view, plot, px, py, axis) {
+export function barAt(tracks, window, px, py) {
   const tops = trackTops(tracks);
   const at = tracks.findIndex((_, i) => py >= tops[i] && py < tops[i + 1] - TRACK_GAP / 2);
   if (at < 0) return null;
   const row = Math.floor((py - tops[at]) / ROW_HEIGHT);
-  const [first, last] = view.map(axis.positionOf);
-  const tolerance = (2 / plot) * (last - first);
-  const position = first + ((px - LEFT) / plot) * (last - first);
-  const [from, to] = [axis.timeAt(position - tolerance), axis.timeAt(position + tolerance)];
+  const [from, to] = [window.timeAt(px - 2), window.timeAt(px + 2)];
   const near = tracks[at].bars.filter(
     (bar) => bar.row === row && bar.start <= to && from <= bar.end,
   );

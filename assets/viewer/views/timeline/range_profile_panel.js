@@ -20,8 +20,8 @@ export class RangeProfilePanel {
     this.range = null;
     /** @type {Grouping} */
     this.grouping = "node";
-    this.table = h("div", { class: "agv-panel-body agv-scroll" });
-    this.totals = h("div", { class: "agv-panel-details" });
+    this.table = h("div", { class: "agv-panel-body agv-scroll", attrs: { tabindex: 0 } });
+    this.totals = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
     this.rangeText = h("span", { class: "agv-muted" });
     const group = (/** @type {string} */ name) => {
       this.grouping = /** @type {Grouping} */ (name);

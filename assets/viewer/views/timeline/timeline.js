@@ -5,10 +5,9 @@ import { startDrawing } from "../../canvas/charts.js";
 import { h } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
-import { timeAxis } from "../../scene/time_axis.js";
-import { makeAxisSwitch } from "../../shell/axis_switch.js";
+import { TimeWindow } from "../../shell/time_window.js";
 import { placeTooltip } from "../../shell/tooltip.js";
-import { LEFT, RIGHT, barAt, heightOf, paintTimeline } from "./paint.js";
+import { barAt, plotOf, heightOf, paintTimeline } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
 import { timelineTracks } from "./rows.js";
 
@@ -39,8 +38,12 @@ export class Timeline {
     this.store = store;
     this.palette = palette;
     this.tracks = timelineTracks(store.sceneIndex);
-    /** @type {TimeRange} in view */
-    this.view = [0, store.sceneIndex.end];
+    this.window = new TimeWindow(
+      store,
+      () => this.#plot(),
+      () => this.schedule(),
+      "time",
+    );
     /** @type {TimeRange | null} the range that is profiled; null is the recording */
     this.range = null;
     this.frame = 0;
@@ -52,7 +55,10 @@ export class Timeline {
     this.spacer.style.height = `${heightOf(this.tracks)}px`;
     this.scroller = h(
       "div",
-      { class: "agv-tracks-scroll", attrs: { tabindex: "0", "aria-label": "Timeline" } },
+      {
+        class: "agv-tracks-scroll",
+        attrs: { role: "group", tabindex: "0", "aria-label": "Timeline" },
+      },
       this.spacer,
     );
     this.tooltip = h("div", { class: "agv-tooltip agv-float" });
@@ -63,7 +69,7 @@ export class Timeline {
     this.#listen();
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
-    store.subscribe(["time", "axis", "view", "selected"], () => this.schedule());
+    store.subscribe(["time", "view", "selected"], () => this.schedule());
     this.profile.fill(this.range);
   }
 
@@ -88,7 +94,7 @@ export class Timeline {
             ...keys,
             " · drag to profile a range",
           ),
-          makeAxisSwitch(this.store),
+          this.window.makeAxisSwitch(),
         ),
         this.scroller,
         this.tooltip,
@@ -128,8 +134,7 @@ export class Timeline {
 
   /** @param {import("../../canvas/charts.js").Drawing} drawing */
   paint(drawing) {
-    const { store, tracks, view, range } = this;
-    paintTimeline(drawing, store, tracks, view, range, timeAxis(store));
+    paintTimeline(drawing, this.store, this.tracks, this.window, this.range);
   }
 
   #listen() {
@@ -137,7 +142,7 @@ export class Timeline {
     let dragged = false;
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => {
-      if (event.button || event.offsetX < LEFT) return;
+      if (event.button || event.offsetX < this.#plot().left) return;
       canvas.setPointerCapture(event.pointerId);
       from = event.offsetX;
       dragged = false;
@@ -147,7 +152,9 @@ export class Timeline {
       if (from < 0) return this.#hover(event);
       dragged ||= Math.abs(event.offsetX - from) >= DRAG_DISTANCE;
       if (!dragged) return;
-      const times = [this.#timeAt(from), this.#timeAt(event.offsetX)].sort((a, b) => a - b);
+      const times = [this.window.timeAt(from), this.window.timeAt(event.offsetX)].sort(
+        (a, b) => a - b,
+      );
       this.profileRange([times[0], times[1]]);
     });
     canvas.addEventListener("pointerup", (event) => {
@@ -157,8 +164,12 @@ export class Timeline {
     canvas.addEventListener("pointercancel", () => (from = -1));
     canvas.addEventListener("pointerleave", () => (this.tooltip.hidden = true));
     canvas.addEventListener("dblclick", (event) => this.#doubleClick(event));
-    this.scroller.addEventListener("keydown", (event) => this.#press(event));
-    this.scroller.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    this.window.listen(this.scroller);
+    this.scroller.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.range) return;
+      event.stopPropagation();
+      this.profileRange(null);
+    });
   }
 
   /**
@@ -166,17 +177,25 @@ export class Timeline {
    * @returns {import("./rows.js").Bar | null}
    */
   #barAt({ offsetX, offsetY }) {
-    const axis = timeAxis(this.store);
-    return barAt(this.tracks, this.view, this.#plotWidth(), offsetX, offsetY, axis);
+    return barAt(this.tracks, this.window, offsetX, offsetY);
+  }
+
+  /** @returns {import("./paint.js").Plot} */
+  #plot() {
+    return plotOf(this.spacer.clientWidth);
   }
 
   /** @param {PointerEvent} event */
   #click(event) {
     const bar = this.#barAt(event);
+    const group = this.store.scene.groups.findIndex(({ path }) => path && path === bar?.label);
     if (bar && bar.ref >= 0 && (bar.kind === "node" || bar.kind === "accumulate")) {
       this.store.set("selected", { kind: "node", index: bar.ref });
-    } else if (this.range) this.profileRange(null);
-    else this.store.set("time", this.#timeAt(event.offsetX));
+    } else if (bar && bar.kind !== "recompute" && group >= 0) {
+      this.store.set("selected", { kind: "group", index: group });
+    } else if (bar?.kind === "recompute") this.store.set("region", bar.ref);
+    else if (this.range) this.profileRange(null);
+    else this.store.set("time", this.window.timeAt(event.offsetX));
   }
 
   /** @param {MouseEvent} event */
@@ -188,10 +207,11 @@ export class Timeline {
   /** @param {PointerEvent} event */
   #hover(event) {
     const bar = this.#barAt(event);
-    const inPlot = event.offsetX >= LEFT && event.offsetX <= LEFT + this.#plotWidth();
+    const { left, width } = this.#plot();
+    const inPlot = event.offsetX >= left && event.offsetX <= left + width;
     this.tooltip.hidden = !inPlot;
     if (!inPlot) return;
-    const time = this.#timeAt(event.offsetX);
+    const time = this.window.timeAt(event.offsetX);
     const lines = bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)];
     lines.push(`${formatBytes(heldBytesAt(this.store.scene, time))} held`);
     this.tooltip.replaceChildren(
@@ -200,88 +220,6 @@ export class Timeline {
     const { clientWidth, clientHeight } = this.element;
     const y = event.offsetY - this.scroller.scrollTop + 36;
     placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
-  }
-
-  /** @param {KeyboardEvent} event */
-  #press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const act = /** @type {Record<string, () => void>} */ ({
-      w: () => this.zoom(0.7, LEFT + this.#plotWidth() / 2),
-      s: () => this.zoom(1 / 0.7, LEFT + this.#plotWidth() / 2),
-      a: () => this.pan(-0.15),
-      d: () => this.pan(0.15),
-      f: () => this.#setView(0, timeAxis(this.store).positionOf(this.store.sceneIndex.end)),
-      Escape: () => this.profileRange(null),
-    })[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!act) return;
-    event.preventDefault();
-    event.stopPropagation();
-    act();
-  }
-
-  /** @param {WheelEvent} event */
-  #wheel(event) {
-    // An unfocused timeline does not stop the page around it from scrolling.
-    const focused = document.activeElement === this.scroller;
-    if (!focused && !event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      this.pan((event.deltaX || event.deltaY) / 1000);
-    } else this.zoom(Math.exp(event.deltaY * 0.0015), event.offsetX);
-  }
-
-  /** @returns {number} */
-  #plotWidth() {
-    return Math.max(1, this.spacer.clientWidth - LEFT - RIGHT);
-  }
-
-  /**
-   * @param {number} x in pixels
-   * @returns {number}
-   */
-  #timeAt(x) {
-    const [first, last] = this.#positionsInView();
-    const share = Math.max(0, Math.min(1, (x - LEFT) / this.#plotWidth()));
-    return timeAxis(this.store).timeAt(first + share * (last - first));
-  }
-
-  /** @returns {[first: number, last: number]} */
-  #positionsInView() {
-    const { positionOf } = timeAxis(this.store);
-    return [positionOf(this.view[0]), positionOf(this.view[1])];
-  }
-
-  /**
-   * @param {number} factor of the length in view
-   * @param {number} x the pixel that keeps its time
-   */
-  zoom(factor, x) {
-    const [first, last] = this.#positionsInView();
-    const { positionOf, minLength } = timeAxis(this.store);
-    const maxLength = positionOf(this.store.sceneIndex.end);
-    const fixed = positionOf(this.#timeAt(x));
-    const shortest = Math.min(minLength, maxLength);
-    const length = Math.max(shortest, Math.min(maxLength, (last - first) * factor));
-    const share = (fixed - first) / (last - first);
-    this.#setView(fixed - share * length, length);
-  }
-
-  /** @param {number} share of the length in view */
-  pan(share) {
-    const [first, last] = this.#positionsInView();
-    this.#setView(first + share * (last - first), last - first);
-  }
-
-  /**
-   * @param {number} first position; limited to the recording
-   * @param {number} length
-   */
-  #setView(first, length) {
-    const { positionOf, timeAt } = timeAxis(this.store);
-    const end = positionOf(this.store.sceneIndex.end);
-    const from = Math.max(0, Math.min(first, end - length));
-    this.view = [timeAt(from), timeAt(from + length)];
-    this.schedule();
   }
 
   /** @param {TimeRange | null} range */

@@ -12,8 +12,8 @@ import { mix } from "../../../canvas/theme.js";
 /** Distance between a node and its first badge. */
 export const BADGE_GAP = 9;
 export const BADGE_TEXT_SIZE = 11;
-const BADGE_DISTANCE = 5;
-const BADGE_HEIGHT = 19;
+export const BADGE_DISTANCE = 5;
+export const BADGE_HEIGHT = 19;
 
 /** @type {Record<string, [import("../../../canvas/icons.js").GlyphName, "leaf" | "mutation"]>} */
 const GRADIENTS = {
@@ -23,18 +23,33 @@ const GRADIENTS = {
   nan: ["nan", "mutation"],
 };
 
+/** @typedef {import("../../../types.js").SavedTensorBadge} SavedTensorBadge */
+
+/**
+ * @param {Box} box of a node
+ * @param {SavedTensorBadge[]} badges of the node
+ * @param {SavedTensorBadge} [badge] by default the place after the last one
+ * @returns {number} x of a badge
+ */
+export function badgeX(box, badges, badge) {
+  let x = box.x + box.width + BADGE_GAP;
+  for (const each of badges) {
+    if (each === badge) break;
+    if (each.width) x += each.width + BADGE_DISTANCE;
+  }
+  return x;
+}
+
 /**
  * @param {Pen} pen
  * @param {Box} box
- * @param {import("../../../types.js").SavedTensorBadge[]} badges
+ * @param {SavedTensorBadge[]} badges
  */
 export function paintSavedTensorBadges(pen, box, badges) {
-  let x = box.x + box.width + BADGE_GAP;
+  const x = badgeX(box, badges);
   const y = box.y + (box.height - BADGE_HEIGHT) / 2;
   for (const badge of badges) {
-    if (!badge.width) continue;
-    paintSavedTensorBadge(pen, badge, x, y);
-    x += badge.width + BADGE_DISTANCE;
+    if (badge.width) paintSavedTensorBadge(pen, badge, badgeX(box, badges, badge), y);
   }
   const hidden = badges.filter((badge) => !badge.width).length;
   if (hidden) {

@@ -4,6 +4,7 @@
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/rows.js";
 import { frameFill, paintClosed, paintFrame, paintMapLabels } from "./group.js";
+import { paintBlame } from "./blame.js";
 import { lineStyle, paintLine, paintViews } from "./edge.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
@@ -71,6 +72,7 @@ export function paint(pen, look) {
     paintBox(pen, look, box);
   }
   ctx.globalAlpha = 1;
+  if (look.time === null) paintBlame(pen, look, boxes);
   paintMapLabels(pen, boxes, look.sceneIndex.scene.groups);
   ctx.restore();
 }

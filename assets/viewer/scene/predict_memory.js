@@ -1,0 +1,104 @@
+// @ts-check
+/**
+ * The peak of saved memory if modules were checkpointed or offloaded: the same rules as in
+ * `autogradviz/analysis/predict_memory.py`, for the selection of the reader.
+ */
+
+/** Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes). */
+const BANDWIDTH = 12e9;
+
+/**
+ * @typedef {object} Prediction
+ * @property {number} peak in bytes
+ * @property {number} recomputeNs
+ * @property {number} copied bytes
+ * @property {number} addedNs by recomputations and copies
+ * @property {import("../types.js").SceneMemory[]} curve over event numbers
+ */
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {Map<string, string>} chosen "checkpoint" or "offload" by module
+ * @returns {Prediction}
+ */
+export function predictMemory({ module_calls, held_saves, storage_sizes }, chosen) {
+  // Calls are in the order in which they started: the enclosing one comes first.
+  /** @type {number[]} */
+  const regions = [];
+  module_calls.forEach(({ parent, module }, at) => {
+    const around = parent < 0 ? -1 : regions[parent];
+    regions.push(around < 0 && chosen.has(module) ? at : around);
+  });
+  const kindOf = (/** @type {number} */ region) => chosen.get(module_calls[region].module);
+  const isInside = (/** @type {number} */ call, /** @type {number} */ region) => {
+    for (; call >= 0; call = module_calls[call].parent) if (call === region) return true;
+    return false;
+  };
+  /** @type {Map<number, [start: number, end: number][]>} by storage, and region if recomputed */
+  const intervals = new Map();
+  const count = storage_sizes.length;
+  const hold = (
+    /** @type {number} */ key,
+    /** @type {number} */ start,
+    /** @type {number} */ end,
+  ) => {
+    if (end >= 0 && end <= start) return;
+    const list = intervals.get(key) ?? [];
+    intervals.set(key, list);
+    list.push([start, end < 0 ? Infinity : end]);
+  };
+  for (const { storage, call, created_in, start_seq, end_seq } of held_saves) {
+    const region = call < 0 ? -1 : regions[call];
+    if (region < 0) hold(storage, start_seq, end_seq);
+    else if (kindOf(region) === "checkpoint" && isInside(created_in, region)) {
+      const { unpacked_seq } = module_calls[region];
+      if (unpacked_seq >= 0) hold(storage + count * (region + 1), unpacked_seq, end_seq);
+    }
+  }
+  let recomputeNs = 0;
+  let copied = 0;
+  module_calls.forEach((call, at) => {
+    const region = regions[at];
+    if (region >= 0 && kindOf(region) === "offload") copied += call.copied;
+    else if (region === at) {
+      recomputeNs += call.recompute_ns;
+      for (const storage of call.inputs) hold(storage, call.entered_seq, call.released_seq);
+    }
+  });
+  const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
+  return {
+    peak: curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0),
+    recomputeNs,
+    copied,
+    addedNs: recomputeNs + ((2 * copied) / BANDWIDTH) * 1e9,
+    curve,
+  };
+}
+
+/**
+ * @param {Map<number, [start: number, end: number][]>} intervals
+ * @param {(key: number) => number} sizeOf
+ * @returns {import("../types.js").SceneMemory[]} each key counts once while its intervals overlap
+ */
+function sumIntervals(intervals, sizeOf) {
+  /** @type {Map<number, number>} */
+  const changes = new Map();
+  const add = (/** @type {number} */ seq, /** @type {number} */ nbytes) =>
+    changes.set(seq, (changes.get(seq) ?? 0) + nbytes);
+  for (const [key, list] of intervals) {
+    let last = -Infinity;
+    for (const [start, end] of list.sort((a, b) => a[0] - b[0])) {
+      if (end <= last) continue;
+      if (start > last) {
+        if (last > -Infinity) add(last, -sizeOf(key));
+        add(start, sizeOf(key));
+      }
+      last = end;
+    }
+    if (last < Infinity) add(last, -sizeOf(key));
+  }
+  let sum = 0;
+  return [...changes]
+    .sort((a, b) => a[0] - b[0])
+    .map(([time_ns, by]) => ({ time_ns, nbytes: (sum += by) }));
+}

@@ -1,0 +1,44 @@
+// @ts-check
+/** Bars between panels; dragging or arrow keys change the width of the panel beside. */
+
+import { h } from "../dom.js";
+
+const STEP = 16;
+
+/**
+ * Return a bar at the edge of its parent that changes the width of a panel in all views.
+ *
+ * @param {"left" | "right"} side of the viewer on which the panel is
+ * @param {() => HTMLElement} panelOf
+ * @returns {HTMLElement}
+ */
+export function splitter(side, panelOf) {
+  const label = `Width of the ${side} panel`;
+  const attrs = {
+    role: "separator",
+    tabindex: 0,
+    "aria-label": label,
+    "aria-valuenow": 0,
+    "aria-orientation": "vertical",
+  };
+  const bar = h("div", { class: `agv-splitter agv-splitter-${side}`, attrs });
+  const widen = (/** @type {number} */ dx) => {
+    const root = /** @type {HTMLElement} */ (bar.closest(".agv"));
+    const width = panelOf().clientWidth + (side === "left" ? dx : -dx);
+    const least = Math.max(120, Math.min(width, root.clientWidth * 0.45));
+    root.style.setProperty(`--agv-${side}`, `${least}px`);
+    bar.ariaValueNow = String(Math.round(least));
+  };
+  bar.addEventListener("pointerdown", (event) => bar.setPointerCapture(event.pointerId));
+  bar.addEventListener("pointermove", (event) => {
+    if (event.buttons) widen(event.clientX - bar.getBoundingClientRect().x - 3);
+  });
+  bar.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    widen(step);
+  });
+  return bar;
+}

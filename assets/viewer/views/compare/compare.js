@@ -1,0 +1,231 @@
+// @ts-check
+/** Two recordings: totals, a table of modules and lines, findings and other differences. */
+
+import { choice, h, section } from "../../dom.js";
+import {
+  cutText,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatNorm,
+} from "../../scene/format.js";
+
+import { panel, table } from "../panel.js";
+
+/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../types.js").SceneComparisonRow} Row */
+
+const MAX_ROWS = 500;
+const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "self time", "gradient norm"];
+
+/** @type {Record<string, [mark: string, color: string, meaning: string]>} */
+const STATUS = {
+  same: ["", "", "same in both"],
+  changed: ["≠", "agv-strong", "differs"],
+  added: ["+", "agv-recompute", "only after"],
+  removed: ["−", "agv-phase-backward", "only before"],
+};
+
+/** Times differ from run to run: a difference is emphasized from this factor on. */
+const TIME_FACTOR = 1.5;
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement}
+ */
+export function makeComparison(store) {
+  const { summary, comparison_rows: rows } = store.scene;
+  const titles = [summary.compared_with, summary.title];
+  const [before, after] = summary.is_before ? titles.reverse() : titles;
+  const body = h("tbody");
+  const count = h("span", { class: "agv-muted" });
+  let merged = true;
+  let changes = true;
+  const fill = () => {
+    const all = rows.filter((row) => row.kind !== "total" && Boolean(row.merged) === merged);
+    const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
+    body.replaceChildren(...found.slice(0, MAX_ROWS).map((row) => tableRow(store, row)));
+    const lines = all.filter((row) => row.kind === "line");
+    const different = lines.filter((row) => row.status !== "same");
+    count.textContent = [
+      `${formatCount(different.length)} of ${formatCount(lines.length)} lines differ`,
+      cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
+    ]
+      .filter(Boolean)
+      .join(" · ");
+  };
+  const show = (/** @type {string} */ name) => {
+    if (name === "changes" || name === "all") changes = name === "changes";
+    else merged = name === "merged";
+    fill();
+  };
+  const open = (/** @type {string} */ name) => {
+    if ((name === "before") !== Boolean(summary.is_before)) {
+      store.openRecording(name === "before", -1);
+    }
+  };
+  fill();
+  const total = rows.find((row) => row.kind === "total");
+  return h(
+    "div",
+    { class: "agv-compare agv-panel-grid" },
+    panel(
+      "wide",
+      [
+        h("h3", { text: `${before} → ${after}` }),
+        h("span", { class: "agv-end agv-muted", text: "other views show" }),
+        choice(["before", "after"], summary.is_before ? "before" : "after", open),
+      ],
+      h("div", { class: "agv-totals" }, ...(total ? totals(total) : [])),
+    ),
+    panel(
+      "table",
+      [
+        h("h3", { text: "Modules and lines" }),
+        count,
+        h("span", { class: "agv-end" }, choice(["changes", "all"], "changes", show)),
+        choice(["merged", "each block"], "merged", show),
+      ],
+      table(HEAD, 2, HEAD.length, body),
+    ),
+    panel(
+      "side",
+      [h("h3", { text: "Findings" })],
+      h("div", { class: "agv-panel-body agv-compare-texts" }, ...texts(store)),
+    ),
+  );
+}
+
+/**
+ * Return whether a row or, for a module, one of the rows below it differs.
+ *
+ * @param {Row[]} rows
+ * @param {number} at
+ * @returns {boolean}
+ */
+function containsChange(rows, at) {
+  const { depth, kind } = rows[at];
+  let end = at + 1;
+  if (kind === "module") while (end < rows.length && rows[end].depth > depth) end++;
+  return rows.slice(at, end).some((row) => row.status !== "same");
+}
+
+/**
+ * @param {Row} total
+ * @returns {HTMLElement[]}
+ */
+function totals(total) {
+  /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
+  const figures = [
+    ["held at peak", total.at_peak, formatBytes],
+    ["saved", total.saved, formatBytes],
+    ["recomputed", total.recomputed, formatBytes],
+    ["nodes", total.nodes, formatCount],
+    ["self time", total.time_ns, formatDuration],
+  ];
+  return figures
+    .filter(([, pair]) => pair[0] || pair[1])
+    .map(([name, [before, after], format]) => {
+      const percent = before ? Math.round((100 * (after - before)) / before) : 0;
+      const change = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
+      return h(
+        "div",
+        {},
+        h("span", { class: "agv-muted", text: name }),
+        h("b", {
+          text: before === after ? format(after) : `${format(before)} → ${format(after)}`,
+        }),
+        h("span", { class: "agv-muted", text: change || (before === after ? "same" : "") }),
+      );
+    });
+}
+
+/**
+ * @param {Store} store
+ * @param {Row} row
+ * @returns {HTMLElement}
+ */
+function tableRow(store, row) {
+  const [mark, color, meaning] = STATUS[row.status];
+  const isBefore = Boolean(store.scene.summary.is_before);
+  const [before, after] = row.first_nodes;
+  const show = () => {
+    const own = isBefore ? before : after;
+    if (own >= 0) store.reveal({ kind: "node", index: own });
+    else if (isBefore ? after >= 0 : before >= 0) {
+      store.openRecording(!isBefore, isBefore ? after : before);
+    }
+  };
+  const isLine = row.kind === "line";
+  const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
+  const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
+  const name = h("td", { class: "agv-compare-name" }, label);
+  if (isLine) name.prepend(h("span", { class: "agv-muted", text: numbers }));
+  if (row.other_nodes) name.append(h("div", { class: "agv-muted", text: row.other_nodes }));
+  name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
+  const [oldTime, newTime] = row.time_ns;
+  const factor = Math.max(oldTime, newTime) / Math.max(1, Math.min(oldTime, newTime));
+  const norms = [row.norm_before, row.norm_after];
+  return h(
+    "tr",
+    { onclick: show },
+    h("td", { class: color, title: meaning, text: mark }),
+    name,
+    pairCell(row.nodes, formatCount),
+    pairCell(row.saved, formatBytes),
+    pairCell(row.recomputed, formatBytes),
+    pairCell(row.time_ns, formatDuration, factor >= TIME_FACTOR),
+    pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
+  );
+}
+
+/**
+ * @template {number | null} Value
+ * @param {Value[]} pair
+ * @param {(value: Value) => string} format
+ * @param {boolean} [emphasized]
+ * @returns {HTMLElement}
+ */
+function pairCell(pair, format, emphasized = true) {
+  const [before, after] = pair.map(format);
+  if (!pair[0] && !pair[1]) return h("td");
+  if (before === after) return h("td", { class: "agv-right agv-muted", text: after });
+  const later = emphasized ? h("b", { text: after }) : after;
+  return h("td", { class: "agv-right" }, h("span", { class: "agv-muted" }, `${before} → `), later);
+}
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement[]}
+ */
+function texts({ scene }) {
+  const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
+  const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
+  const none = h("p", { class: "agv-muted", text: "None in both recordings." });
+  return [
+    ...findings.map(({ aspect, what, before, after }) => {
+      const [mark, color, meaning] = STATUS[aspect];
+      const counts = before === after ? "in both" : `${before} → ${after}`;
+      return h(
+        "p",
+        { title: meaning },
+        h("span", { class: color, text: mark && `${mark} ` }),
+        `${what} `,
+        h("span", { class: "agv-muted", text: counts }),
+      );
+    }),
+    ...(findings.length ? [] : [none]),
+    section("All differences", formatCount(others.length)),
+    ...others.map(({ aspect, what, before, after }, at) =>
+      h(
+        "p",
+        {},
+        aspect !== others[at - 1]?.aspect &&
+          h("span", { class: "agv-compare-aspect", text: aspect }),
+        h("span", { text: what }),
+        h("span", { class: "agv-muted", text: ` ${before} → ` }),
+        h("b", { text: after }),
+      ),
+    ),
+  ];
+}

@@ -1,0 +1,214 @@
+// @ts-check
+/** A flame graph of saved memory or of time: module, line, then tensor or op. */
+
+import { choice, h } from "../../dom.js";
+import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
+import { panel } from "../panel.js";
+
+/**
+ * @typedef {object} Frame
+ * @property {string} label
+ * @property {"root" | "phase" | "module" | "line" | "leaf"} kind
+ * @property {string} phase
+ * @property {string} module path of the first module, for selection
+ * @property {number} value bytes or nanoseconds
+ * @property {number} count
+ * @property {import("../../types.js").SceneFlameRow} row the largest one
+ * @property {Frame | null} parent
+ * @property {Map<string, Frame>} children the earliest first
+ */
+
+const ROW = 21;
+const HEAD_HEIGHT = 58;
+/** Share of the width below which a frame is not drawn. */
+const MIN_SHARE = 0.0012;
+
+export class FlameGraph {
+  /** @param {import("../../store.js").Store} store */
+  constructor(store) {
+    this.store = store;
+    this.kind = "memory";
+    this.merge = true;
+    this.frames = h("div", { class: "agv-flame agv-scroll" });
+    this.total = h("span", { class: "agv-muted" });
+    const show = (/** @type {string} */ name) => {
+      if (name === "memory" || name === "time") this.kind = name;
+      else this.merge = name === "merged";
+      this.#build();
+    };
+    this.element = panel(
+      "wide",
+      [
+        h("h3", { text: "Flame graph" }),
+        this.total,
+        h("span", { class: "agv-end" }, choice(["memory", "time"], "memory", show)),
+        choice(["merged", "each block"], "merged", show),
+      ],
+      this.frames,
+    );
+    this.#build();
+  }
+
+  #build() {
+    const rows = this.store.scene.flame_rows.filter(({ kind }) => kind === this.kind);
+    this.root = buildFrames(rows, this.merge);
+    this.#draw(this.root);
+  }
+
+  /**
+   * Draw a frame over the entire width, those around it above and those in it below.
+   *
+   * @param {Frame} frame
+   */
+  #draw(frame) {
+    /** @type {HTMLElement[]} */
+    const boxes = [];
+    let hidden = 0;
+    let depth = 0;
+    for (const around of framesAround(frame)) boxes.push(this.#box(around, depth++, 0, 1));
+    const lay = (/** @type {Frame} */ each, /** @type {number} */ row, /** @type {number} */ x) => {
+      const share = each.value / (frame.value || 1);
+      if (share < MIN_SHARE) {
+        hidden += 1;
+        return;
+      }
+      boxes.push(this.#box(each, row, x, share));
+      for (const child of each.children.values()) {
+        lay(child, row + 1, x);
+        x += child.value / (frame.value || 1);
+      }
+    };
+    lay(frame, depth, 0);
+    const bottom = Math.max(...boxes.map((box) => Number(box.dataset.row))) + 1;
+    const area = h("div", { class: "agv-flame-rows" }, ...boxes);
+    area.style.height = `${bottom * ROW}px`;
+    // The panel is as high as its rows, if there is room.
+    const grid = this.element.parentElement;
+    grid?.style.setProperty("--agv-rows", `${Math.max(5, bottom) * ROW + HEAD_HEIGHT}px`);
+    this.frames.replaceChildren(area);
+    const sum = this.#format(this.root?.value ?? 0);
+    const what = this.kind === "memory" ? "held at peak" : "of ops, nodes and recomputations";
+    const cut = hidden ? `${plural(hidden, "narrow frame")} not drawn` : "";
+    this.total.textContent = [`${sum} ${what}`, cut].filter(Boolean).join(" · ");
+  }
+
+  /**
+   * @param {Frame} frame
+   * @param {number} row
+   * @param {number} x share of the width
+   * @param {number} share
+   * @returns {HTMLElement}
+   */
+  #box(frame, row, x, share) {
+    const value = this.#format(frame.value);
+    const times = frame.kind === "leaf" && frame.count > 1 ? ` ×${formatCount(frame.count)}` : "";
+    const name = `${frame.label}${times}`;
+    const place = frame.kind === "line" && frame.row.place ? ` (${frame.row.place})` : "";
+    const percent = ((100 * frame.value) / (this.root?.value || 1)).toFixed(1);
+    const isArgument = frame.label === "checkpoint argument";
+    const hue = this.kind === "time" ? frame.phase : isArgument ? "recompute" : "saved";
+    const box = h(
+      "button",
+      {
+        class: `agv-frame agv-frame-${frame.kind} agv-frame-${hue}`,
+        title: `${name}${place}: ${value}, ${percent} %`,
+        attrs: { type: "button" },
+        onclick: () => this.#choose(frame),
+      },
+      h("span", { text: name }),
+      h("span", { text: value }),
+    );
+    box.dataset.row = String(row);
+    box.style.cssText = `left: ${100 * x}%; width: calc(${100 * share}% - 1px); top: ${row * ROW}px`;
+    return box;
+  }
+
+  /**
+   * Zoom to a frame and select what it stands for.
+   *
+   * @param {Frame} frame
+   */
+  #choose(frame) {
+    this.#draw(frame);
+    const { scene, sceneIndex } = this.store;
+    const storage = sceneIndex.storageOf.get(frame.row?.storage_id);
+    const group = scene.groups.find((each) => each.kind === "module" && each.path === frame.module);
+    if (frame.kind === "leaf" || frame.kind === "line") {
+      if (this.kind === "memory" && storage !== undefined) {
+        this.store.set("selected", { kind: "storage", index: storage });
+      } else if (frame.row.node >= 0) {
+        this.store.set("selected", { kind: "node", index: frame.row.node });
+      }
+    } else if (frame.kind === "module" && group) {
+      this.store.set("selected", { kind: "group", index: group.index });
+    }
+  }
+
+  /**
+   * @param {number} value
+   * @returns {string}
+   */
+  #format(value) {
+    return this.kind === "memory" ? formatBytes(value) : formatDuration(value);
+  }
+}
+
+/**
+ * @param {Frame} frame
+ * @returns {Frame[]} the frames around it, the outermost first
+ */
+function framesAround(frame) {
+  const around = [];
+  for (let at = frame.parent; at; at = at.parent) around.unshift(at);
+  return around;
+}
+
+/**
+ * @param {import("../../types.js").SceneFlameRow[]} rows
+ * @param {boolean} merge add up numbered modules
+ * @returns {Frame}
+ */
+function buildFrames(rows, merge) {
+  const [first] = rows;
+  /** @type {Frame} */
+  const root = newFrame("total", "root", "", "", first, null);
+  for (const row of rows) {
+    let frame = root;
+    let path = "";
+    root.value += row.value;
+    const enter = (
+      /** @type {string} */ label,
+      /** @type {Frame["kind"]} */ kind,
+      /** @type {string} */ place = "",
+    ) => {
+      const key = `${kind} ${place} ${label}`;
+      const child = frame.children.get(key) ?? newFrame(label, kind, row.phase, path, row, frame);
+      frame.children.set(key, child);
+      child.value += row.value;
+      child.count += row.count;
+      if (row.value > child.row.value) child.row = row;
+      frame = child;
+    };
+    if (row.phase) enter(row.phase, "phase");
+    for (const part of row.module.match(/[^.]+(\.\d+)*/g) ?? []) {
+      path += `${path && "."}${part}`;
+      enter(merge ? part.replace(/\.\d+/g, ".*") : part, "module");
+    }
+    enter(row.line, "line", row.place);
+    enter(row.label, "leaf");
+  }
+  return root;
+}
+
+/**
+ * @param {string} label
+ * @param {Frame["kind"]} kind
+ * @param {string} phase
+ * @param {string} module
+ * @param {import("../../types.js").SceneFlameRow} row
+ * @param {Frame | null} parent
+ * @returns {Frame}
+ */
+function newFrame(label, kind, phase, module, row, parent) {
+  return { label, kind, phase, module, row, parent, value: 0, count: 0, children: new Map() };
+}

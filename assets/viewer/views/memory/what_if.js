@@ -1,0 +1,266 @@
+// @ts-check
+/** The memory that checkpointing or offloading modules would free, and the time it would add. */
+
+import { startDrawing, traceSteps } from "../../canvas/charts.js";
+import { copyButton } from "../../copy_button.js";
+import { button, h, propertyList } from "../../dom.js";
+import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
+import { panel, table } from "../panel.js";
+import { predictMemory } from "../../scene/predict_memory.js";
+
+/** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
+
+const MAX_ROWS = 40;
+const KINDS = ["checkpoint", "offload"];
+const HEAD = ["module", "saved at peak", "freed alone", "time added", "choose"];
+
+/**
+ * @typedef {object} Row
+ * @property {string} pattern "h.*.attn"
+ * @property {string[]} modules
+ * @property {number} nbytes held at the peak
+ * @property {boolean} checkpointed
+ */
+
+export class WhatIf {
+  /**
+   * @param {import("../../store.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    /** @type {Map<string, string>} kind by pattern */
+    this.chosen = new Map();
+    this.before = predictMemory(store.scene, new Map());
+    const all = moduleRows(store.scene);
+    this.rows = all.slice(0, MAX_ROWS);
+    const cut = cutText(this.rows.length, all.length);
+    this.body = h("tbody");
+    this.canvas = h("canvas", { class: "agv-chart-canvas" });
+    this.result = h("div", { class: "agv-panel-details" });
+    const none =
+      "A prediction needs the ops of module calls: record(model) with ops=True, and a model.";
+    this.elements = [
+      panel(
+        "table",
+        [
+          h("h3", { text: "What if" }),
+          h("span", { class: "agv-muted", text: cut || "predicted from this recording" }),
+        ],
+        this.rows.length
+          ? table(HEAD, 1, 3, this.body)
+          : h("p", { class: "agv-empty-text", text: none }),
+      ),
+      panel(
+        "side",
+        [h("h3", { text: "Prediction" })],
+        h("div", { class: "agv-chart" }, this.canvas),
+        this.result,
+      ),
+    ];
+    this.body.append(...this.rows.map((row) => this.#row(row)));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(/** @type {HTMLElement} */ (this.canvas.parentElement));
+    this.#fill();
+  }
+
+  destroy() {
+    this.observer.disconnect();
+  }
+
+  /** @returns {Prediction} with all chosen modules */
+  get prediction() {
+    /** @type {Map<string, string>} */
+    const kinds = new Map();
+    for (const { pattern, modules, checkpointed } of this.rows) {
+      const kind = !checkpointed && this.chosen.get(pattern);
+      if (kind) for (const module of modules) kinds.set(module, kind);
+    }
+    return predictMemory(this.store.scene, kinds);
+  }
+
+  /**
+   * @param {Row} row
+   * @returns {HTMLElement}
+   */
+  #row({ pattern, modules, nbytes, checkpointed }) {
+    const { scene } = this.store;
+    const kinds = checkpointed ? [] : modules;
+    const alone = predictMemory(scene, new Map(kinds.map((module) => [module, KINDS[0]])));
+    const group = scene.groups.find(({ path }) => path === modules[0]);
+    const show = () => group && this.store.set("selected", { kind: "group", index: group.index });
+    const buttons = KINDS.map((kind) => {
+      const press = (/** @type {Event} */ event) => {
+        event.stopPropagation();
+        if (this.chosen.get(pattern) === kind) this.chosen.delete(pattern);
+        else this.chosen.set(pattern, kind);
+        for (const each of buttons) {
+          const pressed = this.chosen.get(pattern) === each.textContent;
+          each.setAttribute("aria-pressed", String(pressed));
+        }
+        this.#fill();
+      };
+      const element = button(`${kind} ${pattern}`, "", press, kind);
+      element.setAttribute("aria-pressed", "false");
+      return element;
+    });
+    const count = modules.length > 1 ? ` ×${modules.length}` : "";
+    const freed = this.before.peak - alone.peak;
+    return h(
+      "tr",
+      { onclick: show },
+      h("td", { class: "agv-strong agv-ellipsis", title: modules.join("\n") }, pattern, count),
+      h("td", { class: "agv-right", text: formatBytes(nbytes) }),
+      h("td", { class: "agv-right", text: checkpointed ? "" : signedBytes(freed) }),
+      h("td", {
+        class: "agv-right",
+        text: checkpointed
+          ? ""
+          : alone.recomputeNs
+            ? formatDuration(alone.recomputeNs)
+            : "no backward",
+      }),
+      h(
+        "td",
+        {},
+        checkpointed
+          ? h("span", { class: "agv-recompute", text: "checkpointed" })
+          : h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons),
+      ),
+    );
+  }
+
+  #fill() {
+    const { peak } = this.before;
+    const after = this.prediction;
+    this.after = after;
+    const freed = peak - after.peak;
+    const percent = peak ? ` (${Math.round((100 * freed) / peak)} %)` : "";
+    // The pattern "h.*" also matches the modules of that name that are checkpointed already.
+    const names = (/** @type {Row} */ { pattern, modules }) =>
+      this.rows.some((row) => row.checkpointed && row.pattern === pattern) ? modules : [pattern];
+    const patterns = (/** @type {string} */ kind) =>
+      this.rows
+        .filter(({ pattern, checkpointed }) => !checkpointed && this.chosen.get(pattern) === kind)
+        .flatMap(names);
+    const options = KINDS.filter((kind) => patterns(kind).length).map(
+      (kind) => `${kind}=${JSON.stringify(patterns(kind))}`,
+    );
+    const code = `trace.predict_memory(${options.join(", ")})`;
+    this.result.replaceChildren(
+      propertyList([
+        ["held at peak", formatBytes(peak)],
+        ["predicted", this.chosen.size ? formatBytes(after.peak) : "choose modules in the table"],
+        ["freed", this.chosen.size ? `${signedBytes(freed)}${percent}` : ""],
+        ["recomputed", after.recomputeNs ? `${formatDuration(after.recomputeNs)} added` : ""],
+        [
+          "copied",
+          after.copied
+            ? `${formatBytes(after.copied)} each way, ${formatDuration(after.addedNs - after.recomputeNs)} at 12 GB/s`
+            : "",
+        ],
+      ]),
+      ...(this.chosen.size
+        ? [h("p", {}, h("code", { text: code })), copyButton("code", code)]
+        : []),
+    );
+    this.draw();
+  }
+
+  /** Draw saved memory over events, as recorded and as predicted. */
+  draw() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing || !this.after) return;
+    const { pen, width, height } = drawing;
+    const { ctx, palette, family } = pen;
+    const curves = [this.before.curve, this.after.curve];
+    const last = Math.max(1, ...curves.map((curve) => curve.at(-1)?.time_ns ?? 0));
+    const top = Math.max(1, this.before.peak, this.after.peak);
+    const x = (/** @type {number} */ seq) => 12 + (seq / last) * (width - 24);
+    const y = (/** @type {number} */ nbytes) => height - 18 - (nbytes / top) * (height - 40);
+    const paint = (/** @type {Prediction["curve"]} */ curve, /** @type {boolean} */ fills) => {
+      traceSteps(ctx, curve, x, y, [0, last]);
+      ctx.stroke();
+      if (!fills) return;
+      ctx.lineTo(x(last), y(0));
+      ctx.globalAlpha = 0.2;
+      ctx.fill();
+      ctx.globalAlpha = 1;
+    };
+    ctx.lineWidth = 1.3;
+    ctx.strokeStyle = palette.saved;
+    ctx.fillStyle = palette.saved;
+    paint(curves[0], !this.chosen.size);
+    ctx.font = `10px ${family}`;
+    ctx.textBaseline = "alphabetic";
+    const label = (
+      /** @type {Prediction["curve"]} */ curve,
+      /** @type {number} */ peak,
+      /** @type {string} */ text,
+    ) => {
+      const at = x(curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0);
+      const size = ctx.measureText(text).width + 4;
+      const left = Math.min(Math.max(12, at - size / 2), width - size - 8);
+      const hue = ctx.fillStyle;
+      ctx.fillStyle = palette.surface;
+      ctx.fillRect(left - 2, y(peak) - 15, size, 12);
+      ctx.fillStyle = hue;
+      ctx.textAlign = "left";
+      ctx.fillText(text, left, y(peak) - 5);
+    };
+    label(curves[0], this.before.peak, `recorded ${formatBytes(this.before.peak)}`);
+    if (this.chosen.size) {
+      ctx.strokeStyle = ctx.fillStyle = palette.recompute;
+      paint(curves[1], true);
+      const isClose = y(this.after.peak) - y(this.before.peak) < 16;
+      if (!isClose) {
+        label(curves[1], this.after.peak, `predicted ${formatBytes(this.after.peak)}`);
+      }
+    }
+    ctx.fillStyle = palette.text2;
+    ctx.textAlign = "left";
+    ctx.fillText("events", 12, height - 5);
+  }
+}
+
+/**
+ * @param {number} nbytes
+ * @returns {string} "−66 kB" for bytes that are added
+ */
+function signedBytes(nbytes) {
+  return `${nbytes < 0 ? "−" : ""}${formatBytes(Math.abs(nbytes))}`;
+}
+
+/**
+ * Return the modules that hold memory at the peak, numbered ones together, the largest first.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @returns {Row[]}
+ */
+function moduleRows(scene) {
+  const called = new Set(scene.module_calls.map(({ module }) => module));
+  const regions = new Set(scene.regions.map(({ module }) => module));
+  /** @type {Map<string, number>} */
+  const held = new Map();
+  for (const { module, nbytes, at_peak } of scene.counted_storages) {
+    const parts = at_peak && module ? module.split(".") : [];
+    parts.forEach((_, at) => {
+      const path = parts.slice(0, at + 1).join(".");
+      held.set(path, (held.get(path) ?? 0) + nbytes);
+    });
+  }
+  /** @type {Map<string, Row>} */
+  const rows = new Map();
+  for (const [module, nbytes] of held) {
+    if (!called.has(module)) continue;
+    const checkpointed = regions.has(module);
+    const pattern = module.replace(/(^|\.)\d+(?=\.|$)/g, "$1*");
+    const key = `${pattern} ${checkpointed}`;
+    const row = rows.get(key) ?? { pattern, modules: [], nbytes: 0, checkpointed };
+    rows.set(key, row);
+    row.modules.push(module);
+    row.nbytes += nbytes;
+  }
+  return [...rows.values()].sort((a, b) => b.nbytes - a.nbytes);
+}

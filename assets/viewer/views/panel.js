@@ -1,0 +1,44 @@
+// @ts-check
+/** Panels and tables of the views. */
+
+import { h } from "../dom.js";
+
+/**
+ * @param {"wide" | "table" | "side"} place in the grid of the view
+ * @param {(Node | false | null)[]} head
+ * @param {Node[]} body
+ * @returns {HTMLElement}
+ */
+export function panel(place, head, ...body) {
+  return h(
+    "section",
+    { class: `agv-panel agv-panel-${place}` },
+    h("div", { class: "agv-view-head" }, ...head),
+    ...body,
+  );
+}
+
+/**
+ * Return a panel body with a table, whose columns from `first` to `last` are aligned right.
+ *
+ * @param {string[]} head
+ * @param {number} first
+ * @param {number} last
+ * @param {HTMLElement} body
+ * @returns {HTMLElement}
+ */
+export function table(head, first, last, body) {
+  const cells = head.map((text, at) =>
+    h("th", { text, class: at < first || at > last ? "" : "agv-right" }),
+  );
+  return h(
+    "div",
+    { class: "agv-panel-body" },
+    h(
+      "table",
+      { class: "agv-table agv-table-sorted" },
+      h("thead", {}, h("tr", {}, ...cells)),
+      body,
+    ),
+  );
+}

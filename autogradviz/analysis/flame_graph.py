@@ -1,0 +1,243 @@
+"""Flame graphs of saved bytes at the peak and of time: module, line, then tensor or op.
+
+A flame graph is made of rows, one for each module, line and label. The viewer receives the same
+rows, so that both draw the same frames. Saved bytes are those of ``saved_memory``: each storage
+counts where it was saved first, so the frames add up to the peak. Time is self time:
+
+* forward and optimizer: durations of the operators;
+* backward: durations of the nodes, without recomputations and backwards inside them;
+* recompute: durations of the recomputations; "outside ops" is what their operators do not cover.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from autogradviz.analysis.formatting import display_op_name, short_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autogradviz.analysis.analysis import Analysis
+    from autogradviz.analysis.types import SourceLocation, Span
+
+FlameKind: TypeAlias = Literal["memory", "time"]
+PHASES: Final = ("forward", "backward", "recompute", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlameRow:
+    """The innermost frames of one module, line and label, added up."""
+
+    kind: FlameKind
+    phase: str  # of PHASES; "" for memory
+    module: str
+    filename: str  # "" if the line is unknown
+    lineno: int
+    place: str  # "gpt.py:53", "" if the line is unknown
+    line: str  # "att = att.softmax(-1)"; the place without source text, or "no line"
+    label: str  # "softmax result", "AddmmBackward0"
+    count: int  # of storages, ops or node runs
+    value: int  # bytes or nanoseconds
+    node_id: int | None  # of the largest part
+    storage_id: int | None
+
+
+@dataclass(slots=True)
+class FlameFrame:
+    """One frame: a phase, a module, a line, or a tensor or op."""
+
+    label: str
+    kind: Literal["root", "phase", "module", "line", "leaf"]
+    phase: str = ""
+    value: int = 0
+    count: int = 0
+    place: str = ""  # of a line
+    children: dict[tuple[str, str, str], FlameFrame] = field(default_factory=dict)
+
+
+class _Rows:
+    """Adds values by module, line and label."""
+
+    def __init__(self, kind: FlameKind) -> None:
+        self._kind = kind
+        self._sums: dict[tuple[str, str, str, str, str], list[int]] = {}
+        self._places: dict[tuple[str, str, str, str, str], tuple[str, int]] = {}
+        self._largest: dict[tuple[str, str, str, str, str], tuple[int, int | None, int | None]] = {}
+
+    def add(
+        self,
+        phase: str,
+        module: str,
+        location: SourceLocation | None,
+        label: str,
+        value: int,
+        *,
+        node_id: int | None = None,
+        storage_id: int | None = None,
+    ) -> None:
+        """Add one storage, op or node run."""
+        if value <= 0:
+            return
+        place = ""
+        if location is not None:
+            place = f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
+        line = (location.text if location else "") or place or "no line"
+        key = phase, module, place, line, label
+        sums = self._sums.setdefault(key, [0, 0])
+        sums[0] += 1
+        sums[1] += value
+        if value > self._largest.get(key, (0, None, None))[0]:
+            self._largest[key] = value, node_id, storage_id
+            self._places[key] = (location.place, location.lineno) if location else ("", 0)
+
+    def rows(self) -> Iterator[FlameRow]:
+        """Yield the rows in the order in which they were first added."""
+        for key, (count, value) in self._sums.items():
+            phase, module, place, line, label = key
+            _, node_id, storage_id = self._largest[key]
+            filename, lineno = self._places[key]
+            yield FlameRow(
+                kind=self._kind,
+                phase=phase,
+                module=module,
+                filename=filename,
+                lineno=lineno,
+                place=place,
+                line=line,
+                label=label,
+                count=count,
+                value=value,
+                node_id=node_id,
+                storage_id=storage_id,
+            )
+
+
+def build_flame_rows(analysis: Analysis, kind: FlameKind) -> tuple[FlameRow, ...]:
+    """Return the rows of a flame graph, earliest first."""
+    rows = _Rows(kind)
+    if kind == "memory":
+        _add_storages(analysis, rows)
+    else:
+        _add_ops(analysis, rows)
+        _add_runs(analysis, rows)
+    order = {phase: at for at, phase in enumerate(PHASES)}
+    return tuple(sorted(rows.rows(), key=lambda row: order.get(row.phase, -1)))
+
+
+def build_frames(rows: tuple[FlameRow, ...], *, merge: bool = True) -> FlameFrame:
+    """Return the rows as a tree of phases, modules, lines and labels.
+
+    Args:
+        rows: the rows, earliest first.
+        merge: add up numbered modules: "h.0" to "h.11" are one frame, "h.*".
+    """
+    root = FlameFrame("", "root")
+    for row in rows:
+        path: list[tuple[Literal["phase", "module", "line", "leaf"], str, str]] = []
+        if row.phase:
+            path.append(("phase", row.phase, ""))
+        path += [("module", part, "") for part in split_module(row.module, merge=merge)]
+        path += [("line", row.line, row.place), ("leaf", row.label, "")]
+        frame = root
+        frame.value += row.value
+        for part in path:
+            kind, label, place = part
+            child = FlameFrame(label, kind, row.phase, place=place)
+            frame = frame.children.setdefault(part, child)
+            frame.value += row.value
+            frame.count += row.count
+    return root
+
+
+def split_module(module: str, *, merge: bool) -> list[str]:
+    """Return the frames of a module: ["h.*", "attn"] for "h.3.attn", if merged, else with "h.3"."""
+    frames: list[str] = []
+    for part in module.split(".") if module else ():
+        if part.isdigit() and frames:
+            frames[-1] += ".*" if merge else f".{part}"
+        else:
+            frames.append(part)
+    return frames
+
+
+def _add_storages(analysis: Analysis, rows: _Rows) -> None:
+    for storage in analysis.saved_memory.storages:
+        if not storage.at_peak:
+            continue
+        saved = analysis.saved[storage.holds[0].saved_id]
+        node = analysis.graph.nodes.get(-1 if storage.node_id is None else storage.node_id)
+        if saved.is_argument:
+            label = "checkpoint argument"
+        else:
+            op = saved.op or (node.op if node else None)
+            saver = display_op_name(op.name) if op else node.name if node else "unknown op"
+            label = f"{saver} {saved.slot or ''}".strip()
+        location = node.location if node and node.location else saved.location
+        rows.add(
+            "",
+            storage.module,
+            location,
+            label,
+            storage.nbytes,
+            node_id=storage.node_id,
+            storage_id=storage.storage_id,
+        )
+
+
+def _add_ops(analysis: Analysis, rows: _Rows) -> None:
+    for op in analysis.ops:
+        if op.phase == "forward":
+            in_optimizer = analysis.in_optimizer(op.stack_id)
+            rows.add(
+                "optimizer" if in_optimizer else "forward",
+                op.module,
+                op.location,
+                display_op_name(op.name),
+                op.duration_ns,
+                node_id=op.node_id,
+            )
+
+
+def _add_runs(analysis: Analysis, rows: _Rows) -> None:
+    """Add the self times of nodes, and the recomputations with their operators."""
+    for span, self_ns in _self_times(analysis):
+        node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
+        if span.kind == "node":
+            location, module = (node.location, node.module) if node else (None, "")
+            rows.add("backward", module, location, span.label, self_ns, node_id=span.ref)
+    of_ops: dict[str, int] = defaultdict(int)
+    for region in analysis.regions:
+        for run in region.recomputations:
+            for op in run.ops:
+                name = display_op_name(op.name)
+                rows.add("recompute", op.module or region.module, op.location, name, op.duration_ns)
+                of_ops[region.module or region.function] += op.duration_ns
+    walls: dict[str, tuple[int, SourceLocation | None]] = {}
+    locations = {region.module or region.function: region.location for region in analysis.regions}
+    for span, self_ns in _self_times(analysis):
+        if span.kind == "recompute":
+            wall, _ = walls.get(span.label, (0, None))
+            walls[span.label] = wall + self_ns, locations.get(span.label)
+    for label, (wall, location) in walls.items():
+        rows.add("recompute", label, location, "outside ops", wall - of_ops[label])
+
+
+def _self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
+    """Yield node runs and recomputations with their duration, without others inside them."""
+    spans = [s for s in analysis.timeline.spans if s.kind in {"node", "recompute"}]
+    spans.sort(key=lambda s: (s.thread, s.start_ns, -s.end_ns))
+    inner = [0] * len(spans)
+    around: list[int] = []
+    for at, span in enumerate(spans):
+        while around and (
+            spans[around[-1]].thread != span.thread or spans[around[-1]].end_ns <= span.start_ns
+        ):
+            around.pop()
+        if around:
+            inner[around[-1]] += span.end_ns - span.start_ns
+        around.append(at)
+    for span, inside in zip(spans, inner, strict=True):
+        yield span, max(0, span.end_ns - span.start_ns - inside)

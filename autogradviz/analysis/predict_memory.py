@@ -1,0 +1,366 @@
+"""Prediction of the peak of saved memory if modules were checkpointed or offloaded.
+
+The prediction replays the recorded saves with other lifetimes. Each call of a selected module
+becomes one region, as if ``checkpoint(module, *args)`` or ``save_on_cpu()`` had surrounded it:
+
+* A checkpointed call keeps its inputs until all of its nodes have run. What its nodes saved is
+  held from the recomputation on, which starts when backward unpacks the first of it.
+* An offloaded call keeps nothing in place.
+
+The viewer does the same for the selection of its reader, in ``scene/predict_memory.js``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.analysis.module_call_intervals import read_call_intervals
+from autogradviz.events import ModuleEntered, ModuleExited, RecomputeStarted, RecomputeStopped
+from autogradviz.fast_dataclass import maker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from autogradviz.analysis.analysis import Analysis
+    from autogradviz.analysis.types import Op, SavedTensor
+
+BANDWIDTH: Final = 12e9
+"""Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPrediction:
+    """Saved memory and time of a step if some modules were checkpointed or offloaded.
+
+    Attributes:
+        checkpoint: names of the modules that would be checkpointed.
+        offload: names of the modules whose saved tensors would be offloaded.
+        peak: bytes held at the peak of the recording.
+        predicted_peak: bytes held at the peak with these regions.
+        copied: bytes that offloading copies to the host, and back in backward. A tensor that two
+            nodes save is copied twice; parameters are copied too.
+        recompute_ns: duration of the recomputations, in nanoseconds.
+        copy_ns: duration of the copies in both directions, in nanoseconds.
+
+    Example:
+        >>> prediction = trace.predict_memory(checkpoint="down")
+        >>> prediction.freed == prediction.peak - prediction.predicted_peak
+        True
+    """
+
+    checkpoint: tuple[str, ...]
+    offload: tuple[str, ...]
+    peak: int
+    predicted_peak: int
+    copied: int
+    recompute_ns: int
+    copy_ns: int
+
+    @property
+    def freed(self) -> int:
+        """Bytes by which the peak falls; negative if it rises."""
+        return self.peak - self.predicted_peak
+
+    @property
+    def added_ns(self) -> int:
+        """Time that recomputations and copies add, in nanoseconds."""
+        return self.recompute_ns + self.copy_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCall:
+    """One call of a module in the forward."""
+
+    call_id: int
+    parent: int | None  # call id of the enclosing call
+    module: str
+    recompute_ns: int  # from its start to the last op that saved a tensor
+    entered_seq: int
+    unpacked_seq: int | None  # when backward unpacked the first tensor that it saved
+    released_seq: int | None  # when backward had released all of them
+    inputs: tuple[int, ...]  # storages that its ops read but did not create
+    copied: int  # bytes that offloading it copies, without the calls inside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSave:
+    """One saved tensor that keeps its storage alive."""
+
+    storage_id: int
+    call_id: int | None  # the innermost module call that saved it
+    created_in: int | None  # the innermost module call that created its storage
+    start_seq: int
+    end_seq: int | None
+
+
+_make_save = maker(HeldSave)
+
+
+class SavedMemoryModel:
+    """Module calls and saved tensors of a recording, for predictions."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        """Take the analysis of a recording that includes ops."""
+        self._analysis = analysis
+        self._transitions: dict[int, tuple[list[int], list[int | None]]] = {}
+        self._entered: dict[int, ModuleEntered] = {}
+        self._read_calls()
+        self._by_sequence_nr = read_call_intervals(analysis.log)
+        self._owned = {analysis.tensors[i].storage_id for i in analysis.parameters}
+        self.nbytes: dict[int, int] = {}
+        """Sizes of all storages in ``saves`` and in the inputs of ``calls``, by id."""
+        self.saves: tuple[HeldSave, ...] = tuple(self._read_saves())
+
+    def _read_calls(self) -> None:
+        """Read the calls of the forward. Recomputations call modules again; these are left out."""
+        recomputing: dict[int, int] = defaultdict(int)
+        log = self._analysis.log
+        for event in log.merged(ModuleEntered, ModuleExited, RecomputeStarted, RecomputeStopped):
+            if isinstance(event, (RecomputeStarted, RecomputeStopped)):
+                recomputing[event.thread] += 1 if isinstance(event, RecomputeStarted) else -1
+            elif isinstance(event, (ModuleEntered, ModuleExited)):
+                innermost: int | None = event.call_id
+                if isinstance(event, ModuleEntered):
+                    if recomputing[event.thread] > 0:
+                        continue
+                    self._entered[event.call_id] = event
+                elif event.call_id in self._entered:
+                    innermost = self._entered[event.call_id].parent_call_id
+                else:
+                    continue
+                seqs, calls = self._transitions.setdefault(event.thread, ([], []))
+                seqs.append(event.seq)
+                calls.append(innermost)
+
+    def _call_at(self, thread: int, seq: int) -> int | None:
+        seqs, calls = self._transitions.get(thread, ([], []))
+        index = bisect_right(seqs, seq) - 1
+        return None if index < 0 else calls[index]
+
+    def _creating_call(self, storage_id: int) -> int | None:
+        creator = self._analysis.creators.get(storage_id)
+        return None if creator is None else self._call_at(creator.thread, creator.seq)
+
+    def _call_of(self, saved: SavedTensor) -> int | None:
+        if saved.packed_by == "recompute":
+            return None
+        if saved.op is not None:
+            return self._call_at(saved.op.thread, saved.op.seq)
+        node = self._analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        if node is not None and node.sequence_nr is not None:
+            return self._by_sequence_nr.at(node.thread, node.sequence_nr)
+        threads = list(self._transitions)
+        return self._call_at(threads[0], saved.saved_seq) if threads else None
+
+    def _read_saves(self) -> Iterator[HeldSave]:
+        """Yield the saves that hold storages; those of one storage in one call count once."""
+        extents: dict[tuple[int, int | None], tuple[int, int | None]] = {}
+        for saved in self._analysis.saved.values():
+            storage_id = saved.tensor.storage_id
+            if storage_id is None or storage_id in self._owned or not saved.is_held_in_place:
+                continue
+            self.nbytes[storage_id] = saved.tensor.storage_nbytes
+            # Saves outside of calls may be far apart: the same tensor in two backwards.
+            call_id = self._call_of(saved)
+            key = storage_id, call_id
+            start, end = extents.get(key, (saved.saved_seq, 0))
+            if call_id is None:
+                yield self._save(key, saved.saved_seq, saved.released_seq)
+                continue
+            last = None if end is None or saved.released_seq is None else saved.released_seq
+            extents[key] = (
+                min(start, saved.saved_seq),
+                None if last is None else max(end or 0, last),
+            )
+        for key, (start, end) in extents.items():
+            yield self._save(key, start, end)
+
+    def _save(self, key: tuple[int, int | None], start: int, end: int | None) -> HeldSave:
+        storage_id, call_id = key
+        created_in = self._creating_call(storage_id)
+        return _make_save(
+            storage_id=storage_id,
+            call_id=call_id,
+            created_in=created_in,
+            start_seq=start,
+            end_seq=end,
+        )
+
+    def around(self, call_id: int | None) -> Iterator[int]:
+        """Yield a call and the calls around it, innermost first."""
+        while call_id is not None and call_id in self._entered:
+            yield call_id
+            call_id = self._entered[call_id].parent_call_id
+
+    @cached_property
+    def calls(self) -> dict[int, ModuleCall]:
+        """All module calls of the forward by id, in the order in which they started."""
+        names = {module.module_id: module.name for module in self._analysis.modules.values()}
+        inputs: dict[int, dict[int, None]] = defaultdict(dict)
+        for forward_op in self._analysis.ops:
+            if forward_op.phase == "forward":
+                self._add_inputs(forward_op, inputs)
+        copied: dict[int | None, int] = defaultdict(int)
+        ends: dict[int, int] = {}  # of the last op that saved
+        unpacked: dict[int, int] = {}
+        released: dict[int, int | None] = {}
+        for saved in self._analysis.saved.values():
+            op, first = saved.op, saved.unpacks[0].seq if saved.unpacks else None
+            innermost = self._call_of(saved)
+            if saved.packed_by == "pytorch":
+                copied[innermost] += saved.tensor.nbytes
+            for call_id in self.around(innermost):
+                if op is not None:
+                    ends[call_id] = max(ends.get(call_id, 0), op.time_ns + op.duration_ns)
+                if first is not None:
+                    unpacked[call_id] = min(unpacked.get(call_id, first), first)
+                last = released.get(call_id, 0)
+                end = saved.released_seq
+                released[call_id] = None if last is None or end is None else max(last, end)
+        return {
+            call_id: ModuleCall(
+                call_id=call_id,
+                parent=event.parent_call_id,
+                module=names.get(event.module_id, ""),
+                recompute_ns=max(0, ends.get(call_id, 0) - event.time_ns)
+                if call_id in unpacked
+                else 0,
+                entered_seq=event.seq,
+                unpacked_seq=unpacked.get(call_id),
+                released_seq=released.get(call_id),
+                inputs=tuple(inputs[call_id]) if call_id in released else (),
+                copied=copied[call_id],
+            )
+            for call_id, event in self._entered.items()
+        }
+
+    def _add_inputs(self, op: Op, inputs: dict[int, dict[int, None]]) -> None:
+        """Add the storages that an op reads to the inputs of the calls that did not create them."""
+        calls = list(self.around(self._call_at(op.thread, op.seq)))
+        for tensor in op.inputs if calls else ():
+            storage_id = tensor.storage_id
+            if storage_id is None or storage_id in self._owned:
+                continue
+            self.nbytes[storage_id] = tensor.storage_nbytes
+            creator = self._analysis.creators.get(storage_id)
+            made = (
+                () if creator is None else self.around(self._call_at(creator.thread, creator.seq))
+            )
+            inside = set(made)
+            for call_id in calls:
+                if call_id in inside:
+                    break
+                inputs[call_id][storage_id] = None
+
+    def predict(
+        self,
+        checkpoint: Sequence[str],
+        offload: Sequence[str],
+        bandwidth: float = BANDWIDTH,
+    ) -> MemoryPrediction:
+        """Return the peak of saved memory with some modules checkpointed and others offloaded.
+
+        Args:
+            checkpoint: names of modules. Modules inside another selected one have no effect.
+            offload: names of modules.
+            bandwidth: of copies to and from the host, in bytes per second.
+        """
+        kinds = {**dict.fromkeys(offload, "offload"), **dict.fromkeys(checkpoint, "checkpoint")}
+        regions = {
+            call_id: kinds[call.module]
+            for call_id, call in self.calls.items()
+            if call.module in kinds
+        }
+        region_of = {
+            call_id: next((c for c in reversed([*self.around(call_id)]) if c in regions), None)
+            for call_id in self.calls
+        }
+        intervals: list[tuple[object, int, int, int | None]] = []  # key, bytes, start, end
+        for save in self.saves:
+            region_id = None if save.call_id is None else region_of.get(save.call_id)
+            nbytes = self.nbytes[save.storage_id]
+            if region_id is None:
+                intervals.append((save.storage_id, nbytes, save.start_seq, save.end_seq))
+            elif regions[region_id] == "checkpoint":
+                unpacked_seq = self.calls[region_id].unpacked_seq
+                if unpacked_seq is not None and region_id in set(self.around(save.created_in)):
+                    key = (save.storage_id, region_id)
+                    intervals.append((key, nbytes, unpacked_seq, save.end_seq))
+        recompute_ns = copied = 0
+        for call_id, region_id in region_of.items():
+            call = self.calls[call_id]
+            if region_id is not None and regions[region_id] == "offload":
+                copied += call.copied
+            elif region_id == call_id:
+                recompute_ns += call.recompute_ns
+                intervals += [
+                    (storage_id, self.nbytes[storage_id], call.entered_seq, call.released_seq)
+                    for storage_id in call.inputs
+                ]
+        return MemoryPrediction(
+            checkpoint=tuple(checkpoint),
+            offload=tuple(offload),
+            peak=max(self._analysis.memory.nbytes, default=0),
+            predicted_peak=_peak(intervals),
+            copied=copied,
+            recompute_ns=recompute_ns,
+            copy_ns=round(2 * copied / bandwidth * 1e9),
+        )
+
+
+def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the modules that match patterns, in the model's order.
+
+    Modules inside another one that matches are left out: its region contains them.
+
+    Raises:
+        ValueError: if a pattern matches no module.
+    """
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    names = dict.fromkeys(module.name for module in analysis.modules.values())
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        found = [name for name in names if fnmatchcase(name, pattern)]
+        if not found:
+            named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
+            message = f"no module is named {pattern!r}; names are {named} and so on"
+            raise ValueError(message)
+        chosen.update(dict.fromkeys(found))
+    return tuple(
+        name
+        for name in names
+        if name in chosen and not any(outer in chosen for outer in _names_around(name))
+    )
+
+
+def _names_around(name: str) -> Iterator[str]:
+    """Yield the names of the modules around a module, the root's "" last."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _peak(intervals: Iterable[tuple[object, int, int, int | None]]) -> int:
+    """Return the largest sum of bytes. Intervals of one key count once while they overlap."""
+    changes: list[tuple[int, int, int]] = []  # seq, +1 or -1, position of the interval
+    rows = list(intervals)
+    for position, (_, _, start, end) in enumerate(rows):
+        if end is None or end > start:
+            changes.append((start, +1, position))
+            if end is not None:
+                changes.append((end, -1, position))
+    holders: dict[object, int] = defaultdict(int)
+    total = peak = 0
+    for _, change, position in sorted(changes):
+        key, nbytes, _, _ = rows[position]
+        before = holders[key]
+        holders[key] = before + change
+        if before == 0 or before + change == 0:
+            total += change * nbytes
+            peak = max(peak, total)
+    return peak

@@ -1,0 +1,280 @@
+"""Two recordings aligned by module and source line: nodes, saved bytes, times and norms of both.
+
+A line is identified by its module and its text, so that lines that moved are still the same line;
+an edited line by its module and the nodes that it created.
+Bytes and times are those of the other views: each storage counts where it was saved first, and
+times are the self times of flame graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from autogradviz.analysis.flame_graph import build_flame_rows, split_module
+from autogradviz.analysis.formatting import short_path
+from autogradviz.compare.gradients import SAME_NORM
+from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.compare.result import Difference
+    from autogradviz.diagnose import Finding
+    from autogradviz.scene import Scene
+
+Item = TypeVar("Item")
+
+_Frames = tuple[str, ...]
+"""Names of the frames of a module: ("h.*", "attn"); empty for the root."""
+
+ROOT: Final[_Frames] = ()
+NO_LINE: Final = "no line"
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums of a module or a line in one recording."""
+
+    nodes: Counter[str] = field(default_factory=Counter)
+    saved: int = 0
+    recomputed: int = 0
+    at_peak: int = 0
+    time_ns: int = 0
+    squares: float | None = None  # of gradient norms
+    first_node: int = -1
+    lineno: int = 0
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The sums of one recording by module and line. A module contains its submodules."""
+
+    modules: dict[_Frames, _Sums] = field(default_factory=dict)
+    lines: dict[_Frames, dict[str, _Sums]] = field(default_factory=dict)
+
+    def at(self, frames: _Frames, text: str | None, lineno: int = 0) -> list[_Sums]:
+        """Return the sums of a line and of all modules around it."""
+        around = [
+            self.modules.setdefault(frames[:depth], _Sums()) for depth in range(len(frames) + 1)
+        ]
+        if text is not None:
+            line = self.lines.setdefault(frames, {}).setdefault(text, _Sums(lineno=lineno))
+            around.append(line)
+        return around
+
+
+def compare_scenes(
+    recordings: tuple[Analysis, Analysis],
+    scenes: tuple[Scene, Scene],
+    findings: tuple[Sequence[Finding], Sequence[Finding]],
+    differences: Sequence[Difference],
+) -> tuple[Scene, Scene]:
+    """Return both scenes with the tables of the comparison. Each argument is before, after."""
+    rows = tuple(
+        row for merge in (True, False) for row in _compare_rows(recordings, scenes, merge=merge)
+    )
+    texts = (*_compare_findings(*findings), *map(_text, differences))
+    titles = [scene.summary.title for scene in scenes]
+    before, after = (
+        replace(
+            scene,
+            summary=replace(scene.summary, compared_with=other, is_before=is_before),
+            comparison_rows=rows,
+            compared_texts=texts,
+        )
+        for scene, other, is_before in zip(scenes, titles[::-1], (True, False), strict=True)
+    )
+    return before, after
+
+
+def _text(difference: Difference) -> SceneComparedText:
+    return SceneComparedText(
+        kind="difference",
+        aspect=difference.aspect,
+        what=difference.what,
+        before=difference.before,
+        after=difference.after,
+    )
+
+
+def _compare_findings(
+    before: Sequence[Finding], after: Sequence[Finding]
+) -> Iterator[SceneComparedText]:
+    """Yield the findings of both recordings; equal ones once, with their numbers."""
+    counts = [Counter((each.slug, each.title) for each in found) for found in (before, after)]
+    for slug, title in dict.fromkeys((*counts[0], *counts[1])):
+        first, second = (count[slug, title] for count in counts)
+        aspect = "same" if first == second else "removed" if first > second else "added"
+        yield SceneComparedText(
+            kind="finding", aspect=aspect, what=title, before=str(first), after=str(second)
+        )
+
+
+def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
+    lines = _Lines()
+    _add_nodes(lines, analysis, {node.node_id: node.index for node in scene.nodes}, merge=merge)
+    nodes = analysis.graph.nodes
+    for storage in analysis.saved_memory.storages:
+        saver = nodes.get(-1 if storage.node_id is None else storage.node_id)
+        frames = tuple(split_module(storage.module, merge=merge))
+        for sums in lines.at(frames, _line(saver.location if saver else None), storage.lineno):
+            sums.recomputed += storage.nbytes * storage.recomputed
+            sums.saved += storage.nbytes * (not storage.recomputed)
+            sums.at_peak += storage.nbytes * storage.at_peak
+    for row in build_flame_rows(analysis, "time"):
+        if row.phase != "optimizer":
+            frames = tuple(split_module(row.module, merge=merge))
+            for sums in lines.at(frames, row.line, row.lineno):
+                sums.time_ns += row.value
+    return lines
+
+
+def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, merge: bool) -> None:
+    """Add the nodes, and the norms of gradients to the modules that own the parameters."""
+    for node in sorted(analysis.graph.nodes.values(), key=lambda node: node.order):
+        leaf = node.parameter
+        if leaf is None:
+            frames = tuple(split_module(node.module, merge=merge))
+            around = lines.at(frames, _line(node.location), _lineno(node.location))
+        else:
+            owner = leaf.name.rpartition(".")[0]
+            around = lines.at(tuple(split_module(owner, merge=merge)), None)
+        for sums in around:
+            sums.nodes[node.name] += 1
+            if leaf is not None and leaf.norm is not None:
+                sums.squares = (sums.squares or 0.0) + leaf.norm**2
+            if leaf is None and sums.first_node < 0:
+                sums.first_node = indices.get(node.node_id, -1)
+
+
+def _line(location: SourceLocation | None) -> str:
+    """Return the text of a line; its place if the text is unknown."""
+    if location is None:
+        return NO_LINE
+    return location.text or f"{short_path(location.place).rpartition('/')[2]}:{location.lineno}"
+
+
+def _lineno(location: SourceLocation | None) -> int:
+    return 0 if location is None else location.lineno
+
+
+def _compare_rows(
+    recordings: tuple[Analysis, Analysis], scenes: tuple[Scene, Scene], *, merge: bool
+) -> Iterator[SceneComparisonRow]:
+    before, after = (
+        _read_lines(analysis, scene, merge=merge)
+        for analysis, scene in zip(recordings, scenes, strict=True)
+    )
+    children: dict[_Frames, list[_Frames]] = {}
+    for frames in _merge_orders([*before.modules], [*after.modules]):
+        if frames:
+            children.setdefault(frames[:-1], []).append(frames)
+    waiting: list[_Frames] = [ROOT]
+    while waiting:
+        frames = waiting.pop()
+        kind, label = ("module", frames[-1]) if frames else ("total", "whole recording")
+        yield _row(
+            kind, frames, label, before.modules.get(frames), after.modules.get(frames), merge=merge
+        )
+        old, new = _pair_edited(before.lines.get(frames, {}), after.lines.get(frames, {}))
+        for text in _merge_orders([*old], [*new]):
+            yield _row("line", frames, text, old.get(text), new.get(text), merge=merge)
+        waiting += reversed(children.get(frames, []))
+
+
+def _pair_edited(
+    before: dict[str, _Sums], after: dict[str, _Sums]
+) -> tuple[dict[str, _Sums], dict[str, _Sums]]:
+    """Return the lines of a module, with an edited line under its new text.
+
+    A line was edited if it is missing in the other recording, and a line that is new there created
+    the same nodes.
+    """
+    new_texts = [text for text in after if text not in before]
+    renamed: dict[str, str] = {}
+    for text, sums in before.items():
+        if text not in after and sums.nodes:
+            match = next((new for new in new_texts if after[new].nodes == sums.nodes), None)
+            if match is not None:
+                new_texts.remove(match)
+                renamed[text] = match
+    return {renamed.get(text, text): sums for text, sums in before.items()}, after
+
+
+def _row(
+    kind: str,
+    frames: _Frames,
+    label: str,
+    before: _Sums | None,
+    after: _Sums | None,
+    *,
+    merge: bool,
+) -> SceneComparisonRow:
+    first, second = before or _Sums(), after or _Sums()
+    norms = [None if each.squares is None else math.sqrt(each.squares) for each in (first, second)]
+    status = "same"
+    if before is None or after is None:
+        status = "removed" if after is None else "added"
+    elif (
+        first.nodes != second.nodes
+        or (first.saved, first.recomputed) != (second.saved, second.recomputed)
+        or _norms_differ(norms)
+    ):
+        status = "changed"
+    return SceneComparisonRow(
+        kind=kind,
+        merged=merge,
+        depth=len(frames) + (kind == "line"),
+        label=label,
+        module=".".join(frames),
+        status=status,
+        lines=(first.lineno, second.lineno),
+        nodes=(first.nodes.total(), second.nodes.total()),
+        other_nodes=_other_nodes(first.nodes, second.nodes) if kind == "line" else "",
+        saved=(first.saved, second.saved),
+        recomputed=(first.recomputed, second.recomputed),
+        at_peak=(first.at_peak, second.at_peak),
+        time_ns=(first.time_ns, second.time_ns),
+        norm_before=norms[0],
+        norm_after=norms[1],
+        first_nodes=(first.first_node, second.first_node),
+    )
+
+
+def _other_nodes(before: Counter[str], after: Counter[str]) -> str:
+    """Return the nodes of one recording only: "+ReluBackward0 ×2"."""
+    parts = [
+        f"{sign}{name}" + (f" ×{count:,}" if count > 1 else "")
+        for sign, nodes in (("−", before - after), ("+", after - before))  # noqa: RUF001  a minus
+        for name, count in nodes.items()
+    ]
+    return ", ".join(parts)
+
+
+def _norms_differ(norms: Sequence[float | None]) -> bool:
+    before, after = norms
+    if before is None or after is None:
+        return before is not after
+    if not (math.isfinite(before) and math.isfinite(after)):
+        return math.isfinite(before) != math.isfinite(after)
+    return abs(before - after) > SAME_NORM * max(before, after)
+
+
+def _merge_orders(before: Sequence[Item], after: Sequence[Item]) -> list[Item]:
+    """Return the items of both in the order of ``after``; a removed one follows its neighbor."""
+    known = set(after)
+    following: dict[Item | None, list[Item]] = {}  # removed items by the kept one before them
+    last: Item | None = None
+    for item in before:
+        if item in known:
+            last = item
+        else:
+            following.setdefault(last, []).append(item)
+    merged = following.get(None, [])
+    for item in after:
+        merged += [item, *following.get(item, ())]
+    return merged

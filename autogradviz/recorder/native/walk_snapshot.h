@@ -1,0 +1,618 @@
+// A snapshot of the objects that a walk over Python state read (``state_walk.py``), and its
+// comparison with what is there now.
+//
+// NOTE [ Facts ]
+// Which values a walk queues is a function of what it reads from each visited object: attributes,
+// items, cells, globals that code names. Each of these reads is a fact: a role, a key and a value.
+// The same code reads the facts when the snapshot is taken and when it is compared. If all facts are
+// the same, in the same order, a new walk would queue the same values. When the snapshot is taken,
+// the queued values among the facts must be those of the Python walk, otherwise there is no snapshot.
+//
+// Objects of the user are not kept. They are compared by address and class, and an object at an
+// address that was used again is noticed by its own facts. Keys, plain values and code are kept:
+// of them nothing else is read.
+#pragma once
+
+#include "recording_object.h"
+
+#include <cstring>
+#include <vector>
+
+namespace agv {
+namespace {
+
+// The way in which the parts of an object are read; the numbers are those of ``walk_snapshot.py``.
+enum class Form { leaf, module, function, container, object, name_space, user_class, method, tensor };
+
+// The attributes of modules; the numbers are those of ``walk_snapshot.py``.
+enum class AttributeRole { internal, own, hooks, parameters, buffers, modules };
+
+struct Fact {
+  int64_t role;
+  PyObject* key;  // owned, or null
+  PyObject* value;  // an address, owned only if ``owns``; or null
+  bool owns;
+};
+
+struct Visit {
+  size_t index;  // in the queue
+  PyTypeObject* type;  // an address
+  Form form;
+  size_t end;  // length of the queue after it
+  bool queues;  // it is not at the greatest depth
+  bool is_root;
+  bool with_methods;  // the methods of its class were read for the first time
+};
+
+// What is read from a code object once.
+struct CodeFacts {
+  PyObject* code;
+  bool is_library;
+  PyObject* names;  // a tuple: those that the code and the code inside it read
+};
+
+// What a reading of a tensor depends on.
+struct TensorFacts {
+  size_t number;  // of the reading
+  size_t index;  // in the queue
+  const c10::TensorImpl* tensor = nullptr;
+  const void* memory = nullptr;
+  int64_t version = 0;
+  c10::SmallVector<int64_t, 5> sizes;
+  caffe2::TypeMeta dtype;
+  c10::Device device = at::kCPU;
+  bool requires_grad = false;
+};
+
+constexpr Py_ssize_t MAX_ITEMS = 12, MAX_HASHED = 1024, MAX_KEPT = 4096;  // of value_repr.py, repeated_walk.py
+enum Role : int64_t {
+  CODE, CELL, DEFAULT, KEYWORD, ATTRIBUTE, GLOBAL, LIBRARY_MODULE, USER_MODULE, MODULE_ITEM, SIZE,
+  ITEM, HIDDEN_ITEM, KIND_OF_ITEMS, BASE, SKIPPED_BASE, METHOD, CLASS_ITEM, NAME, PART, TABLE_ITEM, MODULE_ATTRIBUTE,
+};
+constexpr int64_t NUMBERED = 64;  // roles with an index are role + NUMBERED * index
+
+bool is_plain(PyObject* value) {
+  return value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value) ||
+      PyBool_Check(value) || PyBytes_CheckExact(value) || PyComplex_CheckExact(value);
+}
+
+bool is_long(PyObject* value) {
+  return (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) > MAX_KEPT) ||
+      (PyBytes_CheckExact(value) && PyBytes_GET_SIZE(value) > MAX_KEPT);
+}
+
+bool starts_with(PyObject* name, const char* prefix) {
+  for (Py_ssize_t i = 0; prefix[i] != 0; ++i)
+    if (i >= PyUnicode_GET_LENGTH(name) || PyUnicode_READ_CHAR(name, i) != static_cast<Py_UCS4>(prefix[i])) return false;
+  return true;
+}
+
+bool is_container(PyObject* value) {
+  static PyObject* deque = [] {
+    PyObject* module = PyImport_ImportModule("_collections");
+    PyObject* found = module == nullptr ? nullptr : PyObject_GetAttrString(module, "deque");
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return found;
+  }();
+  return PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value) || PyAnySet_Check(value) ||
+      (deque != nullptr && PyType_IsSubtype(Py_TYPE(value), reinterpret_cast<PyTypeObject*>(deque)));
+}
+
+class WalkSnapshot {
+ public:
+  ~WalkSnapshot() {
+    for (const Fact& fact : facts_) {
+      Py_XDECREF(fact.key);
+      if (fact.owns) Py_XDECREF(fact.value);
+    }
+    for (const CodeFacts& each : codes_) Py_DECREF(each.names);
+    for (size_t i = 0; i < roots_; ++i)
+      if (owns_root_[i]) Py_DECREF(queue_[i]);
+  }
+
+  // Read all facts; false if an object has parts that are not read here, or with an exception.
+  bool take(PyObject* values, size_t roots, std::vector<Visit> visits, std::vector<TensorFacts> tensors,
+            std::vector<std::pair<size_t, size_t>> others, PyObject* questions) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); ++i) queue_.push_back(PyList_GET_ITEM(values, i));
+    for (size_t i = 0; i < roots; ++i) {
+      owns_root_.push_back(is_plain(queue_[i]));
+      if (owns_root_[i]) Py_INCREF(queue_[i]);
+    }
+    roots_ = roots;
+    visits_ = std::move(visits);
+    tensors_ = std::move(tensors);
+    others_ = std::move(others);
+    questions_ = questions;
+    bool done = read_all();
+    questions_ = nullptr;
+    return done;
+  }
+
+  // Return (number, value) for the readings that must be read again, None if facts have changed.
+  PyObject* compare(PyObject* values) {
+    if (PyList_GET_SIZE(values) != static_cast<Py_ssize_t>(roots_)) Py_RETURN_NONE;
+    for (size_t i = 0; i < roots_; ++i)
+      if (PyList_GET_ITEM(values, i) != queue_[i]) Py_RETURN_NONE;
+    // The collector may run while attributes are read, and with it anything: hold what is read.
+    held_.clear();
+    for (size_t i = 0; i < roots_; ++i) held_.push_back(Py_NewRef(queue_[i]));
+    PyObject* found = read_all() ? changed() : nullptr;
+    std::vector<PyObject*> held;
+    held.swap(held_);
+    for (PyObject* each : held) Py_DECREF(each);
+    held.clear();
+    if (held_.empty()) held_.swap(held);  // its memory
+    if (found == nullptr && !PyErr_Occurred()) Py_RETURN_NONE;
+    return found;
+  }
+
+ private:
+  bool read_all() {
+    fact_ = code_ = 0;
+    queued_ = roots_;
+    for (const Visit& visit : visits_) {
+      if (visit.index >= queued_) return false;
+      PyObject* object = queue_[visit.index];
+      if (Py_TYPE(object) != visit.type) return false;
+      queues_ = visit.queues;
+      if (!read(object, visit) || queued_ != visit.end) return false;
+    }
+    return queued_ == queue_.size() && fact_ == facts_.size();
+  }
+
+  bool taking() const {
+    return questions_ != nullptr;
+  }
+
+  // Note or compare one fact. ``key`` is a plain value or null.
+  bool fact(int64_t role, PyObject* key, PyObject* value, bool queued, bool keeps = false) {
+    queued = queued && queues_;
+    if (taking()) {
+      if (key != nullptr && !is_plain(key)) return false;
+      if (queued && (queued_ >= queue_.size() || queue_[queued_] != value)) return false;
+      bool owns = value != nullptr && (keeps || is_plain(value));
+      if (owns) Py_INCREF(value);
+      Py_XINCREF(key);
+      facts_.push_back({role, key, value, owns});
+    } else {
+      if (fact_ >= facts_.size()) return false;
+      const Fact& known = facts_[fact_];
+      if (known.role != role || known.key != key || known.value != value) return false;
+      if (queued && !known.owns) held_.push_back(Py_NewRef(value));
+    }
+    ++fact_;
+    if (queued) ++queued_;
+    return true;
+  }
+
+  // The role of the next fact, which was decided when the snapshot was taken.
+  int64_t known_role() const {
+    return fact_ < facts_.size() ? facts_[fact_].role : -1;
+  }
+
+  // Ask Python a question; -1 with an exception.
+  int ask(Py_ssize_t number, PyObject* argument) {
+    PyObject* answer = PyObject_CallOneArg(PyTuple_GET_ITEM(questions_, number), argument);
+    if (answer == nullptr) return -1;
+    int found = PyLong_Check(answer) ? static_cast<int>(PyLong_AsLong(answer)) : PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return found;
+  }
+
+  enum Question { FROM_LIBRARY, IS_USER_MODULE, ROLE_OF_ATTRIBUTE, IS_LIBRARY_CODE, NAMES_OF_CODE };
+
+  bool read(PyObject* object, const Visit& visit) {
+    switch (visit.form) {
+      case Form::leaf:
+        return true;
+      case Form::module:
+        return read_module(object) && (!visit.with_methods || read_methods(visit));
+      case Form::function:
+        return read_function(object, visit.is_root);
+      case Form::container:
+        return read_container(object);
+      case Form::object:
+        return read_attributes(object, "__") && (!visit.with_methods || read_methods(visit));
+      case Form::name_space:
+        return read_attributes(object, "__");
+      case Form::tensor:
+        return read_attributes(object, "_dynamo_");
+      case Form::user_class:
+        return read_class(visit, object);
+      case Form::method:
+        return fact(PART, nullptr, PyMethod_GET_FUNCTION(object), true) &&
+            fact(PART, nullptr, PyMethod_GET_SELF(object), true);
+    }
+    return false;
+  }
+
+  // Read the entries of a dictionary, except those whose names begin with a prefix.
+  bool read_entries(PyObject* entries, int64_t role, const char* hidden = nullptr, PyObject* hidden_name = nullptr) {
+    if (!PyDict_CheckExact(entries)) return false;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(entries, &at, &key, &value)) {
+      if (!PyUnicode_CheckExact(key)) return false;
+      if (hidden != nullptr && starts_with(key, hidden)) continue;
+      if (hidden_name != nullptr && PyUnicode_Compare(key, hidden_name) == 0) continue;
+      if (!fact(role, key, value, true)) return false;
+    }
+    return true;
+  }
+
+  bool read_attributes(PyObject* object, const char* hidden) {
+    PyObject* attributes = PyObject_GenericGetDict(object, nullptr);
+    if (attributes == nullptr) {
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
+      PyErr_Clear();
+      return true;
+    }
+    bool same = read_entries(attributes, ATTRIBUTE, hidden);
+    Py_DECREF(attributes);
+    return same;
+  }
+
+  bool read_module(PyObject* module) {
+    PyObject* attributes = PyObject_GenericGetDict(module, nullptr);
+    if (attributes == nullptr) return false;
+    PyObject* tables[3] = {};
+    bool same = PyDict_CheckExact(attributes) && read_module_attributes(attributes, tables);
+    for (PyObject* table : tables) same = same && table != nullptr && read_entries(table, TABLE_ITEM);
+    Py_DECREF(attributes);
+    return same;
+  }
+
+  bool read_module_attributes(PyObject* attributes, PyObject* (&tables)[3]) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(attributes, &at, &key, &value)) {
+      if (!PyUnicode_CheckExact(key)) return false;
+      int64_t role = known_role();
+      if (taking()) {
+        int answer = ask(ROLE_OF_ATTRIBUTE, key);
+        if (answer < 0) return false;
+        role = MODULE_ATTRIBUTE + NUMBERED * answer;
+      }
+      if (role % NUMBERED != MODULE_ATTRIBUTE) return false;
+      auto attribute = static_cast<AttributeRole>(role / NUMBERED);
+      bool is_own = attribute == AttributeRole::own;
+      if (!fact(role, key, is_own ? value : nullptr, is_own)) return false;
+      if (attribute == AttributeRole::hooks) {  // an OrderedDict, or a dict
+        if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != 0) return false;
+      } else if (attribute >= AttributeRole::parameters) {
+        tables[static_cast<int>(attribute) - static_cast<int>(AttributeRole::parameters)] = value;
+      }
+    }
+    return true;
+  }
+
+  bool read_function(PyObject* object, bool is_root) {
+    auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    if (!fact(CODE, nullptr, function->func_code, false, true) || !find_code(function->func_code)) return false;
+    CodeFacts code = codes_[code_++];
+    static PyObject* name_wrapped = PyUnicode_InternFromString("__wrapped__");
+    PyObject* attributes = function->func_dict;
+    if (code.is_library) {
+      PyObject* wrapped = attributes == nullptr ? nullptr : PyDict_GetItemWithError(attributes, name_wrapped);
+      if (wrapped != nullptr) return fact(PART, nullptr, wrapped, true);
+      return !PyErr_Occurred() && (!is_root || read_cells(function));
+    }
+    if (!read_cells(function) || !read_defaults(function)) return false;
+    if (attributes != nullptr && !read_entries(attributes, ATTRIBUTE, nullptr, name_wrapped)) return false;
+    return read_globals(function->func_globals, code.names);
+  }
+
+  bool find_code(PyObject* code) {
+    if (!taking()) return code_ < codes_.size();  // the fact was the same
+    int is_library = ask(IS_LIBRARY_CODE, code);
+    if (is_library < 0) return false;
+    PyObject* names = PyObject_CallOneArg(PyTuple_GET_ITEM(questions_, NAMES_OF_CODE), code);
+    if (names == nullptr) return false;
+    if (!PyTuple_CheckExact(names)) {  // it reads the environment
+      Py_DECREF(names);
+      return false;
+    }
+    codes_.push_back({code, is_library != 0, names});
+    return true;
+  }
+
+  bool read_cells(PyFunctionObject* function) {
+    if (function->func_closure == nullptr) return true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
+      PyObject* cell = PyTuple_GET_ITEM(function->func_closure, i);
+      PyObject* value = PyCell_Check(cell) ? PyCell_GET(cell) : nullptr;
+      if (value != nullptr && !fact(CELL + NUMBERED * i, nullptr, value, true)) return false;  // null: not bound yet
+    }
+    return true;
+  }
+
+  bool read_defaults(PyFunctionObject* function) {
+    PyObject* defaults = function->func_defaults;
+    Py_ssize_t count = defaults == nullptr ? 0 : PyTuple_GET_SIZE(defaults);
+    for (Py_ssize_t i = 0; i < count; ++i)
+      if (!fact(DEFAULT + NUMBERED * (count - i), nullptr, PyTuple_GET_ITEM(defaults, i), true)) return false;
+    return function->func_kwdefaults == nullptr || read_entries(function->func_kwdefaults, KEYWORD);
+  }
+
+  bool read_globals(PyObject* globals, PyObject* names) {
+    if (!PyDict_CheckExact(globals)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+      PyObject* name = PyTuple_GET_ITEM(names, i);
+      PyObject* value = PyDict_GetItemWithError(globals, name);
+      if (value == nullptr) {
+        if (PyErr_Occurred()) return false;
+        continue;
+      }
+      if (!PyModule_Check(value)) {
+        if (!fact(GLOBAL, name, value, true)) return false;
+        continue;
+      }
+      int64_t role = known_role();
+      if (taking()) {
+        int is_users = ask(IS_USER_MODULE, value);
+        if (is_users < 0) return false;
+        role = is_users != 0 ? USER_MODULE : LIBRARY_MODULE;
+      }
+      if ((role != USER_MODULE && role != LIBRARY_MODULE) || !fact(role, name, value, false)) return false;
+      if (role == USER_MODULE && !read_names(PyModule_GetDict(value), names)) return false;
+    }
+    return true;
+  }
+
+  bool read_names(PyObject* attributes, PyObject* names) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+      PyObject* name = PyTuple_GET_ITEM(names, i);
+      PyObject* value = PyDict_GetItemWithError(attributes, name);
+      if (value == nullptr && PyErr_Occurred()) return false;
+      if (value != nullptr && !PyModule_Check(value) && !fact(MODULE_ITEM, name, value, true)) return false;
+    }
+    return true;
+  }
+
+  // Read the functions and containers of the classes of an object.
+  bool read_methods(const Visit& visit) {
+    PyObject* bases = visit.type->tp_mro;
+    if (bases == nullptr) return false;
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(bases); ++i) {
+      PyObject* base = PyTuple_GET_ITEM(bases, i);
+      int64_t role = known_role();
+      if (taking()) {
+        int is_library = ask(FROM_LIBRARY, base);
+        if (is_library < 0) return false;
+        bool is_known = std::find(classes_.begin(), classes_.end(), base) != classes_.end();
+        role = is_known || is_library != 0 ? SKIPPED_BASE : BASE;
+        classes_.push_back(base);
+      }
+      if ((role != BASE && role != SKIPPED_BASE) || !fact(role, nullptr, base, false)) return false;
+      if (role == BASE && !read_class_entries(base, visit.is_root)) return false;
+    }
+    return true;
+  }
+
+  bool read_class_entries(PyObject* base, bool is_root) {
+    auto* type = reinterpret_cast<PyTypeObject*>(base);
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return false;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(type->tp_dict, &at, &key, &value)) {
+      if (!PyUnicode_CheckExact(key)) return false;
+      PyObject* item = Py_NewRef(value);
+      if (PyType_IsSubtype(Py_TYPE(value), &PyStaticMethod_Type) ||
+          PyType_IsSubtype(Py_TYPE(value), &PyClassMethod_Type)) {
+        static PyObject* name = PyUnicode_InternFromString("__func__");
+        Py_SETREF(item, PyObject_GetAttr(value, name));
+        if (item == nullptr) return false;
+      }
+      bool same = true;
+      if (PyFunction_Check(item))
+        same = fact(METHOD, key, item, false) && read_function(item, is_root);
+      else if (is_container(item) && !starts_with(key, "__"))
+        same = fact(CLASS_ITEM, key, item, true);
+      Py_DECREF(item);
+      if (!same) return false;
+    }
+    return true;
+  }
+
+  bool read_class(const Visit&, PyObject* object) {
+    auto* type = reinterpret_cast<PyTypeObject*>(object);
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_dict == nullptr) return false;
+    return fact(NAME, reinterpret_cast<PyHeapTypeObject*>(object)->ht_name, nullptr, false) &&
+        read_entries(type->tp_dict, ATTRIBUTE, "__");
+  }
+
+  bool read_container(PyObject* object) {
+    Py_ssize_t size = PyObject_Size(object);  // of a built-in class
+    if (size < 0 || !fact(SIZE + NUMBERED * size, nullptr, nullptr, false)) return false;
+    if (PyDict_CheckExact(object)) return read_first_entries(object);
+    if (PyAnySet_CheckExact(object)) return size == 0 || size > MAX_HASHED || read_set(object);
+    if (!PyList_CheckExact(object) && !PyTuple_Check(object)) return false;
+    bool hashed = size > MAX_ITEMS && size <= MAX_HASHED;
+    if (hashed && !read_kind_of_items(object, size, hashed)) return false;
+    for (Py_ssize_t i = 0; i < (hashed ? size : std::min(size, MAX_ITEMS)); ++i) {
+      PyObject* item = item_of(object, i);
+      bool is_queued = i < MAX_ITEMS;
+      if ((!is_queued && taking() && is_long(item)) || !fact(is_queued ? ITEM : HIDDEN_ITEM, nullptr, item, is_queued))
+        return false;
+    }
+    return true;
+  }
+
+  static PyObject* item_of(PyObject* sequence, Py_ssize_t i) {
+    return PyList_CheckExact(sequence) ? PyList_GET_ITEM(sequence, i) : PyTuple_GET_ITEM(sequence, i);
+  }
+
+  // Find out whether the content of a long sequence is hashed: if all its items are plain.
+  bool read_kind_of_items(PyObject* object, Py_ssize_t size, bool& hashed) {
+    for (Py_ssize_t i = 0; i < size && hashed; ++i) hashed = is_plain(item_of(object, i));
+    return fact(KIND_OF_ITEMS + NUMBERED * hashed, nullptr, nullptr, false);
+  }
+
+  bool read_first_entries(PyObject* object) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0, count = 0;
+    while (count++ < MAX_ITEMS && PyDict_Next(object, &at, &key, &value))
+      if (!is_plain(key) || !fact(ITEM, key, value, true)) return false;
+    return true;
+  }
+
+  bool read_set(PyObject* object) {
+    PyObject* items = PyObject_GetIter(object);
+    if (items == nullptr) return false;
+    bool same = true;
+    while (same) {
+      PyObject* item = PyIter_Next(items);
+      if (item == nullptr) break;
+      same = is_plain(item) && !(taking() && is_long(item)) && fact(HIDDEN_ITEM, nullptr, item, false);
+      Py_DECREF(item);
+    }
+    Py_DECREF(items);
+    return same && !PyErr_Occurred();
+  }
+
+  // Return the readings that must be read again: those of tensors that changed, and the others.
+  PyObject* changed() {
+    PyObject* found = PyList_New(0);
+    if (found == nullptr) return nullptr;
+    for (TensorFacts& each : tensors_) {
+      PyObject* object = queue_[each.index];
+      if (update(each, object)) continue;
+      if (PyErr_Occurred() || !append_pair(found, each.number, Py_NewRef(object))) {
+        Py_DECREF(found);
+        return nullptr;
+      }
+    }
+    for (const auto& [number, index] : others_) {
+      if (append_pair(found, number, Py_NewRef(queue_[index]))) continue;
+      Py_DECREF(found);
+      return nullptr;
+    }
+    return found;
+  }
+
+  // Read a tensor; return whether nothing changed. False with an exception on failure.
+  static bool update(TensorFacts& known, PyObject* object) {
+    at::Tensor tensor = tensor_of(object);
+    if (PyErr_Occurred() || !tensor.defined()) return false;
+    c10::TensorImpl* now = tensor.unsafeGetTensorImpl();
+    try {
+      const void* memory = now->has_storage() ? now->unsafe_storage().data_ptr().get() : nullptr;
+      if (memory != nullptr) memory = static_cast<const char*>(memory) + now->storage_offset() * now->itemsize();
+      int64_t version = now->is_inference() ? NO_ID : static_cast<int64_t>(now->version_counter().current_version());
+      c10::IntArrayRef sizes = now->sizes();
+      bool requires_grad = tensor.requires_grad();
+      if (known.tensor == now && known.memory == memory && known.version == version && sizes.equals(known.sizes) &&
+          known.dtype == now->dtype() && known.device == now->device() && known.requires_grad == requires_grad)
+        return true;
+      known.memory = memory;
+      known.version = version;
+      known.sizes.assign(sizes.begin(), sizes.end());
+      known.dtype = now->dtype();
+      known.device = now->device();
+      known.requires_grad = requires_grad;
+      known.tensor = now;
+    } catch (const std::exception&) {  // symbolic or nested sizes
+      known.tensor = nullptr;
+    }
+    return false;
+  }
+
+  std::vector<PyObject*> queue_;  // addresses; the facts or the roots own the plain values
+  std::vector<bool> owns_root_;
+  size_t roots_ = 0;
+  std::vector<Visit> visits_;
+  std::vector<Fact> facts_;
+  std::vector<CodeFacts> codes_;  // by function that was read; the facts own the code
+  std::vector<TensorFacts> tensors_;
+  std::vector<std::pair<size_t, size_t>> others_;  // number of the reading, index in the queue
+
+  // While facts are read:
+  PyObject* questions_ = nullptr;  // functions of Python, while the snapshot is taken
+  std::vector<PyObject*> classes_;  // whose methods were read, while the snapshot is taken
+  std::vector<PyObject*> held_;
+  size_t fact_ = 0, code_ = 0, queued_ = 0;
+  bool queues_ = true;
+};
+
+struct SnapshotObject {
+  PyObject_HEAD
+  WalkSnapshot* content;
+};
+
+PyTypeObject* snapshot_type = nullptr;
+
+void free_snapshot(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete reinterpret_cast<SnapshotObject*>(self)->content;
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// compare(roots) -> [(number, value), ...]: the readings that may have changed; None if the walk has
+PyObject* compare(PyObject* self, PyObject* roots) {
+  if (!PyList_CheckExact(roots)) {
+    PyErr_SetString(PyExc_TypeError, "the roots must be a list");
+    return nullptr;
+  }
+  return reinterpret_cast<SnapshotObject*>(self)->content->compare(roots);
+}
+
+PyMethodDef snapshot_methods[] = {
+    {"compare", compare, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot snapshot_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_snapshot)},
+    {Py_tp_methods, snapshot_methods},
+    {0, nullptr},
+};
+
+PyType_Spec snapshot_spec = {"autogradviz_native.WalkSnapshot", sizeof(SnapshotObject), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, snapshot_slots};
+
+bool parse_pairs(PyObject* listed, std::vector<std::pair<size_t, size_t>>& found) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(listed); ++i) {
+    Py_ssize_t number, index;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(listed, i), "nn", &number, &index)) return false;
+    found.emplace_back(number, index);
+  }
+  return true;
+}
+
+// take_snapshot(values, roots, visits, tensors, others, questions) -> WalkSnapshot, or None
+//
+// ``visits`` are tuples of index, form, length, queues, is_root, with_methods; ``tensors`` and
+// ``others`` are pairs of the number of a reading and the index of its value.
+PyObject* take_snapshot(PyObject*, PyObject* arguments) {
+  PyObject *values, *listed, *tensors, *others, *questions;
+  Py_ssize_t roots;
+  if (!PyArg_ParseTuple(arguments, "O!nO!O!O!O!", &PyList_Type, &values, &roots, &PyList_Type, &listed, &PyList_Type,
+                        &tensors, &PyList_Type, &others, &PyTuple_Type, &questions))
+    return nullptr;
+  std::vector<Visit> visits;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(listed); ++i) {
+    Py_ssize_t index, end;
+    int form, queues, is_root, with_methods;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(listed, i), "ninppp", &index, &form, &end, &queues, &is_root, &with_methods))
+      return nullptr;
+    visits.push_back({static_cast<size_t>(index), Py_TYPE(PyList_GET_ITEM(values, index)), static_cast<Form>(form),
+                      static_cast<size_t>(end), queues != 0, is_root != 0, with_methods != 0});
+  }
+  std::vector<std::pair<size_t, size_t>> pairs, kept;
+  if (!parse_pairs(tensors, pairs) || !parse_pairs(others, kept)) return nullptr;
+  std::vector<TensorFacts> facts;
+  for (const auto& [number, index] : pairs) facts.push_back({number, index});
+  auto* self = reinterpret_cast<SnapshotObject*>(snapshot_type->tp_alloc(snapshot_type, 0));
+  if (self == nullptr) return nullptr;
+  self->content = new WalkSnapshot();
+  if (self->content->take(values, roots, std::move(visits), std::move(facts), std::move(kept), questions))
+    return reinterpret_cast<PyObject*>(self);
+  Py_DECREF(self);
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+}  // namespace
+}  // namespace agv

@@ -1,0 +1,1 @@
+"""Stops: the events at which a recording opens a debugger."""

@@ -1,0 +1,93 @@
+"""Data of the memory view: rows of flame graphs, and what predictions need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from autogradviz.analysis.flame_graph import build_flame_rows
+from autogradviz.analysis.predict_memory import SavedMemoryModel
+from autogradviz.fast_dataclass import maker
+from autogradviz.scene.schema import (
+    SceneFlameRow,
+    SceneHeldSave,
+    SceneModuleCall,
+    SceneStorageSize,
+)
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Analysis
+    from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+
+_make_call = maker(SceneModuleCall)
+_make_save = maker(SceneHeldSave)
+
+
+class PredictionTables(TypedDict):
+    """Tables of ``Scene`` that a prediction needs."""
+
+    module_calls: tuple[SceneModuleCall, ...]
+    held_saves: tuple[SceneHeldSave, ...]
+    storage_sizes: tuple[SceneStorageSize, ...]
+
+
+def build_flame_tables(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneFlameRow, ...]:
+    """Return the rows of both flame graphs."""
+    return tuple(
+        SceneFlameRow(
+            kind=row.kind,
+            phase=row.phase,
+            module=row.module,
+            place=row.place,
+            line=row.line,
+            label=row.label,
+            count=row.count,
+            value=row.value,
+            node=-1 if row.node_id is None else folded.index_of.get(row.node_id, -1),
+            storage_id=-1 if row.storage_id is None else row.storage_id,
+        )
+        for rows in (build_flame_rows(analysis, "memory"), build_flame_rows(analysis, "time"))
+        for row in rows
+    )
+
+
+def build_prediction_tables(analysis: Analysis) -> PredictionTables:
+    """Return module calls, saves and sizes; empty without ops, which a prediction needs."""
+    if not analysis.ops:
+        return PredictionTables(module_calls=(), held_saves=(), storage_sizes=())
+    model = SavedMemoryModel(analysis)
+    calls = {call_id: at for at, call_id in enumerate(model.calls)}
+    storages = {storage_id: at for at, storage_id in enumerate(model.nbytes)}
+    return PredictionTables(
+        module_calls=tuple(
+            _make_call(
+                parent=_index(calls, call.parent),
+                module=call.module,
+                recompute_ns=call.recompute_ns,
+                entered_seq=call.entered_seq,
+                unpacked_seq=_number(call.unpacked_seq),
+                released_seq=_number(call.released_seq),
+                inputs=tuple(storages[storage_id] for storage_id in call.inputs),
+                copied=call.copied,
+            )
+            for call in model.calls.values()
+        ),
+        held_saves=tuple(
+            _make_save(
+                storage=storages[save.storage_id],
+                call=_index(calls, save.call_id),
+                created_in=_index(calls, save.created_in),
+                start_seq=save.start_seq,
+                end_seq=_number(save.end_seq),
+            )
+            for save in model.saves
+        ),
+        storage_sizes=tuple(SceneStorageSize(nbytes=nbytes) for nbytes in model.nbytes.values()),
+    )
+
+
+def _index(indices: dict[int, int], key: int | None) -> int:
+    return -1 if key is None else indices.get(key, -1)
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value

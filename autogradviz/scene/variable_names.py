@@ -1,0 +1,80 @@
+"""Names of storages: the variables that their tensors were assigned to, from the source lines."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Op, SourceLocation
+
+
+def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
+    """Return the variable of each storage that the last op of an assignment returned.
+
+    An op is the last one of its line if the next op of its thread was not called from there. A
+    storage must be new on the line: ``q = q.view(-1)`` gives no name to the storage of ``q``.
+    Lines that are not a whole statement give no names.
+    """
+    names: dict[int, str] = {}
+    latest: dict[int, Op] = {}  # by thread
+    for op in analysis.ops:
+        before = latest.get(op.thread)
+        latest[op.thread] = op
+        if before is not None and before.location not in _lines(analysis, op):
+            _name(analysis, before, storage_ids, names)
+    for op in latest.values():
+        _name(analysis, op, storage_ids, names)
+    return names
+
+
+def _lines(analysis: Analysis, op: Op) -> tuple[SourceLocation, ...]:
+    return analysis.stack(op.stack_id)
+
+
+def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]) -> None:
+    if op.location is None or op.phase == "backward":
+        return
+    for tensor in op.outputs:
+        storage_id = tensor.storage_id
+        if storage_id is None or storage_id not in storage_ids or storage_id in names:
+            continue
+        creator = analysis.creators.get(storage_id)
+        if creator is None or creator.location != op.location:
+            continue
+        name = assigned_name(op.location.text)
+        if name:
+            names[storage_id] = name
+
+
+@cache
+def assigned_name(line: str) -> str:
+    """Return the variables that a line assigns the result of an operation to.
+
+    Example:
+        >>> assigned_name("q, k, v = self.c_attn(x).split(64, dim=2)")
+        'q, k, v'
+        >>> assigned_name("return x + 1")
+        ''
+    """
+    try:
+        [statement] = ast.parse(line.strip()).body
+    except (SyntaxError, ValueError):
+        return ""
+    if isinstance(statement, ast.Assign):
+        target = statement.targets[0]
+    elif isinstance(statement, ast.AnnAssign):
+        target = statement.target
+    else:  # an augmented assignment writes into a storage that has a name
+        return ""
+    operations = ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.Subscript | ast.Attribute
+    if not isinstance(statement.value, operations):
+        return ""
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    if not all(isinstance(part, ast.Name | ast.Attribute) for part in parts):
+        return ""
+    return ", ".join(map(ast.unparse, parts))

@@ -1,0 +1,82 @@
+"""The memory view and the comparison of two recordings, in a browser."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from viewer_page import Stage
+
+import autogradviz
+from autogradviz.analysis.formatting import format_bytes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from training_programs import PROGRAMS
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return PROGRAMS["transformer"](), PROGRAMS["checkpointed"]()
+
+
+def result_of(page):
+    pane = page.locator(".agv-pane-memory .agv-panel-details")
+    names = pane.locator("dt").all_text_contents()
+    return dict(zip(names, pane.locator("dd").all_text_contents(), strict=True))
+
+
+def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
+    trace = traces[0]
+    stage = Stage(open_page(), trace._scene)
+    stage.show("memory")
+    page = stage.page
+    before = result_of(page)
+    assert before["held at peak"] == format_bytes(trace.saved_bytes().at_peak)
+    for label in ("checkpoint h.*.attn", "offload h.*.mlp"):
+        page.get_by_role("button", name=label, exact=True).click()
+    prediction = trace.predict_memory(checkpoint="h.*.attn", offload="h.*.mlp")
+    shown = result_of(page)
+    assert shown["predicted"] == format_bytes(prediction.predicted_peak)
+    assert shown["freed"].startswith(format_bytes(prediction.freed))
+    assert shown["copied"].startswith(format_bytes(prediction.copied))
+    code = page.locator(".agv-pane-memory code").last.text_content()
+    assert code == 'trace.predict_memory(checkpoint=["h.*.attn"], offload=["h.*.mlp"])'
+    page.get_by_role("button", name="offload h.*.mlp", exact=True).click()
+    assert "copied" not in result_of(page)
+
+
+def test_frames_add_up_and_select_what_they_stand_for(open_page, traces):
+    stage = Stage(open_page(), traces[1]._scene)
+    stage.show("memory")
+    page = stage.page
+    peak = format_bytes(traces[1].saved_bytes().at_peak)
+    assert page.locator(".agv-frame-root").text_content() == f"total{peak}"
+    page.locator(".agv-frame-module", has_text="h.*").first.click()
+    assert stage.selected()["kind"] == "group"
+    leaf = page.locator(".agv-frame-leaf").first
+    leaf.click()
+    assert stage.selected()["kind"] == "tensor"
+    page.locator(".agv-frame-root").click()
+    page.get_by_role("button", name="time", exact=True).last.click()
+    phases = page.locator(".agv-frame-phase span:first-child").all_text_contents()
+    assert phases == ["forward", "backward", "recompute"]
+
+
+def test_comparison_opens_first_and_switches_between_recordings(open_page, traces, tmp_path):
+    report = tmp_path / "comparison.html"
+    autogradviz.compare(*traces).html(report)
+    page = open_page()
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-compare tbody tr")
+    sizes = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
+    assert " → ".join(sizes) in page.locator(".agv-totals").text_content()
+    assert f"{sizes[1]} held at peak" in page.locator(".agv-top-bar").text_content()
+    page.locator(".agv-compare").get_by_role("button", name="before").click()
+    page.wait_for_function(
+        "text => document.querySelector('.agv-top-bar').textContent.includes(text)",
+        arg=f"{sizes[0]} held at peak",
+    )
+    page.locator(".agv-compare tbody tr").nth(1).click()
+    page.wait_for_selector(".agv-pane-graph:not([hidden])")

@@ -1,0 +1,128 @@
+"""``compare`` of eager and compiled code: saved bytes and recomputed ops by line and module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._functorch.config as functorch_config
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = self.up(x)
+        h = torch.tanh(h)
+        h = torch.sin(h * 2)
+        return self.down(h).sum()
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = Net(), Net()
+
+    def forward(self, x):
+        return self.first(x) + self.last(x)
+
+
+def record(part, scale=1.0):
+    """Record a step in which nothing, one module or the whole model is compiled."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = step = Two()
+    if part == "all":
+        step = torch.compile(model, backend="aot_eager")
+    elif part == "first":
+        model.first = torch.compile(model.first, backend="aot_eager")
+    with autogradviz.record(model, engine="python") as trace:
+        (step(torch.rand(3, 4)) * scale).backward()
+    return trace
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return {part: record(part) for part in ("none", "first", "all")}
+
+
+def rows(comparison):
+    return {each.what: (each.before, each.after) for each in comparison}
+
+
+def bytes_by_module(trace):
+    sums = {}
+    for each in trace.analysis.saved_memory.storages:
+        sums[each.module] = sums.get(each.module, 0) + each.nbytes
+    return sums
+
+
+def test_saved_bytes_of_compiled_code_have_the_modules_of_eager_code(traces):
+    eager, compiled = (bytes_by_module(traces[part]) for part in ("none", "all"))
+    assert set(eager) == {"", "first", "first.up", "first.down", "last", "last.down"}
+    assert set(compiled) <= set(eager)
+    assert eager["first"] == eager["last"] > 3 * 8 * 4
+
+
+def test_recomputed_ops_have_a_line_and_a_module(traces):
+    found = rows(autogradviz.compare(traces["none"], traces["all"]))
+    (region,) = traces["all"].compiled_regions()
+    assert "aten.mul.Tensor" in {op.target for op in region.recomputed}
+    assert found["recomputed, in all"] == ("0 ops", "2 ops")  # views are left out
+    line = Net.forward.__code__.co_firstlineno + 3  # h * 2
+    place = f"recomputed at test_compare_compiled.py:{line} in first"
+    assert found[place] == ("0 ops", "1 op")
+
+
+def test_ops_are_not_compared_by_name_if_only_one_program_is_compiled(traces):
+    aspects = {each.aspect for each in autogradviz.compare(traces["none"], traces["all"])}
+    assert aspects == {"compiled"}
+    assert not autogradviz.compare(traces["all"], traces["all"])
+
+
+def test_parameters_of_a_compiled_module_keep_their_names(traces):
+    found = autogradviz.compare(traces["none"], traces["first"])
+    assert [each.what for each in found if each.aspect == "gradients"] == []
+
+
+def test_other_gradients_are_named_with_the_line_that_uses_the_parameter(traces):
+    found = autogradviz.compare(traces["none"], record("all", scale=2.0))
+    line = Net.forward.__code__.co_firstlineno + 1
+    norms = [each for each in found if each.aspect == "gradients"]
+    assert any(
+        each.what == f"norm of first.up.weight (test_compare_compiled.py:{line})"
+        and float(each.after) == pytest.approx(2 * float(each.before), rel=1e-2)
+        for each in norms
+    )
+
+
+@pytest.mark.parametrize("remedy", ["checkpoint", "budget"])
+def test_remedy_of_a_saved_value_makes_the_backward_compute_it(remedy):
+    net = Net()
+
+    def body(x):
+        return torch.nn.functional.gelu(net.up(x))
+
+    def saved(*, checkpointed=False, budget=1.0):
+        torch._dynamo.reset()
+
+        def step(x):
+            h = checkpoint(body, x, use_reentrant=False) if checkpointed else body(x)
+            return net.down(h).square().sum()
+
+        options = functorch_config.patch(activation_memory_budget=budget)
+        with options, autogradviz.record(net, engine="python") as trace:
+            torch.compile(step, backend="aot_eager")(torch.rand(3, 4)).backward()
+        (region,) = trace.compiled_regions()
+        return {slot.name: slot for slot in region.saved if slot.kind == "value"}
+
+    plain = saved()
+    assert "torch.utils.checkpoint around gelu" in plain["gelu"].remedy
+    assert "activation_memory_budget below 1" in plain["gelu"].remedy
+    changed = saved(checkpointed=True) if remedy == "checkpoint" else saved(budget=0.1)
+    assert "gelu" not in changed

@@ -1,0 +1,154 @@
+"""The pytest plugin, in a pytest process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import autogradviz
+
+TESTS = """
+import pytest
+import torch
+
+
+def write_saved():
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    loss = y.sum()
+    y.data.mul_(2)
+    loss.backward()
+    return x
+
+
+def test_raises():
+    y = torch.ones(2, requires_grad=True).exp()
+    loss = y.sum()
+    y.mul_(2)
+    loss.backward()
+
+
+def test_wrong_gradient():
+    assert write_saved().grad.sum() < 6
+
+
+@pytest.mark.autogradviz_no_findings
+def test_marked():
+    write_saved()
+
+
+@pytest.mark.autogradviz_no_findings(allow="silent-write")
+def test_allowed():
+    write_saved()
+
+
+@pytest.mark.autogradviz_no_findings
+def test_marked_and_records_itself(autogradviz_record):
+    write_saved()
+    with autogradviz_record() as trace:
+        torch.ones(2, requires_grad=True).exp().sum().backward()
+    assert trace.diagnose() == []
+
+
+@pytest.mark.autogradviz_no_findings(allow="silent-wriet")
+def test_unknown_name():
+    pass
+
+
+@pytest.mark.autogradviz_no_findings("silent-write")
+def test_positional():
+    pass
+
+
+def test_skipped():
+    pytest.skip("not here")
+
+
+@pytest.mark.xfail(raises=RuntimeError, strict=True)
+def test_expected():
+    test_raises()
+
+
+def test_passes():
+    assert torch.ones(2).sum() == 2
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """Run pytest; return its folder and its output."""
+    folder = tmp_path_factory.mktemp("session")
+    (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
+    command = [
+        *(sys.executable, "-m", "pytest", "-p", "autogradviz.integrations.pytest_plugin"),
+        *("--autogradviz=out", "--junitxml=junit.xml", "--strict-markers", "--color=no", "-rA"),
+    ]
+    environment = {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_ADDOPTS": "",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return folder, done.stdout
+
+
+def test_outcomes_are_those_of_the_tests_and_markers(session):
+    summary = session[1].partition("short test summary info")[2]
+    found = re.findall(r"(\w+) test_it.py::(\w+)", summary)
+    assert {name: outcome for outcome, name in found} == {
+        "test_raises": "FAILED",
+        "test_wrong_gradient": "FAILED",
+        "test_marked": "FAILED",
+        "test_allowed": "PASSED",
+        "test_marked_and_records_itself": "FAILED",
+        "test_unknown_name": "FAILED",
+        "test_positional": "FAILED",
+        "test_expected": "XFAIL",
+        "test_passes": "PASSED",
+    }
+
+
+def test_failures_name_the_line(session):
+    output = session[1]
+    parts = re.split(
+        r"^_{3,} (\w+) _{3,}$", output.partition("= FAILURES =")[2], flags=re.MULTILINE
+    )
+    reports = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert re.search(r"^E +y\.mul_\(2\)$", reports["test_raises"], re.MULTILINE)
+    assert reports["test_raises"].count("was written before backward needed it") == 1
+    assert "Captured autogradviz call" in reports["test_wrong_gradient"]
+    assert "past the version check  [silent-write, likely]" in reports["test_wrong_gradient"]
+    assert "autogradviz found: silent-write (likely)" in reports["test_marked"]
+    assert "autogradviz found: silent-write" in reports["test_marked_and_records_itself"]
+    assert "autogradviz has no finding 'silent-wriet'" in reports["test_unknown_name"]
+    assert "takes allow= and hints= only" in reports["test_positional"]
+
+
+def test_traces_lie_in_the_folder_and_junit_names_the_findings(session):
+    folder, output = session
+    names = sorted(path.stem for path in (folder / "out").glob("*.agv"))
+    assert names == [
+        f"test_it.py-{name}"
+        for name in (
+            "test_marked",
+            "test_marked_and_records_itself",
+            "test_raises",
+            "test_wrong_gradient",
+        )
+    ]
+    assert "open it with: autogradviz html out/test_it.py-test_raises.agv" in output
+    trace = autogradviz.load(folder / "out" / "test_it.py-test_marked.agv")
+    assert [each.slug for each in trace.diagnose()] == ["silent-write"]
+    junit = (folder / "junit.xml").read_text(encoding="utf-8")
+    assert '<property name="autogradviz" value="silent-write"' in junit
