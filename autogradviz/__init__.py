@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         UnknownSlugError,
         UnsupportedTorchError,
     )
-    from autogradviz.event_log import Log
+    from autogradviz.event_log import Log, RankSummary
     from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.graph_view import GraphView, graph
     from autogradviz.render.widget import TraceWidget
@@ -82,6 +82,7 @@ __all__ = [
     "OutputExistsError",
     "Page",
     "ProgramNotFoundError",
+    "RankSummary",
     "Recomputation",
     "RecordingStateError",
     "Region",
@@ -127,7 +128,7 @@ _NAMES_BY_MODULE = {
         "OutputExistsError ProgramNotFoundError RecordingStateError UnknownFormatError "
         "UnknownRegionError UnknownSlugError UnsupportedTorchError"
     ),
-    "event_log": "Log",
+    "event_log": "Log RankSummary",
     "flame_graph_view": "FlameGraphView",
     "graph_view": "GraphView graph",
     "stop": "LiveSave Stop",

@@ -2,7 +2,7 @@
 
 A handler of Python runs only when the main thread executes Python. One that waits in a collective
 does not, and then the launcher kills it. But the handler of C writes the number of the signal to a
-file descriptor at once, and a thread of ours reads it there.
+file descriptor at once, and a thread of this module reads it there.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class InterruptionWatch:
         self._handles_sigterm = False
 
     def _run(self) -> None:
-        newest, since, is_told = -1, time.monotonic(), False
+        newest, since, was_reported = -1, time.monotonic(), False
         while not self._stopped.is_set():
             numbers = self._signals()
             if self._stopped.is_set():
@@ -128,9 +128,9 @@ class InterruptionWatch:
                 self._interrupt()
             count, now = self._event_count(), time.monotonic()
             if count != newest:
-                newest, since, is_told = count, now, False
-            elif self._hang_s is not None and now - since > self._hang_s and not is_told:
-                is_told = True
+                newest, since, was_reported = count, now, False
+            elif self._hang_s is not None and now - since > self._hang_s and not was_reported:
+                was_reported = True
                 self._on_interrupt(f"no event for {self._hang_s:g} s")
                 newest = self._event_count()
 
@@ -142,7 +142,7 @@ class InterruptionWatch:
         return os.read(self._reader, 64) if ready else b""
 
     def _terminate(self) -> None:
-        """Tell of SIGTERM, and let it end the process if the program does not handle it."""
+        """Report SIGTERM, and let it end the process if the program does not handle it."""
         if self._is_finishing:
             self._is_due = signal.getsignal(signal.SIGTERM) is _ignore
             return
@@ -156,7 +156,7 @@ class InterruptionWatch:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _interrupt(self) -> None:
-        """Tell of Ctrl-C if the main thread still stands where it stood."""
+        """Report Ctrl-C if the main thread still stands where it stood."""
         before = _main_place()
         if not self._stopped.wait(_GRACE_S) and _main_place() == before:
             self._on_interrupt("SIGINT")

@@ -120,6 +120,12 @@ class RankSummary:
         interrupted: why the trace was written during the recording, and where it stood.
         is_complete: the recording ended, and the file is not torn.
         event_count: the number of events, if the recording ended.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").summaries[0].is_complete
+        True
     """
 
     rank: int
@@ -290,7 +296,7 @@ def _steps(events: _Reader, calls: Sequence[Any], norms: Sequence[Any]) -> tuple
 
 
 def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
-    """Return what must be the same for a collective on all ranks of its group.
+    """Return the properties of a collective that must be equal on all ranks of its group.
 
     Args:
         call: the collective.
@@ -305,7 +311,7 @@ def collective_key(call: CollectiveCalled, shapes: Mapping[int, str]) -> str:
 
 
 def summary_footer(summary: RankSummary) -> bytes:
-    """Return what follows the stream of a file."""
+    """Return the bytes after the stream of a file."""
     content = zlib.compress(json.dumps(asdict(summary)).encode(), 1)
     return content + _TAIL.pack(len(content), _MARK)
 

@@ -82,7 +82,7 @@ class _RankCollectives:
         self._lines = Lines(found)
 
     def of(self, step: int, group_name: str) -> list[tuple[str, CollectiveCall]]:
-        """Return what must be equal on all ranks, and the call, for each collective of a step."""
+        """Return key and call of each collective of a step; keys are equal on all ranks."""
         first, until = self._ends.get(step - 1, 0), self._ends.get(step)
         return [
             (

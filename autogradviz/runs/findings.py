@@ -1,4 +1,4 @@
-"""What went wrong in a run: ranks that differ, and the findings that ranks share."""
+"""Findings of a run: ranks that differ, and the problems that ranks share."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ class RunFinding:
         finding: the problem, its culprit and explanation.
         ranks: the ranks that have it.
         searched: how many ranks were searched for it.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> [found.heading for found in autogradviz.load("run/").diagnose()]
+        []
     """
 
     finding: Finding

@@ -42,6 +42,12 @@ class FirstDifference:
         location: the line to look at: of the op that only one of them called, if that is known.
         is_extra: whether the odd rank called an op that the other one did not; False if it
             called one less; None if they called different ones.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").first_difference(0, 0) is None
+        True
     """
 
     step: int

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import RankSummary, StepSummary
 
 Aspect: TypeAlias = Literal["ops", "collectives", "loss", "gradients", "parameters", "time"]
-"""What differs: ops of a step, its collectives, a loss that is not finite, the final gradients, or
+"""A difference: ops of a step, its collectives, a loss that is not finite, the final gradients, or
 the time until the first collective of a step."""
 
 _DATA_PARALLEL: Final = ("dp", "ddp", "data", "replicate", "replica", "rep", "shard", "fsdp")
@@ -43,6 +43,12 @@ class OddRank:
         equal: how many ranks of its group agree with the reference.
         group: how many ranks should do the same.
         detail: the difference in numbers, with units.
+
+    Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
+        >>> autogradviz.load("run/").odd_ranks()
+        []
     """
 
     rank: int

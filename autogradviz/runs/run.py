@@ -46,9 +46,11 @@ class Run:
     a rank are read when they are needed.
 
     Example:
+        >>> with autogradviz.record(model, path="run/"):
+        ...     model(x).sum().backward()
         >>> run = autogradviz.load("run/")
-        >>> run.ranks
-        (0, 1)
+        >>> run.ranks, run.groups, run.diagnose()
+        ((0,), ((0,),), [])
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -144,7 +146,7 @@ class Run:
         return find_problems(tuple(self._files.values()), self.groups, self._odd_ranks)
 
     def diagnose(self) -> list[RunFinding]:
-        """Return what went wrong, each finding once, with the ranks that have it.
+        """Return the problems, each once, with the ranks that have it.
 
         Findings about the run come first: collectives that not all ranks call, ranks that differ.
         Then those of single recordings. Of many ranks that did the same, at most 16 are searched,
@@ -173,12 +175,9 @@ class Run:
         """
         write_parquet(list(self._files.values()), Path(path), overwrite=overwrite)
 
-    def summary(self) -> RenderableType:
-        """Return ranks, steps, groups, ranks that differ, and how the recordings ended.
-
-        The result prints as text.
-        """
-        return RunSummary(self)
+    def summary(self) -> str:
+        """Return ranks, steps, groups, ranks that differ, and how the recordings ended, as text."""
+        return repr(self)
 
     def __repr__(self) -> str:
         return as_text(self._overview())
@@ -227,19 +226,6 @@ class Run:
                 ("missing", Text(f"{describe_ranks(missing)} wrote no trace", style="red"))
             )
         return facts
-
-
-class RunSummary:
-    """The printed summary of a run."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __rich__(self) -> RenderableType:
-        return self._run.__rich__()
-
-    def __repr__(self) -> str:
-        return repr(self._run)
 
 
 def _describe_end(summary: RankSummary) -> str:

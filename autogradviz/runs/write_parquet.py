@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from autogradviz import event_log
 from autogradviz.errors import OutputExistsError
@@ -42,6 +41,8 @@ def write_parquet(files: Sequence[RankFile], folder: Path, *, overwrite: bool) -
     Raises:
         OutputExistsError: if something exists at the path.
     """
+    import pyarrow.parquet as pq
+
     if folder.exists() and not (overwrite and folder.is_dir()):
         message = f"{folder} exists; name another folder."
         raise OutputExistsError(message)

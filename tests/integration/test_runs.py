@@ -122,8 +122,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
 for step in range(3):
     net(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-print("waits", flush=True)
-time.sleep(60)  # waits
+print("waits", flush=True), time.sleep(60)
 """
 
 
@@ -147,5 +146,5 @@ def test_rank_that_is_ended_leaves_a_trace_with_the_line_where_it_stood(tmp_path
     run = autogradviz.load(tmp_path / "run")
     interrupted = run.trace(1).log.of(RecordingInterrupted)
     assert interrupted[-1].reason == "SIGTERM"
-    assert run.summaries[1].interrupted[1].text == "time.sleep(60)  # waits"
+    assert run.summaries[1].interrupted[1].text.endswith("time.sleep(60)")
     assert run.summaries[1].is_complete is (options != ("--all",))

@@ -20,26 +20,26 @@ time.sleep(60)
 """
 
 
-def test_sigterm_is_told_and_then_ends_the_process():
+def test_sigterm_is_reported_and_then_ends_the_process():
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == ("SIGTERM\n", -signal.SIGTERM)
 
 
-def test_hang_is_told_once():
-    told = []
+def test_hang_is_reported_once():
+    reasons = []
     done = threading.Event()
 
-    def tell(reason):
-        told.append(reason)
+    def report(reason):
+        reasons.append(reason)
         done.set()
 
-    watch = InterruptionWatch(tell, lambda: 0, hang_s=0.01)
+    watch = InterruptionWatch(report, lambda: 0, hang_s=0.01)
     watch.start()
     assert done.wait(30)
     watch.stop()
-    assert told == ["no event for 0.01 s"]
+    assert reasons == ["no event for 0.01 s"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

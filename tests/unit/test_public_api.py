@@ -18,7 +18,7 @@ from public_names import members, public_objects
 import autogradviz
 from autogradviz import analysis, errors, event_log, events
 
-THIRD_PARTY = {"pd", "go", "torch", "os"}
+THIRD_PARTY = {"pd", "go", "torch", "os", "ds"}
 TYPING = {"Any", "Callable", "E", "Iterable", "Iterator", "Literal", "Mapping", "Sequence"}
 NOT_OURS = THIRD_PARTY | TYPING | set(vars(builtins))
 PLUMBING = {"Row", "Rows", "Segments", "Tensors"}
