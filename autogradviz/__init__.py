@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from autogradviz import events
     from autogradviz.analysis import (
         Analysis,
+        CompiledOp,
         CompiledRegion,
         MemoryPrediction,
         Recomputation,
@@ -61,6 +62,7 @@ __all__ = [
     "AutogradvizError",
     "AutogradvizWarning",
     "Comparison",
+    "CompiledOp",
     "CompiledRegion",
     "CompiledRegionView",
     "CulpritRun",
@@ -114,8 +116,8 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "analysis": (
-        "Analysis CompiledRegion MemoryPrediction Recomputation Region SavedBytes SavedTensor "
-        "SourceLocation TensorHistory"
+        "Analysis CompiledOp CompiledRegion MemoryPrediction Recomputation Region SavedBytes "
+        "SavedTensor SourceLocation TensorHistory"
     ),
     "compare.result": "Comparison Difference",
     "compiled_region_view": "CompiledRegionView",

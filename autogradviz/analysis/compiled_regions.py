@@ -459,7 +459,7 @@ _ALLOWED_BY_BUDGET: Final = frozenset(
 
 
 def _remedy(op: CompiledOp | None, blocking: CompiledOp | None, because: str) -> str:
-    """Return what would make the backward compute a value again, "" if unknown."""
+    """Return a change that makes the backward compute a value again, "" if unknown."""
     if op is None:  # an input, or a size
         return ""
     if op.policy.startswith("MUST_SAVE"):

@@ -23,7 +23,7 @@ A wrapper outside of the recorded model has the name of its class.
 
 
 class SavedAt(NamedTuple):
-    """Where a value was saved."""
+    """The module and the line of a saved value."""
 
     module: str  # "" if unknown
     location: SourceLocation | None

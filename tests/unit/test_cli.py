@@ -280,7 +280,7 @@ def test_picture_can_be_written_to_a_device_and_through_a_link(folder):
     ("path", "complaint"),
     [
         ("absent.agv", "absent.agv: No such file or directory"),
-        (".", ". is a folder, not a trace. [not-a-trace]"),
+        (".", "autogradviz: . is a folder"),
         ("empty.agv", "empty.agv is empty. Traces are written by trace.save(). [not-a-trace]"),
     ],
 )

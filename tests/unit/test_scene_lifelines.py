@@ -95,38 +95,7 @@ def test_nodes_have_their_creation_and_run_times():
     assert [span.ref for span in spans] == [ran.index, failed.index]
 
 
-def modules_of(*facts):
-    return {
-        module.path: module
-        for module in scene_of(
-            m.module(1, "", "Net"),
-            m.module(2, "block", "Block"),
-            m.module(3, "block.inner", "Inner"),
-            m.entered_module(2, 2),
-            m.entered_module(3, 3, parent=2),
-            *facts,
-        ).modules
-    }
-
-
-def test_checkpointing_frees_storages_created_and_saved_only_inside():
-    rows = modules_of(
-        m.op("exp", (1,), inputs=(9,), nr=0, call=3, duration_ns=70),
-        m.op("mul", (2,), inputs=(1,), nr=1, call=2, duration_ns=30),
-        m.node(1, "ExpBackward0", nr=0),
-        m.node(2, "MulBackward0", nr=1, to=[1]),
-        m.saved(1, 1, node=1, slot="result", nr=0),
-        m.saved(2, 1, node=2, slot="self", nr=1),
-        m.saved(3, 9, node=2, slot="other", nr=1),
-    )
-    block, inner = rows["block"], rows["block.inner"]
-    # Storage 1 was created inside, but the block saves it too; 9 was created outside.
-    assert (inner.frees_nbytes, inner.nbytes, inner.costs_ns) == (0, 0, 70)
-    assert (block.frees_nbytes, block.nbytes, block.costs_ns) == (32, 64, 100)
-    assert not block.checkpointed
-
-
-def test_checkpointed_module_has_its_freed_bytes_and_cost():
+def test_checkpoint_region_has_its_freed_bytes_and_cost():
     scene = scene_of(
         m.module(1, "", "Net"),
         m.module(2, "block", "Block"),
@@ -141,10 +110,10 @@ def test_checkpointed_module_has_its_freed_bytes_and_cost():
         m.recomputed(1),
         m.backward_ended(),
     )
-    (block,) = [module for module in scene.modules if module.path == "block"]
+    (region,) = scene.regions
     (span,) = [span for span in scene.spans if span.kind == "recompute"]
-    assert (block.checkpointed, block.frees_nbytes) == (True, 32)
-    assert block.costs_ns == span.end_ns - span.start_ns
+    assert (region.freed_nbytes, region.held_nbytes) == (32, 0)
+    assert region.recompute_ns == span.end_ns - span.start_ns
     assert (span.ref, scene.nodes[0].region) == (0, 0)
 
 

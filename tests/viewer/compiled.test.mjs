@@ -100,6 +100,7 @@ const SCENE = {
     nbytes: name === "x" ? 9000 : 1000,
     reason: name === "x" ? "an input" : "needed by mm",
     hook: "",
+    remedy: "",
     filename: "net.py",
     lineno: 3,
     storage: -1,

@@ -36,7 +36,7 @@ _MANY: Final = 200
 
 
 _found: Final[WeakKeyDictionary[Any, RegionFacts]] = WeakKeyDictionary()
-"""What earlier recordings have found: reading a region costs as much as several of its runs."""
+"""Results of earlier recordings: reading a region costs as much as several of its runs."""
 
 
 def find_region(function: Any) -> RegionFacts:
