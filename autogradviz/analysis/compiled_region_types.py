@@ -38,6 +38,15 @@ class CompiledOp:
         checkpoint: number of the checkpointed region inside the compiled one, else None.
         cause: why the backward computes it again; None if it is no recomputed op.
         sums_gradients: whether it adds gradients, in which case its line is a neighbor's.
+
+    Example:
+        >>> step = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
+        >>> with autogradviz.record() as compiled:
+        ...     step(torch.ones(3, requires_grad=True)).backward()
+        >>> [region] = compiled.compiled_regions()
+        >>> op = region.forward_ops[0]
+        >>> op.target, op.shape, op.nbytes
+        ('aten.sin.default', (3,), 12)
     """
 
     name: str

@@ -65,7 +65,7 @@ def uncompiled_name(name: str) -> str:
 def places_of_saved(
     regions: Iterable[CompiledRegion], nodes: Mapping[int, Node], names: ModuleNames
 ) -> dict[tuple[int, int], SavedAt]:
-    """Return where the saved storages of compiled regions belong, by node and storage."""
+    """Return the places of the saved storages of compiled regions, by node and storage."""
     places: dict[tuple[int, int], SavedAt] = {}
     for region in regions:
         for slot in region.saved:
