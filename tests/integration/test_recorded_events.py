@@ -586,3 +586,55 @@ def test_module_that_contains_itself_is_named_once():
         "HoldsItself.fc.weight",
         "HoldsItself.fc.bias",
     ]
+
+
+class SavesInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x.square()
+        ctx.save_for_backward(x)
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
+class DoublesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.mark_dirty(x.mul_(2))
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_custom_function_saves_the_version_at_the_end_of_its_forward(engine, built, monkeypatch):
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(built))
+    x = torch.ones(3, requires_grad=True) * 1
+    with pytest.raises(RuntimeError, match="is at version 1; expected version 0"):
+        with autogradviz.record(engine=engine) as trace:
+            y = SavesInput.apply(x)
+            with torch.no_grad():
+                x.add_(1)
+            y.sum().backward()
+    assert versions_of_saved_tensors(trace) == [0]
+
+    x = torch.ones(3, requires_grad=True) * 1
+    with autogradviz.record(engine=engine) as trace:
+        DoublesInPlace.apply(x).sum().backward()
+    assert versions_of_saved_tensors(trace) == [2]  # one for mul_, one for mark_dirty
+
+
+def versions_of_saved_tensors(trace):
+    """Return the versions of the tensors that custom Functions saved."""
+    return [
+        save.version
+        for save in trace.analysis.saved.values()
+        if save.slot.startswith("saved_tensors")
+    ]

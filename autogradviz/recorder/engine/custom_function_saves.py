@@ -37,9 +37,12 @@ class CustomFunctionTable:
         """Called with each walked node of a compiled region and its id."""
 
     def on_save(self, ctx: Any) -> None:
-        """Remember the line that called ``save_for_backward``."""
+        """Remember when ``save_for_backward`` was called, and the line."""
         number = getattr(ctx, "_sequence_nr", None)  # functorch's ctx has none
-        if number is not None and self._session.with_stacks:
+        if number is None:
+            return
+        self._creators.custom_saves[number()] = self._session.event_count - 1
+        if self._session.with_stacks:
             self._creators.custom[number()] = self._session.stack_id()
 
     def on_mark(self, name: str, ctx: Any, tensors: tuple[Any, ...]) -> None:
@@ -50,6 +53,8 @@ class CustomFunctionTable:
             marked = tuple(self._intern(t) for t in tensors if isinstance(t, torch.Tensor))
         function = type(ctx).__name__.removesuffix("Backward")
         sequence_nr = None if number is None else number()
+        if sequence_nr is not None and name == "mark_dirty":
+            self._creators.marked_dirty[sequence_nr] = frozenset(marked)
         self._session.emit(FunctionMarked, function, name, sequence_nr, marked, stack_id=stack_id)
 
     def read_context(self, node: Any, node_id: int) -> None:

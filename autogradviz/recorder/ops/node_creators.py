@@ -3,8 +3,9 @@
 NOTE [ The version at save ]
 PyTorch does not expose the version at which a slot was saved. It is the version of the op's
 argument at dispatch, or that of its result after the op; for a tensor that is neither (a clone made
-on the way) the version when the slot is first read; for a custom Function, the version when its
-forward ended.
+on the way) the version when the slot is first read. A custom Function's tensors are saved when its
+forward has ended: their version is that at ``save_for_backward``, or when the next node is created
+for a tensor that ``mark_dirty`` names, whose counter rises at the end of the forward.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class CreatorTable:
         """The sequence numbers of ops with very many inputs."""
         self.custom: dict[int, int | None] = {}
         """Stacks at which custom Functions saved, or ran their first op, by sequence number."""
+        self.custom_saves: dict[int, int] = {}
+        """The last event before each call of ``save_for_backward``, by sequence number."""
+        self.marked_dirty: dict[int, frozenset[int]] = {}
+        """Tensors that ``mark_dirty`` named, by sequence number."""
 
     def add(self, sequence_nr: int, row: Row) -> None:
         """Remember the op that created a node."""
@@ -109,6 +114,9 @@ class CreatorTable:
                     return version
         if candidates:
             return None
+        saved_at = self.custom_saves.get(sequence_nr)
+        if saved_at is not None and tensor_id not in self.marked_dirty.get(sequence_nr, ()):
+            return self._version_at(tensor_id, saved_at)
         following = self._created(sequence_nr + 1)
         return self._version_at(tensor_id, following[0][0]) if following else None
 
@@ -120,5 +128,6 @@ class CreatorTable:
             if (ops[-1] if isinstance(ops, list) else ops)[0] >= first_seq
         }
         self.wide &= self.ops.keys()
-        for number in list(self.custom)[:-MAX_CUSTOM]:
-            del self.custom[number]
+        for known in (self.custom, self.custom_saves, self.marked_dirty):
+            for number in list(known)[:-MAX_CUSTOM]:
+                del known[number]
