@@ -100,7 +100,7 @@ def test_source_view_links_compiled_lines_to_their_region(open_page):
     saved = lines.filter(has_text="att = torch.softmax").first
     assert "B" in saved.locator(".agv-saved").first.text_content()
     assert stage.page.locator(".agv-files h3").all_text_contents() == ["recordings.py"]
-    saved.get_by_role("button", name="Show forward").click()
+    saved.get_by_role("button", name="compiled").click()
     stage.page.wait_for_selector(PICTURE)
 
 

@@ -103,20 +103,6 @@ def test_equal_blocks_are_folded_into_one_row(open_page):
     assert any(module.startswith("blocks.0–2") for module in cells(stage, 2))
 
 
-def test_checkpointing_estimates_are_listed_per_module(open_page, picture):
-    scene = recordings.plain()
-    stage = show_tensors(open_page(), scene)
-    stage.page.click(".agv-panel-table .agv-choice >> text='checkpointing'")
-    frees = {module.path: module for module in scene.modules if module.frees_nbytes}
-    assert set(cells(stage, 0)) == set(frees)
-    assert set(cells(stage, 1)) == {"estimated"}
-    sizes = [nbytes(words) for words in cells(stage, 2)]
-    assert sizes == sorted(sizes, reverse=True)
-    stage.page.screenshot(path=picture("advice-light"))
-    stage.page.click(".agv-panel-table tbody tr >> nth=0")
-    assert stage.selected()["kind"] == "group"
-
-
 @pytest.mark.parametrize("grouping", ["module", "kind", "line"])
 def test_memory_layers_sum_to_the_curve(open_page, grouping):
 

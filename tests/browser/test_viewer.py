@@ -273,7 +273,7 @@ HOSTILE = '</script><img src=x onerror="hacked=1">\'`${hacked=1}\u202eevil\U0001
 
 def hostile(value):
     """Return a copy with every text replaced, except kinds and states."""
-    kept = {"kind", "state", "grad", "status", "confidence"}
+    kept = {"kind", "phase", "state", "grad", "status", "confidence"}
     changes = {
         field.name: HOSTILE
         for field in dataclasses.fields(value)
@@ -294,7 +294,7 @@ def hostile_scene():
         "diffs",
         "spans",
     )
-    tables += ("storages", "storage_events", "modules", "changes")
+    tables += ("storages", "storage_events", "flame_rows", "module_calls", "changes")
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
     summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,))

@@ -9,6 +9,9 @@ code. Nothing else makes them skip our frame when another package warns.
 
 from __future__ import annotations
 
+import linecache
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -31,8 +34,12 @@ def skip_in_stacklevel(function: F) -> F:
     code = function.__code__
     renamed = _renamed.get(id(code))
     if renamed is None:
-        renamed = code, code.replace(co_filename=code.co_filename + WRAPPER_SUFFIX)
+        path = code.co_filename + WRAPPER_SUFFIX
+        renamed = code, code.replace(co_filename=path)
         _renamed[id(code)] = renamed
+        # For tracebacks: the loader of a module that pytest rewrites has no source.
+        read = partial(Path(code.co_filename).read_text, encoding="utf-8")
+        linecache.cache.setdefault(path, (read,))  # called when a line is needed
     function.__code__ = renamed[1]
     return function
 

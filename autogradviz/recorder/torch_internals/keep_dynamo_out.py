@@ -86,7 +86,9 @@ def _mark_all(value: Any) -> None:
     elif isinstance(value, FunctionType):
         # Decorators of the standard library return functions that share one code object.
         function: Any = inspect.unwrap(value)
-        _mark_nested(function.__code__)
+        # The namespace of a class may have functions of others: an Enum has ``Enum.__new__``.
+        if (function.__module__ or "").startswith(_RECORDER):
+            _mark_nested(function.__code__)
 
 
 def _mark_nested(code: CodeType) -> None:
