@@ -297,7 +297,8 @@ def hostile_scene():
     tables += ("storages", "storage_events", "flame_rows", "module_calls", "changes")
     changed = {table: tuple(map(hostile, getattr(scene, table))) for table in tables}
     lines = tuple(dataclasses.replace(line, filename=HOSTILE) for line in scene.lines)
-    summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,))
+    # The view of a comparison would be opened instead of the graph.
+    summary = dataclasses.replace(hostile(scene.summary), notices=(HOSTILE,), compared_with="")
     return dataclasses.replace(scene, **changed, lines=lines, summary=summary)
 
 

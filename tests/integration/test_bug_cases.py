@@ -79,28 +79,12 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(run_forked, id="forked"),
-        pytest.param(
-            run_new,
-            id="new",
-            marks=pytest.mark.slow(
-                reason="a new interpreter for each bug; a forked one runs the same program"
-            ),
-        ),
-    ]
-)
-def examine(request):
+def examine(name, start=run_forked):
     """Run a case without and with recording; return its path and what ``CHILD`` prints."""
-
-    def run(name):
-        path = CASES / f"{name}.py"
-        done = request.param("-c", CHILD, path, timeout=120)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return path, json.loads(done.stdout.splitlines()[-1])
-
-    return run
+    path = CASES / f"{name}.py"
+    done = start("-c", CHILD, path, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return path, json.loads(done.stdout.splitlines()[-1])
 
 
 def marked(path, mark):
@@ -109,7 +93,7 @@ def marked(path, mark):
 
 
 @pytest.mark.parametrize("name", SLUGS)
-def test_first_finding_names_the_culprit_line_of_a_real_bug(examine, name):
+def test_first_finding_names_the_culprit_line_of_a_real_bug(name):
     path, seen = examine(name)
     assert seen["recorded"] == seen["plain"]
     assert seen["alarms"] == []
@@ -122,7 +106,13 @@ def test_first_finding_names_the_culprit_line_of_a_real_bug(examine, name):
     assert seen["notes"] == (seen["plain"][0] != "NoneType")
 
 
-def test_optimizer_write_has_its_own_fix(examine):
+def test_optimizer_write_has_its_own_fix():
     _, seen = examine("ip_03_vae_step_before_discriminator")
     assert seen["findings"][0][4] == "certain"
     assert "call step() only after every backward()" in seen["fixes"][0]
+
+
+@pytest.mark.slow(reason="imports PyTorch in new interpreters")
+@pytest.mark.parametrize("name", [next(iter(SLUGS)), "ip_03_vae_step_before_discriminator"])
+def test_new_interpreter_gives_the_same_findings(name):
+    assert examine(name, run_new) == examine(name)

@@ -162,18 +162,11 @@ def start_forked(*arguments, cwd):
 
 run_in_new = partial(start_new, "-m", "autogradviz", "run")
 
-REASON = "imports PyTorch in new interpreters; forked interpreters run the same programs"
 
-
-@pytest.fixture(
-    params=[
-        pytest.param(start_forked, id="forked"),
-        pytest.param(start_new, id="new", marks=pytest.mark.slow(reason=REASON)),
-    ]
-)
-def start(request):
-    """Run ``python`` with some arguments in a directory."""
-    return request.param
+@pytest.fixture
+def start():
+    """Run ``python`` with some arguments in a directory; NEW_ONLY runs in new interpreters."""
+    return start_forked
 
 
 @pytest.fixture
