@@ -52,7 +52,7 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         break_on: open the debugger of ``breakpoint()`` in the user's frame when an event matches
             a condition, or one of several in a list: ``watch(tensor)`` or the name of a parameter
             for a write to it, a ``Finding`` of an earlier trace for the operator call at fault
-            in it, or a text: "op:add_", "line:train.py:41", "module:h.0.attn",
+            in it, or a text: ``"op:add_"``, "line:train.py:41", "module:h.0.attn",
             "node:MulBackward0", "write:h.0.weight", "not-finite". "#3" at the end of a text is
             its third match only. In the debugger, ``stopped`` is a ``Stop`` with the live
             tensors. Without a terminal, and if a condition never matches, one line is printed.

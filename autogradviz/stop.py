@@ -50,7 +50,7 @@ class Stop:
         reason: why the program stopped.
         place: the line of the user's frame, "train.py:12".
         seq: the number of the event that matched.
-        op: the operator, "aten.add_.Tensor"; "" if none was called.
+        op: the operator, ``"aten.add_.Tensor"``; "" if none was called.
         args: its positional arguments, those of the module, or the gradients that the node
             receives.
         kwargs: its keyword arguments.

@@ -16,7 +16,7 @@ class CulpritRun:
     """The operator call at fault, among all runs of the culprit's line.
 
     Attributes:
-        op: the operator, "aten.add_.Tensor".
+        op: the operator, ``"aten.add_.Tensor"``.
         phase: "forward", "backward" or "recompute".
         step: the training step, from 0, if the recording lacks its first steps; else None.
         count: which call of that operator on that line and in that phase, from 1; counted in the

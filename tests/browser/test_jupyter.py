@@ -113,6 +113,10 @@ APPS = {
 }
 
 
+# Notebook 7 is built from the parts of JupyterLab: what differs is tested in both.
+IN_LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
+
+
 class Server:
     """A server of an application, in a separate folder."""
 
@@ -267,6 +271,7 @@ def test_click_in_the_notebook_is_synchronized_to_python(run, picture, server):
     page.wait_for_selector(".agv[data-theme=light]")
 
 
+@IN_LAB
 def test_failing_step_opens_at_its_finding_in_the_notebook(run, picture, server):
     page = run("failing.ipynb", SHOW.format(scene="failing"))
     page.wait_for_selector(".agv-details .agv-card")
@@ -274,6 +279,7 @@ def test_failing_step_opens_at_its_finding_in_the_notebook(run, picture, server)
     assert "written" in page.text_content(".agv-details .agv-card-title")
 
 
+@IN_LAB
 def test_select_focus_and_color_by_are_synchronized_from_python(run):
     page = run("selects.ipynb", SHOW.format(scene="plain"), "widget.select('relu')")
     page.wait_for_selector(".agv-details h3 >> text='ReluBackward0'")
@@ -286,6 +292,7 @@ def test_select_focus_and_color_by_are_synchronized_from_python(run):
     wait_for_python(page, "widget.color_by", "'time'")
 
 
+@IN_LAB
 def test_two_widgets_are_displayed_in_one_box(run, picture, server):
     page = run("box.ipynb", SHOW_TWO)
     page.wait_for_function("document.querySelectorAll('.agv-canvas[data-camera]').length === 2")
@@ -298,6 +305,7 @@ def test_two_widgets_are_displayed_in_one_box(run, picture, server):
     page.screenshot(path=picture(f"{server.app}-two-light"))
 
 
+@IN_LAB
 def test_large_graph_is_laid_out_in_a_worker_in_the_notebook(run):
     page = run("large.ipynb", SHOW.format(scene="large"))
     page.wait_for_selector(".agv-canvas[data-camera]")
@@ -305,6 +313,7 @@ def test_large_graph_is_laid_out_in_a_worker_in_the_notebook(run):
     assert page.is_hidden(".agv-layout-status")
 
 
+@IN_LAB
 def test_rerun_cell_has_one_widget(run):
     page = run("again.ipynb", SHOW_TRACE)
     page.wait_for_selector(".agv-canvas[data-camera]")
