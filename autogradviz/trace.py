@@ -659,23 +659,7 @@ class Trace:
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """Return the trace in a file; works without torch.
-
-    Of a damaged or unfinished file, the readable part is returned, and ``trace.log.problem`` says
-    what is missing. Nothing in the file is executed.
-
-    Args:
-        path: a file written by ``Trace.save``, ``record(path=...)`` or ``autogradviz run``.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it.
-
-    Example:
-        >>> trace.save("step.agv")
-        >>> autogradviz.load("step.agv").title
-        'step.agv'
-    """
+    """Return the trace in a file, as ``autogradviz.load`` does, which also reads folders."""
     from pathlib import Path
 
     return Trace(event_log.load(path), title=Path(path).name)

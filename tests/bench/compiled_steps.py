@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ import time
 import torch
 import torch._functorch.config as functorch_config
 from recorders import plain
+from run_cell import run_cell
 from training_steps import STEPS
 
 import autogradviz
@@ -127,27 +126,16 @@ def _ratio(recorded, base) -> str:
 def _measured(backend: str, engine: str, what: str) -> list[list[float]] | str:
     """Measure one cell in a separate process, with an empty cache of Inductor."""
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "TORCHINDUCTOR_CACHE_DIR": folder,
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-        }
-        try:
-            ran = subprocess.run(
-                [sys.executable, __file__, "--cell", backend, engine, what],
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=True,
-                env=environment,
-            )
-            return json.loads(ran.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            return f"over {LIMIT_S} s"
-        except subprocess.CalledProcessError as error:
-            return f"ended with {error.returncode}"
+        return run_cell(
+            __file__,
+            backend,
+            engine,
+            what,
+            limit_s=LIMIT_S,
+            TORCHINDUCTOR_CACHE_DIR=folder,
+            TORCHINDUCTOR_COMPILE_THREADS="1",
+            TORCHINDUCTOR_FX_GRAPH_CACHE="0",
+        )
 
 
 if __name__ == "__main__":

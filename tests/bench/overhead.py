@@ -13,12 +13,13 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
+
+from run_cell import run_cell
 
 TABLE = Path(__file__).parents[2] / "assets" / "bench.md"
 TURNS = (5, 41)  # at least, at most
@@ -113,21 +114,8 @@ def _ms(milliseconds: float) -> str:
 
 def child(step: str, recorder: str) -> dict:
     """Measure one cell in a separate process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    try:
-        ran = subprocess.run(
-            [sys.executable, __file__, "--cell", step, recorder],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=True,
-            env=environment,
-        )
-        return json.loads(ran.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {"missing": f"over {LIMIT_S} s"}
-    except subprocess.CalledProcessError as error:
-        return {"missing": f"ended with {error.returncode}"}
+    found = run_cell(__file__, step, recorder, limit_s=LIMIT_S)
+    return {"missing": found} if isinstance(found, str) else found
 
 
 def table(step: str) -> str:
