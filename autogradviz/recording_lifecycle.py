@@ -12,12 +12,13 @@ from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.interruption_watch import InterruptionWatch
 from autogradviz.last_steps_file import LastStepsFile
 from autogradviz.live_log import LogSource
-from autogradviz.ranks import current_rank, trace_path
+from autogradviz.ranks import current_rank, is_folder_path, trace_path
 from autogradviz.standard_error import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import torch
 
@@ -79,7 +80,7 @@ class Recording:
         self._keep_steps = keep_steps
         self._engine = engine
         self._break_on = break_on
-        self._path = None if path is None else trace_path(path)
+        self._path = None if path is None else _own_path(path)
         self._hang_s = hang_s
         self._last_steps: LastStepsFile | None = None
         self._watch: InterruptionWatch | None = None
@@ -238,6 +239,13 @@ class Recording:
         self.wrote_last_steps = True
         if error is None:
             warn_of_loss("a loss", self._path)
+
+
+def _own_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of this process's trace."""
+    rank = current_rank() if is_folder_path(path) else None
+    own = trace_path(path)
+    return own if rank is None else event_log.path_of_rank(own.parent, rank)
 
 
 def _add_note(error: BaseException, trace: Trace) -> None:

@@ -1,5 +1,7 @@
 """Recordings of several ranks: one file for each, and one report for all."""
 
+import os
+
 import pytest
 from ranks import run_ranks
 
@@ -136,3 +138,23 @@ def test_process_without_a_launcher_is_rank_0_of_a_folder(tmp_path, monkeypatch)
         pass
     assert files(tmp_path / "run") == ["rank-00000.agv"]
     assert trace.log.of(RankSeen) == ()
+
+
+def test_findings_of_an_earlier_run_of_the_same_name_are_not_read(tmp_path):
+    env = {"TORCHELASTIC_RUN_ID": "job"}
+    only_rank_0 = "import os\nif os.environ['RANK'] == '1':\n    os._exit(3)\n" + WARNS
+    start(tmp_path, only_rank_0, "-o", "run/", env=env)  # leaves its finding: not all have reported
+    left = tmp_path / "run" / ".findings-job-0"
+    assert {file.name for file in left.iterdir()} >= {"0.json", "printing"}
+    for file in left.iterdir():
+        os.utime(file, (0, 0))
+    ended = start(tmp_path, WARNS, "-o", "run/", "--overwrite", env=env)
+    assert "".join(rank.err for rank in ended).count("found on 2 of 2 ranks") == 1
+
+
+def test_restart_that_torchrun_does_not_count_writes_files_of_its_own(tmp_path):
+    for _ in range(2):  # on a host without a failure, the count stays 0
+        ended = start(tmp_path, TRAINS, "-o", "run/", env={"TORCHELASTIC_RUN_ID": "job"})
+        assert [rank.code for rank in ended] == [0, 0], ended[0].err
+    names = ["rank-00000.1.agv", "rank-00000.agv", "rank-00001.1.agv", "rank-00001.agv"]
+    assert files(tmp_path / "run") == names
