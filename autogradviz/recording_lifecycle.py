@@ -194,10 +194,16 @@ class Recording:
         if self._keep_steps is not None:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
             recorder.add_step_listener(self._last_steps.step_ended)
-        self._watch = InterruptionWatch(
-            self._interrupted, lambda: recorder.session.event_count, self._hang_s
-        )
+        self._watch = InterruptionWatch(self._interrupted, self._count_events, self._hang_s)
         self._watch.start()
+
+    def _count_events(self) -> int:
+        """Return the number of events so far, 0 while the recording ends; the watch calls it."""
+        recorder = self._recorder
+        try:
+            return 0 if recorder is None else recorder.session.event_count
+        except RuntimeError:  # the main thread has just closed it
+            return 0
 
     def _interrupted(self, reason: str) -> None:
         """Write the trace; the process is about to end, or hangs."""

@@ -61,8 +61,8 @@ class RankReport:
         Args:
             report: the findings of this rank, which are written already.
         """
-        if not report:
-            return []
+        if not report:  # the last rank clears up, and prints for ranks that still wait
+            return self._merge() if self._is_complete() and self._claim() else []
         deadline = time.monotonic() + WAIT_S
         while not self._is_complete() and not self._is_claimed() and time.monotonic() < deadline:
             time.sleep(_POLL_S)

@@ -2,6 +2,7 @@
 
 import autogradviz.event_log.import_arrow  # noqa: F401 - before all that imports pyarrow
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.file_layout import is_arrow_file
 from autogradviz.event_log.filter_modules import within
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_path import path_of_rank
@@ -36,6 +37,7 @@ __all__ = [
     "collective_key",
     "columns_of",
     "described_schema",
+    "is_arrow_file",
     "load",
     "path_of_rank",
     "read_kinds",

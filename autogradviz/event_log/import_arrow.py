@@ -6,7 +6,6 @@ with several threads. jemalloc reads the variable once, while the library is loa
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import Final
@@ -16,6 +15,6 @@ _OPTIONS: Final = "JE_ARROW_MALLOC_CONF"
 if "pyarrow" not in sys.modules and _OPTIONS not in os.environ:
     os.environ[_OPTIONS] = "background_thread:false"
     try:
-        importlib.import_module("pyarrow")
+        import pyarrow  # noqa: F401, ICN001 - for its effect
     finally:
         del os.environ[_OPTIONS]

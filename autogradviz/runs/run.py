@@ -159,7 +159,8 @@ class Run:
     def dataset(self) -> ds.Dataset:
         """Return all events as a ``pyarrow.dataset.Dataset`` with a column "rank".
 
-        It holds all events in memory; ``export`` writes one rank after the other.
+        It reads the columns that a query needs, one batch after the other. A file that is torn, or
+        that an older version wrote, is held in memory.
         """
         return dataset(list(self._files.values()))
 
