@@ -58,6 +58,11 @@ class Writer:
         return b"".join((self.encoder.end(), summary, index, _INDEX_SIZE.pack(len(index)), MARK))
 
 
+def begin_size(content: bytes) -> int:
+    """Return where the stream begins in a file: 8, or 0 in a file of an older version."""
+    return len(BEGIN) if content.startswith(BEGIN) else 0
+
+
 def index_size(end: bytes) -> int:
     """Return how many bytes at the end of a file are its index, 0 if it has none.
 

@@ -242,10 +242,10 @@ def _content(path: Path) -> bytes:
         raise NotATraceError(message)
     with path.open("rb") as file:
         beginning = file.read(len(file_layout.BEGIN))
-        if beginning.startswith(_MARK):  # a stream, as older versions wrote it
-            file.seek(0)
-        elif beginning != file_layout.BEGIN:
+        begin = file_layout.begin_size(beginning)
+        if begin == 0 and not beginning.startswith(_MARK):
             return beginning
+        file.seek(begin)
         return file.read()  # one read, so that the content is in memory once
 
 
