@@ -578,7 +578,7 @@ class Trace:
     def save(
         self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
     ) -> None:
-        """Write the trace to an ``.agv`` file, an Arrow IPC stream that pandas can read.
+        """Write the trace to an ``.agv`` file, an Arrow IPC file that pandas can read.
 
         Args:
             path: the file to write. An earlier trace there is replaced.
