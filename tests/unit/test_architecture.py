@@ -37,6 +37,7 @@ LAYERS = {
     "import_compile_trace": 8,
     "explain": 5,
     "own_error_pages": 4,
+    "run_finding_pages": 4,
     "analysis": 2,
     "recorder": 2,
     "diagnose": 3,
