@@ -38,8 +38,8 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
-from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.session import Session, SessionRef
 
 pytestmark = pytest.mark.skipif(

@@ -81,6 +81,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "ids",
     "ops",
     "module_calls",
+    "sharded_parameters",
     "saved_tensors",
     "compile",
     "engine",
