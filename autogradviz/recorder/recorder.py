@@ -96,7 +96,7 @@ class Recorder:
         )
         if break_on:
             self.session.stops.connect(self.observer)
-        self.ranks = RankTable(self.session)
+        self.ranks = RankTable(self.session, self.observer.modules)
         self.retention: RetentionPolicy | None = None
         self._installed = ExitStack()
         self._keep_steps = keep_steps

@@ -152,9 +152,9 @@ class Session:
 
     @property
     def event_count(self) -> int:
-        """The number of events so far, which is the number of the next one."""
+        """The number of events so far, which is the number of the next one; 0 while closed."""
         if self.native is not None:
-            return int(self.native.event_count())
+            return int(self.native.event_count()) if self.is_open else 0
         return self.sequence.newest + 1
 
     def emit(

@@ -41,6 +41,7 @@ from autogradviz.events import (
 from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
 from autogradviz.recorder.native.tables import NativeFingerprints
+from autogradviz.recorder.recorder import Recorder
 from autogradviz.recorder.retention.referenced_definitions import PASSING
 from autogradviz.recorder.session import Session, SessionRef
 
@@ -629,3 +630,8 @@ def test_names_of_operators_that_are_removed_and_defined_again(native):
             names.append(f"autogradviz_removed.op_{number}.default")
     recorded = [event.op for event in trace.log.of(OpCalled)]
     assert [op for op in recorded if op.startswith("autogradviz_removed")] == names
+
+
+def test_events_can_be_counted_before_the_recording(native):
+    recorder = Recorder(engine="native")
+    assert recorder.session.event_count == 0  # another thread watches for progress from the start

@@ -257,6 +257,17 @@ PyObject* take_step(PyObject* self, PyObject*) {
   return found;
 }
 
+// collective_count(group) -> number of collectives that the process group of a name has called
+PyObject* collective_count(PyObject* self, PyObject* name) {
+  Recording* recording = recording_of(self);
+  if (recording == nullptr) return nullptr;
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text == nullptr) return nullptr;
+  std::lock_guard<std::mutex> lock(recording->mutex);
+  auto found = recording->groups.find(text);
+  return PyLong_FromLongLong(found == recording->groups.end() ? 0 : found->second.second);
+}
+
 PyObject* event_count(PyObject* self, PyObject*) {
   Recording* recording = recording_of(self);
   return recording == nullptr ? nullptr : PyLong_FromLongLong(recording->next_seq.load());

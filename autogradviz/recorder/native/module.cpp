@@ -26,6 +26,7 @@ PyMethodDef methods[] = {
     {"close", close, METH_NOARGS, nullptr},
     {"next_seq", next_seq, METH_NOARGS, nullptr},
     {"take_step", take_step, METH_NOARGS, nullptr},
+    {"collective_count", collective_count, METH_O, nullptr},
     {"event_count", event_count, METH_NOARGS, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
     {"suspend", suspend, METH_O, nullptr},

@@ -31,6 +31,7 @@ from autogradviz.recorder.native.tables import (
     NativeVersions,
 )
 from autogradviz.recorder.native.undecoded_rows import KINDS, UndecodedRows, frames_of
+from autogradviz.recorder.ops.collective_waits import observe_waits
 from autogradviz.recorder.python_observer import PythonObserver
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class NativeObserver(PythonObserver):
         yield from super()._contexts()
         if self._session.with_ops:
             yield observe_data_reads(self._session)
+            yield observe_waits(self._session, self._session.native.recording.collective_count)
         yield self._observing()
 
     @contextmanager

@@ -114,6 +114,7 @@ class OpMode(TorchDispatchMode):
         self._stops = session.stops
         self._add_to_step = session.digest.add
         self._collectives = Collectives(session)
+        self.collective_count = self._collectives.count
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
