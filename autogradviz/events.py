@@ -620,6 +620,19 @@ class NormRead(Event):
 
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossRead(Event):
+    """A number from which a backward started was read when its step ended.
+
+    Only numbers on the CPU: reading another device's would wait for it.
+    """
+
+    backward_id: BackwardId
+    tensor_id: TensorId  # the root
+    loss: float | None  # None if NaN or infinite
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientFound(Event):
     """A leaf that no backward of this process reached had a gradient when a step ended.
 

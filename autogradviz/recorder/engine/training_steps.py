@@ -90,6 +90,7 @@ class StepTable:
     def _end(self, end_seq: int | None = None) -> None:
         """Record that a step has ended, now or at an earlier event."""
         self._had_backward = False
+        self._session.guarded("leaves", self._gradients.read_losses)
         if end_seq is None:
             end_seq = self._session.event_count + 1  # after the event that records it
         self._session.emit(StepEnded, self.count, end_seq, *self._session.take_step())

@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
+from autogradviz.event_log.referenced_definitions import (
+    DEFINITIONS,
+    PASSING,
+    defined,
+    used_ids,
+    used_rows,
+)
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -27,13 +34,6 @@ from autogradviz.events import (
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.loss_watch import LossWatch
-from autogradviz.recorder.retention.referenced_definitions import (
-    DEFINITIONS,
-    PASSING,
-    defined,
-    used_ids,
-    used_rows,
-)
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
