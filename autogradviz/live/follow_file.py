@@ -93,6 +93,8 @@ class FollowedFile:
             for message in messages:
                 yield from self._batches_of(content[message.start : message.end])
                 self._place = begin + message.end
+        except NotATraceError:  # a ValueError too
+            raise
         except OversizedError as error:
             raise self._damaged(error) from error
         except ValueError:  # the last batch is not complete

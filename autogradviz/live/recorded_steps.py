@@ -20,18 +20,21 @@ from autogradviz.events import (
     RecordingEnded,
     RecordingStarted,
     StepEnded,
+    StepNormRead,
 )
+from autogradviz.scene import build_scene
 
 if TYPE_CHECKING:
     from autogradviz.diagnose import Finding
     from autogradviz.event_log import Log
     from autogradviz.event_log.log_segments import Segment
     from autogradviz.event_log.step_events import RowsByKind
+    from autogradviz.scene import Scene
 
 NO_LOSS: Final = "not recorded: no backward of a step began at a number on the CPU"
 NO_NORMS: Final = (
-    "not recorded: norms are read after each backward with record(fingerprints=True), "
-    "else once at the end"
+    "not recorded: norms are read at the end of a step if the gradients are on the CPU, and "
+    "after each backward with record(fingerprints=True)"
 )
 
 
@@ -185,6 +188,14 @@ class RecordedSteps:
         log.extend_rows(RecorderLimited, [row])
         return log
 
+    def scene_of(self, number: int, title: str) -> Scene | None:
+        """Return the view model of a step, None if there is no such step."""
+        found = next((step for step in list(self.steps) if step.step == number), None)
+        if found is None:
+            return None
+        analysis = Analysis(self.log_of(found))
+        return build_scene(analysis, diagnose(analysis), title=f"{title}, step {number:,}")
+
     def analyze_next(self, *, with_findings: bool = True) -> bool:
         """Analyze the newest step that was not analyzed yet.
 
@@ -240,14 +251,21 @@ class RecordedSteps:
 
 
 def _norms_by_module(analysis: Analysis) -> dict[str, float | None]:
-    """Return the last norm of each gradient, summed by block: "h.0", "lm_head"."""
-    last = {
-        read.tensor_id: read.norm for read in analysis.log.of(NormRead) if read.place == "gradient"
-    }
+    """Return the last norm of each gradient of a step, summed by block: "h.0", "lm_head"."""
+    log = analysis.log
+    # The norms that are read when the recording ends may be those of an earlier step.
+    backwards = {started.backward_id for started in log.of(BackwardStarted)}
+    reads: list[NormRead | StepNormRead] = [
+        read for read in log.of(NormRead) if read.place == "gradient"
+    ]
+    reads += log.of(StepNormRead)
+    last = {read.tensor_id: read.norm for read in reads if read.backward_id in backwards}
     squares: dict[str, float] = defaultdict(float)
     bad: set[str] = set()
-    for tensor_id, norm in last.items():
-        names = analysis.parameters.get(tensor_id)
+    order = list(analysis.parameters)
+    places = dict(zip(order, range(len(order)), strict=True))
+    for tensor_id in sorted(last, key=lambda each: places.get(each, len(order))):
+        names, norm = analysis.parameters.get(tensor_id), last[tensor_id]
         block = _block(names[0]) if names else ""
         squares[block] += 0.0 if norm is None else norm * norm
         if norm is None:

@@ -23,11 +23,12 @@ from autogradviz.live.follow_file import FollowedFile
 from autogradviz.live.recorded_steps import RecordedSteps
 from autogradviz.render.html import render_html
 from autogradviz.render.live_page import render_live_page
-from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from autogradviz.scene import Scene
 
 LOOPBACK: Final = "127.0.0.1"
 POLL_S: Final = 0.5
@@ -71,13 +72,9 @@ class WatchedFile:
             **steps.changes_after(version if generation == current else 0),
         }
 
-    def trace_of(self, number: int) -> Trace | None:
-        """Return the trace of a step, None if there is no such step."""
-        _, steps = self._steps
-        found = next((step for step in list(steps.steps) if step.step == number), None)
-        if found is None:
-            return None
-        return Trace(steps.log_of(found), title=f"{self.path.name}, step {number:,}")
+    def scene_of(self, number: int) -> Scene | None:
+        """Return the view model of a step, None if there is no such step."""
+        return self._steps[1].scene_of(number, self.path.name)
 
     def _follow(self) -> None:
         while not self._stopped.is_set():
@@ -142,12 +139,11 @@ class _Handler(BaseHTTPRequestHandler):
             state = self.server.watched.state(generation, version)
             self._send(HTTPStatus.OK, "application/json", json.dumps(state))
         elif page == "step":
-            trace = self.server.watched.trace_of(_number(number))
-            if trace is None:
+            scene = self.server.watched.scene_of(_number(number))
+            if scene is None:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such step\n")
             else:
-                page = render_html(trace._scene)  # noqa: SLF001
-                self._send(HTTPStatus.OK, "text/html", page)
+                self._send(HTTPStatus.OK, "text/html", render_html(scene))
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n")
 

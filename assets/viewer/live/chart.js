@@ -7,7 +7,7 @@ import { h } from "../dom.js";
 /** @typedef {import("./state.js").Step} Step */
 
 const HEIGHT = 84;
-const LEFT = 8;
+const LEFT = 70;
 const RIGHT = 8;
 const TOP = 8;
 const SVG = "http://www.w3.org/2000/svg";
@@ -112,6 +112,14 @@ function picture(measure, drawn, place, count, width) {
   const attributes = { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT };
   const root = svg("svg", { ...attributes, "aria-hidden": "true" });
   root.append(svg("line", { class: "agv-live-axis", x1: 0, x2: width, y1: bottom, y2: bottom }));
+  const limits = [
+    [high, TOP + 8],
+    [low, bottom - 3],
+  ];
+  for (const [value, at] of high > low && finite.length > 1 ? limits : []) {
+    const text = measure.format(value).replace(/ \(.*/, "");
+    root.append(svg("text", { class: "agv-live-limit", x: 0, y: at }, text));
+  }
   for (const series of [...drawn].sort((a, b) => Number(a.isMain) - Number(b.isMain))) {
     const { path, points } = linePath(series.values, (at) => xOf(at, count, width), y);
     const style = `stroke: var(--${measure.hue}); fill: var(--${measure.hue})`;

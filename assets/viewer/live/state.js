@@ -129,7 +129,7 @@ export function measuresOf(state, formatBytes) {
       series: [line("", (step) => step.saved ?? undefined)],
       missing: waits,
       fromZero: true,
-      format: (value) => `${formatBytes(value)} (${value.toLocaleString("en")} B)`,
+      format: (value) => exactBytes(value, formatBytes),
     },
     {
       name: "gradient norm",
@@ -157,6 +157,16 @@ export function measuresOf(state, formatBytes) {
   function line(label, value) {
     return { label, values: steps.map(value), isMain: true };
   }
+}
+
+/**
+ * @param {number} nbytes
+ * @param {(nbytes: number) => string} formatBytes
+ * @returns {string} `3.1 MB (3,145,728 B)`
+ */
+function exactBytes(nbytes, formatBytes) {
+  const short = formatBytes(nbytes);
+  return short.endsWith(" B") ? short : `${short} (${nbytes.toLocaleString("en")} B)`;
 }
 
 /**

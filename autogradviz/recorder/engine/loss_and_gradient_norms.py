@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.events import NO_ID, GradientFound, LossRead, NormRead, ParameterNormRead
+from autogradviz.events import (
+    NO_ID,
+    GradientFound,
+    LossRead,
+    NormRead,
+    ParameterNormRead,
+    StepNormRead,
+)
 from autogradviz.recorder.ids.tensor_ids import version_of
 from autogradviz.recorder.ops.fingerprints import below_autograd, readable
 from autogradviz.recorder.torch_internals.pipeline_inference import infers_shapes
@@ -95,6 +102,29 @@ class GradientTable:
                 value = float(loss.item())
                 known = value if isfinite(value) else None
                 self._session.emit(LossRead, backward_id, tensor_id, known)
+
+    def read_step_norms(self, first_backward_id: int) -> int:
+        """Record the norms of the gradients on the CPU that the backwards of a step reached.
+
+        Args:
+            first_backward_id: the first backward of the step.
+
+        Returns:
+            The first backward of the next step.
+        """
+        newest = first_backward_id - 1
+        with DisableTorchFunction(), below_autograd():
+            for backward_id, tensor_id, _, gradient in self._gradients():
+                newest = max(newest, backward_id)
+                if backward_id >= first_backward_id and gradient.is_cpu:
+                    found = None if self._norm is None else self._norm(gradient)
+                    if found is None:
+                        real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+                        wider = _WIDER.get(gradient.dtype, torch.float32)
+                        found = float(torch.linalg.vector_norm(real, 2, dtype=wider))
+                    norm = found if isfinite(found) else _checked(found, gradient)
+                    self._session.emit(StepNormRead, backward_id, tensor_id, norm)
+        return newest + 1
 
     def read_norms(self) -> None:
         """Record the norms of losses, and of the gradients of the leaves that were reached."""

@@ -54,6 +54,7 @@ PATIENCE_S: Final = 1.0
 WRITE_SHARE: Final = 0.05  # of the time, for writing small batches of one of several ranks
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
 MAX_BESIDE_FILE: Final = 65_536  # the same while all events go to a file
+NORMS_SHARE: Final = 0.02  # of the time, for reading the norms of gradients beside a file
 _SLACK: Final = 4_096
 
 _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
@@ -85,6 +86,9 @@ class FlightRecorder(RetentionPolicy):
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._write_took = 0.0  # seconds, of the last write
+        observer.steps.ending_listeners.append(self._read_norms)
+        self._norms_due = monotonic()
+        self._next_backward_id = 0  # the first whose gradients were not read
         rank = current_rank()
         self._survives_abort = rank is not None and rank.world_size > 1
         self._prune_at = _SLACK
@@ -99,6 +103,16 @@ class FlightRecorder(RetentionPolicy):
             self._drop_before(self._ends[0])
         if self.watch is not None:
             self.watch.check()
+
+    def _read_norms(self) -> None:
+        """Record the norms of the gradients of the step, if that takes a small share of time."""
+        began = monotonic()
+        if self.stream is None or self._session.with_fingerprints or began < self._norms_due:
+            return
+        gradients = self._observer.gradients
+        self._next_backward_id = gradients.read_step_norms(self._next_backward_id)
+        now = monotonic()
+        self._norms_due = now + (now - began) / NORMS_SHARE
 
     def _during_step(self, seq: int) -> None:
         """Write, and drop events if a single step has too many."""
