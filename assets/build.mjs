@@ -1,4 +1,4 @@
-// Bundles the viewer into the two files that the Python package ships.
+// Bundles the viewer, and the live view, into the files that the Python package ships.
 //
 //   node build.mjs [folder]
 //
@@ -28,7 +28,7 @@ const OWN_NAMES =
   "worldAt restyle hasView";
 
 const { outputFiles } = await build({
-  entryPoints: { viewer: join(here, "viewer/main.js") },
+  entryPoints: { viewer: join(here, "viewer/main.js"), live: join(here, "viewer/live/main.js") },
   outdir: target,
   write: false,
   bundle: true,

@@ -50,6 +50,7 @@ LAYERS = {
     "trace": 7,
     "live_log": 2,
     "compare": 8,
+    "live": 6,
     "recording_lifecycle": 8,
     "record": 9,
     "cli": 13,

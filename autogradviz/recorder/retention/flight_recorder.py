@@ -24,6 +24,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Stream, check_not_exists
+from autogradviz.event_log.referenced_definitions import (
+    DEFINITIONS,
+    PASSING,
+    defined,
+    used_ids,
+    used_rows,
+)
 from autogradviz.events import (
     EVENT_TYPES,
     ModuleEntered,
@@ -34,13 +41,6 @@ from autogradviz.events import (
 from autogradviz.ranks import current_rank
 from autogradviz.recorder.retention.compress_events import KeepAll
 from autogradviz.recorder.retention.loss_watch import LossWatch
-from autogradviz.recorder.retention.referenced_definitions import (
-    DEFINITIONS,
-    PASSING,
-    defined,
-    used_ids,
-    used_rows,
-)
 from autogradviz.recorder.retention.retention_policy import RetentionPolicy
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ PATIENCE_S: Final = 1.0
 WRITE_SHARE: Final = 0.05  # of the time, for writing small batches of one of several ranks
 MAX_HELD: Final = 1_000_000  # events in memory, however long a step is
 MAX_BESIDE_FILE: Final = 65_536  # the same while all events go to a file
+NORMS_SHARE: Final = 0.02  # of the time, for reading the norms of gradients beside a file
 _SLACK: Final = 16_384  # definitions of tensors from which on those without a use are searched
 
 _SAVED_ID: Final = field_names(TensorSaved).index("saved_id")
@@ -103,6 +104,9 @@ class FlightRecorder(RetentionPolicy):
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._write_took = 0.0  # seconds, of the last write
+        observer.steps.ending_listeners.append(self._read_norms)
+        self._norms_due = monotonic()
+        self._next_backward_id = 0  # the first whose gradients were not read
         rank = current_rank()
         self._undecoded: deque[_Undecoded] = deque()
         self._flushed = 0  # all events before this one were moved to the log
@@ -120,6 +124,16 @@ class FlightRecorder(RetentionPolicy):
             self._drop_before(self._ends[0])
         if self.watch is not None:
             self.watch.check()
+
+    def _read_norms(self) -> None:
+        """Record the norms of the gradients of the step, if that takes a small share of time."""
+        began = monotonic()
+        if self.stream is None or self._session.with_fingerprints or began < self._norms_due:
+            return
+        gradients = self._observer.gradients
+        self._next_backward_id = gradients.read_step_norms(self._next_backward_id)
+        now = monotonic()
+        self._norms_due = now + (now - began) / NORMS_SHARE
 
     def _during_step(self, seq: int) -> None:
         """Write, and drop events if a single step has too many."""
