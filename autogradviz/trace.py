@@ -494,6 +494,12 @@ class Trace:
         page = render_html(self._scene, title=self._scene.summary.title, compress=compress)
         event_log.write_over_own(path, page, REPORT, overwrite=overwrite)
 
+    def _packed_scene(self) -> bytes:
+        """Return the payload of the viewer."""
+        from autogradviz.scene.payload import pack
+
+        return pack(self._scene)
+
     def widget(self) -> TraceWidget:
         """Return the interactive viewer for notebooks.
 

@@ -42,7 +42,7 @@ from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
 from autogradviz.recorder.native.tables import NativeFingerprints
 from autogradviz.recorder.recorder import Recorder
-from autogradviz.recorder.retention.referenced_definitions import PASSING
+from autogradviz.event_log.referenced_definitions import PASSING
 from autogradviz.recorder.session import Session, SessionRef
 
 pytestmark = pytest.mark.skipif(
