@@ -100,7 +100,7 @@ class PythonObserver:
             session, self.tensors, self.leaves, self.gradients, self.nodes, self.runs, self.hooks,
             self.steps,
         )  # fmt: skip
-        self.compilers = CompilerObserver(session, self.tensors, self.nodes)
+        self.compilers = CompilerObserver(session, self.tensors, self.nodes, self.mode)
         self.functions.on_compiled = self.compilers.runs.on_node
         self.state = StateTable(session)
         self.arguments = ArgumentTable(session, self.saves)

@@ -22,6 +22,7 @@ from test_results_unchanged import check_unchanged
 import autogradviz
 from autogradviz.cli.show import overview
 from autogradviz.errors import AutogradvizWarning, NativeBuildError
+from autogradviz.event_log.referenced_definitions import PASSING
 from autogradviz.events import (
     BackwardStarted,
     NodeFinished,
@@ -42,7 +43,6 @@ from autogradviz.recorder.native import build
 from autogradviz.recorder.native.graph_tables import NativeNodes
 from autogradviz.recorder.native.tables import NativeFingerprints
 from autogradviz.recorder.recorder import Recorder
-from autogradviz.event_log.referenced_definitions import PASSING
 from autogradviz.recorder.session import Session, SessionRef
 
 pytestmark = pytest.mark.skipif(
