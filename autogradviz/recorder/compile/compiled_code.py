@@ -33,7 +33,7 @@ COMPILED: Final = 1  # recorded
 LEFT_OUT: Final = 2
 
 OVERLOAD_CODE: Final[CodeType] = OpOverload.__call__.__code__
-_GRAPH_MODULE: Final = "<eval_with_key>"
+_GRAPH_MODULE: Final = "<eval_with_key>"  # C++ knows this name and the next one, too
 _KERNEL_CALLS: Final = "call"
 """The name of the function that Inductor generates for a graph."""
 

@@ -26,8 +26,10 @@
 #define AGV_HAS_PROCESS_GROUPS
 #endif
 
+#include <cstring>
 #include <exception>
 #include <optional>
+#include <string_view>
 
 namespace torch::autograd {
 TORCH_API int get_current_graph_task_id();
@@ -413,6 +415,19 @@ inline bool is_worker() {
   return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
 }
 
+// Return whether a text of Python begins with, or is, some ASCII text. The GIL is not needed: texts do not change.
+inline bool begins_with(PyObject* text, std::string_view start, bool is_all) {
+  if (text == nullptr || !PyUnicode_IS_ASCII(text)) return false;
+  size_t length = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
+  if (is_all ? length != start.size() : length < start.size()) return false;
+  return std::memcmp(PyUnicode_DATA(text), start.data(), start.size()) == 0;
+}
+
+// Return whether code may have been generated for a compiled region. No other code is asked about.
+inline bool may_be_generated(const PyCodeObject* code) {
+  return begins_with(code->co_filename, "<eval_with_key>", false) || begins_with(code->co_name, "call", true);
+}
+
 // Ask Python where operators come from that a code object calls. Their own frame is the innermost one.
 inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void* code) {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -426,14 +441,16 @@ inline Origin ask_origin(Recording& recording, ThreadContext& thread, const void
     Py_DECREF(ask);
     thread.depth = 0;
     if (found == nullptr) {
+      // A signal arrived meanwhile: its handler runs again where the program can see it.
+      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
       PyErr_Clear();
     } else {
       origin = static_cast<Origin>(PyLong_AsLongLong(found));
       Py_DECREF(found);
+      std::lock_guard<std::mutex> lock(recording.mutex);
+      recording.origins[code] = origin;
     }
     PyErr_Restore(type, error, traceback);
-    std::lock_guard<std::mutex> lock(recording.mutex);
-    recording.origins[code] = origin;
   }
   PyGILState_Release(state);
   return origin;
@@ -446,7 +463,8 @@ inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
   while (frame != nullptr && (!is_visible(frame) || place_of(frame).code == recording.overload_code))
     frame = caller_of(frame);
   if (frame == nullptr) return Origin::eager;
-  const void* code = place_of(frame).code;
+  const PyCodeObject* code = place_of(frame).code;
+  if (!may_be_generated(code)) return Origin::eager;
   {
     std::lock_guard<std::mutex> lock(recording.mutex);
     auto known = recording.origins.find(code);
