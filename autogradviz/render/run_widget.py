@@ -38,7 +38,7 @@ class RunWidget(anywidget.AnyWidget):
     """The scene of the run as deflated JSON."""
 
     _opening = traitlets.Dict().tag(sync=True)
-    """The rank whose own views the reader asked for, and how often the reader asked."""
+    """The rank whose own views the reader requested, and the number of requests."""
 
     _opened = traitlets.Dict().tag(sync=True)
     """The rank whose scene is in ``_payload``, or why there is none."""
@@ -71,12 +71,12 @@ class RunWidget(anywidget.AnyWidget):
         self.observe(self._open, names="_opening")
 
     def _open(self, change: dict[str, Any]) -> None:
-        asked = change["new"]
+        request = change["new"]
         try:
-            self._payload = self._open_rank(int(asked["rank"]))
-            self._opened = asked
+            self._payload = self._open_rank(int(request["rank"]))
+            self._opened = request
         except Exception as error:  # noqa: BLE001 - the reader gets to know it
-            self._opened = {**asked, "error": f"{type(error).__name__}: {error}"}
+            self._opened = {**request, "error": f"{type(error).__name__}: {error}"}
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
         result = self._repr_mimebundle_()

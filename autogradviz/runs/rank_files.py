@@ -121,7 +121,7 @@ def describe_ranks(ranks: Sequence[int]) -> str:
 
 
 def describe_end(summary: RankSummary) -> str:
-    """Return how the recording of a rank ended, with the line."""
+    """Return a text about the end of a rank's recording, with the line."""
     if summary.error is not None:
         name, message, line = summary.error
         text = f"{name}: {message.splitlines()[0][:100]}" if message else name

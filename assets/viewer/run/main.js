@@ -226,7 +226,7 @@ function legendOf(heat, mode, palette) {
 }
 
 /**
- * Return what opens the own views of a rank over those of the run.
+ * Return functions that open the views of one rank over those of the run.
  *
  * @param {HTMLElement} root
  * @param {RunScene} scene
@@ -235,7 +235,7 @@ function legendOf(heat, mode, palette) {
  */
 function makeOwnViews(root, scene, model) {
   let close = () => {};
-  let asked = 0;
+  let requests = 0;
   const show = (/** @type {number} */ rank) => {
     close();
     const stage = h("div", { class: "agv-run-stage" });
@@ -283,17 +283,17 @@ function makeOwnViews(root, scene, model) {
         pane.fill(embedded());
         return;
       }
-      asked += 1;
-      const number = asked;
+      requests += 1;
+      const number = requests;
       const opened = () => {
         const answer = model.get("_opened");
-        if (answer.asked !== number || answer.rank !== rank) return;
+        if (answer.requests !== number || answer.rank !== rank) return;
         model.off("change:_opened", opened);
         if (answer.error) pane.fail(answer.error);
         else pane.fill(model.get("_payload"));
       };
       model.on("change:_opened", opened);
-      model.set("_opening", { rank, asked });
+      model.set("_opening", { rank, requests });
       model.save_changes();
     },
     close: () => close(),

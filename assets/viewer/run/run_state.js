@@ -1,5 +1,5 @@
 // @ts-check
-/** What the reader chose, and who has to draw it. */
+/** The reader's choices, and the views that draw them. */
 
 /** @typedef {"differences" | "time" | "first" | "saved" | "loss"} Mode */
 

@@ -60,11 +60,11 @@ class CompiledCode:
 
     @skip_dynamo_recursive
     def ask(self) -> int:
-        """Return where the operator comes from that the calling frame is about to run."""
+        """Return the origin of the operator that the calling frame is about to run."""
         return self.origin_of(sys._getframe(1))  # noqa: SLF001 - the documented way
 
     def origin_of(self, frame: FrameType) -> int:
-        """Return where the operators come from that a frame calls."""
+        """Return the origin of the operators that a frame calls."""
         caller: FrameType | None = frame
         while caller is not None and caller.f_code is OVERLOAD_CODE:
             caller = caller.f_back

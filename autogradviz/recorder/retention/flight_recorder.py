@@ -8,10 +8,9 @@ that the cost of each event stays the same however long the recording is.
 
 NOTE [ Undecoded steps ]
 Without a file, the events that C++ emitted in a step stay as C++ wrote them: most steps are dropped
-and nobody reads them. Definitions are decoded at once. The other rows are decoded for a search of
-the definitions in use. The end of a step is often known only in the next one, so that a segment
-holds the end of a step and the beginning of another: it stays whole as long as nobody reads the
-log.
+unread. Definitions are decoded at once. The other rows are decoded for a search of the definitions
+in use. The end of a step is often known only in the next one, so that a segment holds the end of a
+step and the beginning of another: it stays whole until the log is read.
 """
 
 from __future__ import annotations
