@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 # One thread per process: the tests already run in parallel. Set before PyTorch is imported, and
 # inherited by the interpreters that the tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Inductor compiles in the process itself: a pool of its processes would import PyTorch first.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # The engine that records unless a test asks for another: "python", or "native" if it is built.
 os.environ.setdefault("AUTOGRADVIZ_TEST_CACHE", os.environ.get("AUTOGRADVIZ_CACHE", ""))
@@ -30,6 +32,9 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
+    # The files with the longest tests begin first, so that no process ends with one of them.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     for item in items:
         for marker in item.iter_markers("slow"):
             if not marker.kwargs.get("reason"):

@@ -1,16 +1,25 @@
-"""Run the compiled programs in a process of its own, and print all that a recording could change.
+"""Run the compiled programs, and print all that a recording could change.
 
-Usage: python run_compiled_programs.py ENGINE BACKENDS MODES NAMES, with ENGINE "none" for no
-recording. In the mode "during" the program compiles while it is recorded, in the mode "before" it
-has compiled before. Both are followed by a step after the recording.
+Usage: python run_compiled_programs.py ENGINES BACKENDS MODE NAMES [STATES FOLDER]
+
+Each engine runs all programs in a process of its own, forked after the imports; the engine "none"
+records nothing and runs first. In the mode "during" the programs compile while they are recorded,
+in the mode "before" they have compiled before. Both are followed by a step after the recording.
+
+The states are those of Inductor's caches, "cold" and "warm" in this order; each engine has its own
+caches in the folder. Its cold caches contain the C++ that the first engine has compiled, but no
+graphs: the C++ compiler takes most of the time and does not see a recording.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shutil
 import sys
+import traceback
 import types
 import warnings
 from contextlib import ExitStack
@@ -21,9 +30,11 @@ from typing import Any
 import compiled_programs
 import torch
 import torch._dynamo
+import torch._dynamo.backends.inductor
 import torch._dynamo.convert_frame
 import torch._dynamo.trace_rules
 import torch._dynamo.utils
+import torch._inductor.compile_fx
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch._functorch._aot_autograd import graph_compile
 
@@ -206,20 +217,59 @@ def remains() -> list[str]:
     return found
 
 
-def main() -> None:
-    """Run the programs that the command line names; print the results as JSON."""
-    engine, backends, modes, names = sys.argv[1:]
-    torch.set_num_threads(1)
+def run_all(engine: str, backends: str, mode: str, names: str) -> dict[str, Any]:
+    """Run programs; return the steps of each, and what remains of the recorder."""
     capture_graphs()
     outcome = {
         f"{name} {backend} {mode}": run(name, backend, mode, engine)
         for backend in backends.split(",")
-        for mode in modes.split(",")
         for name in names.split(",")
     }
-    sys.stdout.write(
-        json.dumps({"programs": outcome, "remains": remains() if engine != "none" else []})
-    )
+    return {"programs": outcome, "remains": remains() if engine != "none" else []}
+
+
+def run_in_child(*arguments: str) -> dict[str, Any]:
+    """Return the result of ``run_all`` in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            content = json.dumps(run_all(*arguments))
+            with os.fdopen(write, "w") as file:
+                file.write(content)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as file:
+        content = file.read()
+    if os.waitpid(child, 0)[1] != 0:
+        raise SystemExit(f"the programs with engine {arguments[0]} did not end")
+    result: dict[str, Any] = json.loads(content)
+    return result
+
+
+def main() -> None:
+    """Run the programs that the command line names; print the results as JSON."""
+    engines, backends, mode, names, *caches = sys.argv[1:]
+    states, folder = caches or ("", "")
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    compiled: Path | None = None
+    for engine in engines.split(","):
+        for state in states.split(","):
+            if state:
+                own = Path(folder, engine)
+                os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own)
+                if state == "cold" and compiled is not None:
+                    no_graphs = shutil.ignore_patterns("fxgraph", "aotautograd", "locks")
+                    shutil.copytree(compiled, own, ignore=no_graphs)
+            found[f"{engine} {state}".strip()] = run_in_child(engine, backends, mode, names)
+            compiled = compiled or (own if state else None)
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,17 @@ def test_first_finding_names_the_culprit_line_of_a_variant(path):
     assert first.victim.lineno in (marked(path, "VICTIM") or marked(path, "CULPRIT"))
 
 
-@pytest.mark.parametrize("fingerprints", [True, False], ids=["fingerprints", "no fingerprints"])
+@pytest.mark.parametrize(
+    "fingerprints",
+    [
+        pytest.param(True, id="fingerprints"),
+        pytest.param(
+            False,
+            id="no fingerprints",
+            marks=pytest.mark.slow(reason="with fingerprints there are more findings"),
+        ),
+    ],
+)
 @pytest.mark.parametrize("path", VARIANTS, ids=lambda path: path.stem)
 def test_correct_reference_gives_no_finding(path, fingerprints):
     module = load(path)

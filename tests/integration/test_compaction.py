@@ -207,6 +207,7 @@ def test_interrupt_during_compression_is_raised_after_it(early, monkeypatch):
     assert seqs[-1] + 1 - len(seqs) <= 1  # the event that was being written during the interrupt
 
 
+@pytest.mark.slow(reason="records all programs; other tests compress recordings")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("work", programs.PROGRAMS.values(), ids=programs.PROGRAMS)
 def test_rows_of_any_program_are_plain_and_can_be_marshalled(work, monkeypatch):

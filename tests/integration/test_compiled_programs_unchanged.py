@@ -11,12 +11,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import compiled_programs
 import pytest
 import torch
+from interpreters import run_forked
 from torch.autograd import graph
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
@@ -51,80 +52,72 @@ INDUCTOR = (
 ENGINES = ("python", "native")
 
 
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory, built):
-    """Return a function that runs programs in a process, once for each set of arguments."""
-    folder = tmp_path_factory.mktemp("compiled")
-
-    @cache
-    def run(engine, backends, modes, names, caches=""):
-        environment = {
-            **os.environ,
-            "AUTOGRADVIZ_CACHE": str(built),
-            "PYTHONHASHSEED": "0",  # Dynamo's guards are in the order of sets
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / f"{engine}-{caches.partition(' ')[0]}"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        finished = subprocess.run(
-            [sys.executable, RUNNER, engine, backends, modes, names],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert finished.returncode == 0, finished.stderr[-3_000:]
-        return json.loads(finished.stdout.splitlines()[-1])
-
-    return run
+def run(built, *arguments):
+    """Run programs without a recording and with each engine; return what they did."""
+    environment = {**os.environ, "AUTOGRADVIZ_CACHE": str(built)}
+    engines = ",".join(("none", *ENGINES))
+    finished = run_forked(RUNNER, engines, *arguments, env=environment, timeout=None)
+    assert finished.returncode == 0, finished.stderr[-3_000:]
+    return json.loads(finished.stdout.splitlines()[-1])
 
 
-def check(runs, engine, *arguments):
+def check(built, *arguments, states=("",)):
     """Check that programs do the same in a recorded process and in another one."""
-    expected, found = runs("none", *arguments), runs(engine, *arguments)
-    assert found["remains"] == []
-    for name, (*steps, failures) in found["programs"].items():
-        assert failures == [], name
-        if name.split()[0] not in compiled_programs.FAILING:
-            assert [step["error"] for step in steps] == [None] * len(steps), name
-        for number, (step, plain) in enumerate(
-            zip(steps, expected["programs"][name], strict=False)
-        ):
-            for aspect, value in plain.items():
-                assert step[aspect] == value, f"{name}: {aspect} of step {number}"
+    runs = run(built, *arguments)
+    assert len(runs) == (1 + len(ENGINES)) * len(states)
+    for state in states:
+        expected = runs[f"none {state}".strip()]["programs"]
+        for engine in ENGINES:
+            found = runs[f"{engine} {state}".strip()]
+            assert found["remains"] == [], engine
+            assert found["programs"].keys() == expected.keys()
+            for name, steps in found["programs"].items():
+                compare(f"{engine} {state}, {name}", name.split()[0], steps, expected[name])
+    return runs
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_recording_changes_no_compiled_program(runs, engine):
-    check(runs, engine, "aot_eager", "during", FAST)
+def compare(title, name, recorded, expected):
+    """Check that each step of a recorded program did what it does without a recording."""
+    *steps, failures = recorded
+    assert failures == [], title
+    if name not in compiled_programs.FAILING:
+        assert [step["error"] for step in steps] == [None] * len(steps), title
+    for number, (step, plain) in enumerate(zip(steps, expected[:-1], strict=True)):
+        for aspect, value in plain.items():
+            assert step[aspect] == value, f"{title}: {aspect} of step {number}"
+
+
+def test_recording_changes_no_compiled_program(built):
+    check(built, "aot_eager", "during", FAST)
 
 
 @pytest.mark.slow(reason="all programs, in three processes")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_recording_changes_no_other_compiled_program(runs, engine):
-    check(runs, engine, "aot_eager", "during", OTHERS)
+def test_recording_changes_no_other_compiled_program(built):
+    check(built, "aot_eager", "during", OTHERS)
 
 
 @pytest.mark.slow(reason="compiles many programs")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_recording_changes_no_program_that_was_compiled_before(runs, engine):
-    check(runs, engine, "aot_eager", "before", FAST)
+def test_recording_changes_no_program_that_was_compiled_before(built):
+    check(built, "aot_eager", "before", FAST)
 
 
 @pytest.mark.slow(reason="compiles many programs")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_recording_changes_no_program_of_other_backends(runs, engine):
-    check(runs, engine, "eager,aot_eager_decomp_partition", "during", BACKENDS)
+def test_recording_changes_no_program_of_other_backends(built):
+    check(built, "eager,aot_eager_decomp_partition", "during", BACKENDS)
 
 
 @pytest.mark.slow(reason="compiles C++")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_recording_changes_no_inductor_program(runs, engine):
-    for state in ("inductor cold", "inductor warm"):
-        check(runs, engine, "inductor", "during", INDUCTOR, state)
-        # The caches are filled, whatever the first run found.
-    warm = runs(engine, "inductor", "during", INDUCTOR, "inductor warm")
-    counters = warm["programs"]["network inductor during"][0]["counters"]
-    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+def test_recording_changes_no_inductor_program(built, tmp_path):
+    states = ("cold", "warm")
+    runs = check(built, "inductor", "during", INDUCTOR, ",".join(states), tmp_path, states=states)
+    for engine in ("none", *ENGINES):
+        cold, warm = (
+            runs[f"{engine} {state}"]["programs"]["network inductor during"][0]["counters"]
+            for state in states
+        )
+        assert cold["aot_autograd"]["autograd_cache_miss"] == 1
+        assert cold["inductor"]["fxgraph_cache_miss"] > 0
+        assert warm["aot_autograd"]["autograd_cache_hit"] == 1
 
 
 @pytest.mark.slow(reason="imports Dynamo again")

@@ -119,7 +119,13 @@ def test_programs_reach_every_hook_point(reach):
     assert {hook_point for calls in reach.values() for hook_point in calls} - {"error"} == GUARDED
 
 
-@pytest.mark.parametrize("nth", [1, 2, 100, EVERY])
+@pytest.mark.parametrize(
+    "nth",
+    [
+        *(1, EVERY),
+        *(pytest.param(nth, marks=pytest.mark.slow(reason="as the first")) for nth in (2, 100)),
+    ],
+)
 @pytest.mark.parametrize("hook_point", sorted(GUARDED))
 def test_failing_hook_point_changes_nothing_and_is_reported(hook_point, nth, monkeypatch, reach):
     names = [name for name in WORK if hook_point in reach[name]]
