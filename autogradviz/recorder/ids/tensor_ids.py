@@ -123,9 +123,7 @@ class TensorTable:
                 return others[window]
         return self._define(storage, window, tensor, thread, now_ns)
 
-    def intern_all(
-        self, tensors: list[torch.Tensor]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def intern_all(self, tensors: list[torch.Tensor]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the ids of tensors, and their versions."""
         return tuple(map(self.intern, tensors)), tuple(map(version_of, tensors))
 

@@ -52,6 +52,7 @@ struct OpInfo {
   int group = -1;  // the same of the process group
   int async_op = -1;
   bool is_point_to_point = false;
+  bool repeats = false;  // a run shows no more than its graph; see compile/compiled_code.py
   uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend
@@ -221,6 +222,9 @@ class OpRegistry {
     info.is_detach = qualified.name == "aten::detach";
     // Tagged, but it only chooses a kernel: _fused_sdp_choice.
     info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
+    bool writes = qualified.overload_name != "out" &&
+        std::any_of(info.tensors.begin(), info.tensors.end(), [](const auto& each) { return each.second; });
+    info.repeats = (space == "aten." || space == "prims.") && !writes && !info.draws && info.group < 0;
     return &info;
   }
 
@@ -473,13 +477,15 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     return context;
   }
   Origin origin = origin_of_call(*recording, thread);
-  if (origin == Origin::left_out) {
-    thread.sequence_nr = at::sequence_number::peek();
-    return nullptr;
-  }
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
+  if (origin == Origin::left_out && op->repeats) {
+    thread.sequence_nr = at::sequence_number::peek();
+    thread.depth = 1;
+    thread.in_left_out = true;
+    return nullptr;
+  }
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
@@ -659,7 +665,12 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
   if (base == nullptr) {
-    if (thread.depth > 1) --thread.depth;
+    if (thread.depth > 1) {
+      --thread.depth;
+    } else if (thread.in_left_out) {
+      thread.depth = 0;
+      thread.in_left_out = false;
+    }
     return;
   }
   thread.depth = 0;
