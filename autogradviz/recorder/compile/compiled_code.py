@@ -11,37 +11,41 @@ Generated code belongs to one graph of one region, so this is decided once for e
 from __future__ import annotations
 
 import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
-from autogradviz.compiled_graphs.graph_op import calls
-from autogradviz.recorder.ops.op_schemas import signature_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import CodeType, FrameType
 
-    from autogradviz.compiled_graphs.graph_op import GraphOp
     from autogradviz.recorder.compile.region_table import CompiledRegions
     from autogradviz.recorder.session import Session
 
 EAGER: Final = 0
 COMPILED: Final = 1  # recorded
 LEFT_OUT: Final = 2
+_CALLER_DECIDES: Final = -1
 
 OVERLOAD_CODE: Final[CodeType] = OpOverload.__call__.__code__
-_GRAPH_MODULE: Final = "<eval_with_key>"  # C++ knows this name and the next one, too
+# C++ knows these three names, too.
+_GRAPH_MODULE: Final = "<eval_with_key>"
 _KERNEL_CALLS: Final = "call"
 """The name of the function that Inductor generates for a graph."""
-
 _RUNTIME: Final = "runtime_wrappers.py"
+
 _GRAPHS: Final = {"forward": "forward", "_backward_impl": "backward"}
 """Functions of AOTAutograd that run a graph of a region, with ``ctx``."""
 
-_PURE: Final = ("_operator", "math", "torch.sym_", "torch._sym_")
+_PASS_ON: Final = {
+    ("__torch_dispatch__", _RUNTIME), ("_fn", "eval_frame.py"), ("inner", "_compile.py"),
+}  # fmt: skip
+"""Functions of a mode with which AOTAutograd checks the first run of a graph."""
+
+_COMPREHENSION: Final = "<listcomp>"
+_SAVES: Final = "save_from_forward"
+"""A method that detaches the views among the saved values of all regions."""
 
 
 class CompiledCode:
@@ -60,21 +64,31 @@ class CompiledCode:
 
     @skip_dynamo_recursive
     def ask(self) -> int:
-        """Return the origin of the operator that the calling frame is about to run."""
-        return self.origin_of(sys._getframe(1))  # noqa: SLF001 - the documented way
+        """Return the origin of the operator that the calling frame is about to run.
+
+        C++ remembers the answer for the code object of that frame.
+        """
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way
+        while frame is not None and frame.f_code is OVERLOAD_CODE:
+            frame = frame.f_back
+        return EAGER if frame is None else max(self._origin_of_code(frame), EAGER)
 
     def origin_of(self, frame: FrameType) -> int:
         """Return the origin of the operators that a frame calls."""
         caller: FrameType | None = frame
-        while caller is not None and caller.f_code is OVERLOAD_CODE:
+        while caller is not None:
+            found = self._origin_of_code(caller)
+            if found != _CALLER_DECIDES:
+                return found
             caller = caller.f_back
-        if caller is None:
-            return EAGER
-        code = caller.f_code
+        return EAGER
+
+    def _origin_of_code(self, frame: FrameType) -> int:
+        code = frame.f_code
         found = self._origins.get(id(code))
         if found is None:
             try:
-                found = self._find(caller)
+                found = self._find(frame)
             except Exception as error:  # noqa: BLE001 - whatever failed here, the op must run
                 self._session.fail("compile", error)
                 found = EAGER
@@ -84,7 +98,14 @@ class CompiledCode:
 
     def _find(self, frame: FrameType) -> int:
         code = frame.f_code
-        if not code.co_filename.startswith(_GRAPH_MODULE) and code.co_name != _KERNEL_CALLS:
+        name, filename = code.co_name, code.co_filename
+        if name == _COMPREHENSION and frame.f_back is not None:
+            name = frame.f_back.f_code.co_name
+        if (name, PurePath(filename).name) in _PASS_ON or code is OVERLOAD_CODE:
+            return _CALLER_DECIDES
+        if name == _SAVES and filename.endswith(_RUNTIME):
+            return LEFT_OUT if self.can_leave_out else COMPILED
+        if name != _KERNEL_CALLS and not filename.startswith(_GRAPH_MODULE):
             return EAGER
         caller = frame.f_back
         while caller is not None:
@@ -99,28 +120,5 @@ class CompiledCode:
         region_id = self._regions.find(function)
         if region_id is None:
             return EAGER
-        known = self._regions.repeats_exactly(region_id, graph)
+        known = self._regions.has_graph(region_id, graph)
         return LEFT_OUT if known and self.can_leave_out else COMPILED
-
-
-def repeats_exactly(ops: Iterable[GraphOp]) -> bool:
-    """Return whether a graph is known and says all that a run of it shows."""
-    called = calls(ops)
-    return bool(called) and all(map(_is_pure, {op.target for op in called}))
-
-
-def _is_pure(target: str) -> bool:
-    """Return whether an op of PyTorch reads tensors and returns new ones, and does nothing else."""
-    if target.startswith(_PURE):
-        return True
-    space, _, name = target.partition(".")
-    if space not in {"aten", "prims"}:
-        return False
-    overload: Any = getattr(torch.ops, space)
-    for part in name.split("."):
-        overload = getattr(overload, part, None)
-    if not isinstance(overload, OpOverload):
-        return False
-    signature = signature_of(overload)
-    written = any(written for _, _, written in signature.places)
-    return not written and signature.draw is None and signature.collective is None

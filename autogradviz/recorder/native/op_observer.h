@@ -26,7 +26,6 @@
 #define AGV_HAS_PROCESS_GROUPS
 #endif
 
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -54,6 +53,7 @@ struct OpInfo {
   int group = -1;  // the same of the process group
   int async_op = -1;
   bool is_point_to_point = false;
+  bool repeats = false;  // a run shows no more than its graph; see compile/compiled_code.py
   uint64_t hashes[3] = {};  // of its name and each phase; zero if it does not count in a step
   c10::SmallVector<uint16_t, 2> needed;  // random numbers are drawn only if none of these is zero
   std::unordered_map<int, bool> transparent_on;  // by backend
@@ -223,6 +223,9 @@ class OpRegistry {
     info.is_detach = qualified.name == "aten::detach";
     // Tagged, but it only chooses a kernel: _fused_sdp_choice.
     info.draws = handle.hasTag(at::Tag::nondeterministic_seeded) && plain != "_fused_sdp_choice";
+    bool writes = qualified.overload_name != "out" &&
+        std::any_of(info.tensors.begin(), info.tensors.end(), [](const auto& each) { return each.second; });
+    info.repeats = (space == "aten." || space == "prims.") && !writes && !info.draws && info.group < 0;
     return &info;
   }
 
@@ -415,17 +418,16 @@ inline bool is_worker() {
   return innermost_frame() == nullptr && torch::autograd::get_current_graph_task_id() == -1;
 }
 
-// Return whether a text of Python begins with, or is, some ASCII text. The GIL is not needed: texts do not change.
-inline bool begins_with(PyObject* text, std::string_view start, bool is_all) {
-  if (text == nullptr || !PyUnicode_IS_ASCII(text)) return false;
-  size_t length = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
-  if (is_all ? length != start.size() : length < start.size()) return false;
-  return std::memcmp(PyUnicode_DATA(text), start.data(), start.size()) == 0;
+// Return a text of Python if it is ASCII. The GIL is not needed: texts do not change.
+inline std::string_view ascii(PyObject* text) {
+  if (text == nullptr || !PyUnicode_IS_ASCII(text)) return {};
+  return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<size_t>(PyUnicode_GET_LENGTH(text))};
 }
 
-// Return whether code may have been generated for a compiled region. No other code is asked about.
-inline bool may_be_generated(const PyCodeObject* code) {
-  return begins_with(code->co_filename, "<eval_with_key>", false) || begins_with(code->co_name, "call", true);
+// Return whether code may run a graph of a compiled region. No other code is asked about.
+inline bool may_be_compiled(const PyCodeObject* code) {
+  std::string_view file = ascii(code->co_filename);
+  return file.starts_with("<eval_with_key>") || file.ends_with("runtime_wrappers.py") || ascii(code->co_name) == "call";
 }
 
 // Ask Python where operators come from that a code object calls. Their own frame is the innermost one.
@@ -464,7 +466,7 @@ inline Origin origin_of_call(Recording& recording, ThreadContext& thread) {
     frame = caller_of(frame);
   if (frame == nullptr) return Origin::eager;
   const PyCodeObject* code = place_of(frame).code;
-  if (!may_be_generated(code)) return Origin::eager;
+  if (!may_be_compiled(code)) return Origin::eager;
   {
     std::lock_guard<std::mutex> lock(recording.mutex);
     auto known = recording.origins.find(code);
@@ -491,13 +493,15 @@ inline std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& c
     return context;
   }
   Origin origin = origin_of_call(*recording, thread);
-  if (origin == Origin::left_out) {
-    thread.sequence_nr = at::sequence_number::peek();
-    return nullptr;
-  }
   std::unique_lock<std::mutex> lock(recording->mutex);
   OpInfo* op = registry().find(call);
   if (op == nullptr || !op->handle) return nullptr;
+  if (origin == Origin::left_out && op->repeats) {
+    thread.sequence_nr = at::sequence_number::peek();
+    thread.depth = 1;
+    thread.in_left_out = true;
+    return nullptr;
+  }
   c10::ArrayRef<const c10::IValue> arguments = call.inputs();
   if (is_transparent(*op, arguments)) return nullptr;
   std::vector<Fingerprint> contents;
@@ -677,7 +681,12 @@ inline void on_end(const at::RecordFunction& call, at::ObserverContext* base) {
   if (recording == nullptr || (base == nullptr && is_worker())) return;
   ThreadContext& thread = thread_context(*recording);
   if (base == nullptr) {
-    if (thread.depth > 1) --thread.depth;
+    if (thread.depth > 1) {
+      --thread.depth;
+    } else if (thread.in_left_out) {
+      thread.depth = 0;
+      thread.in_left_out = false;
+    }
     return;
   }
   thread.depth = 0;

@@ -176,6 +176,7 @@ struct ThreadContext {
   uint64_t generation = 0;
   int64_t number = 0;
   int depth = 0;  // of calls inside a recorded operator
+  bool in_left_out = false;  // the call at depth 1 is not recorded
   bool suspended = false;  // a compiler traces on this thread
   uint64_t sequence_nr = 0;  // autograd's counter when it was last read
   OpContext* call = nullptr;  // the operator that is running

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped
-from autogradviz.recorder.compile.compiled_code import COMPILED, EAGER, LEFT_OUT
+from autogradviz.recorder.compile.compiled_code import EAGER, LEFT_OUT
 from autogradviz.recorder.ids.int_map import grow
 from autogradviz.recorder.ids.tensor_ids import PLAIN_TENSORS, version_of
 from autogradviz.recorder.ops.collectives import Collectives
@@ -120,7 +120,7 @@ class OpMode(TorchDispatchMode):
         self._creators = creators
         self._recent_outputs = recent_outputs
         self._stops = session.stops
-        self._add_to_step = {EAGER: session.digest.add, COMPILED: _count_nothing}
+        self._add_to_step = (session.digest.add, _count_nothing, _count_nothing)
         self._collectives = Collectives(session)
         self.collective_count = self._collectives.count
         self.compiled_code: CompiledCode | None = None
@@ -155,7 +155,7 @@ class OpMode(TorchDispatchMode):
         origin = EAGER
         if self.compiled_code is not None and not traced:
             origin = self.compiled_code.origin_of(sys._getframe(1))  # noqa: SLF001
-        if origin == LEFT_OUT:
+        if origin == LEFT_OUT and signature_of(func).repeats:
             state.sequence_nr = _sequence_nr()
             return self._run_unrecorded(func, types, args, kwargs)
         call = None if traced else self._begin(func, args, kwargs, state)

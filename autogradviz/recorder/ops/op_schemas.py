@@ -26,6 +26,7 @@ _OWN_GRADIENT_KEYS: Final = (
     "AutogradPrivateUse1", "AutogradOther", "AutogradNestedTensor",
 )  # fmt: skip
 _SIMPLE: Final = {torch.Tag.core, torch.Tag.pointwise, torch.Tag.reduction}
+_OF_PYTORCH: Final = ("aten.", "prims.")
 _RULED_AS: Final = {
     "aten::_euclidean_dist": "aten::cdist",
     "aten::_linalg_eigh": "aten::linalg_eigh",
@@ -51,6 +52,7 @@ class Signature:
     casts: DispatchKeySet | None  # its own autocast rules, if its kernel may call operators
     draw: Draw | None = None  # it may draw random numbers
     collective: Collective | None = None  # it communicates with other processes
+    repeats: bool = False  # a run shows no more than its graph; see compile/compiled_code.py
 
 
 SIGNATURES: Final[dict[Any, Signature]] = {}
@@ -94,6 +96,8 @@ def _read_schema(func: Any) -> Signature:
         special = "composite"
     elif not _has_any_kernel(qualified, _OWN_GRADIENT_KEYS, unknown=True):
         special = "bare"
+    draw, collective = read_draw(func, schema), read_collective(schema)
+    writes = schema.overload_name != "out" and any(written for *_, written in places)
     return Signature(
         func._op if type(func) is OpOverload else func,  # noqa: SLF001
         str(func),
@@ -104,8 +108,11 @@ def _read_schema(func: Any) -> Signature:
         clone=qualified == "aten::clone",
         special=special,
         casts=_casts(qualified) if _calls_others(func, schema) else None,
-        draw=read_draw(func, schema),
-        collective=read_collective(schema),
+        draw=draw,
+        collective=collective,
+        # Generated code has variants with ``out`` only for memory of its own.
+        repeats=str(func).startswith(_OF_PYTORCH)
+        and not (writes or draw is not None or collective is not None),
     )
 
 
