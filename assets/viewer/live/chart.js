@@ -63,7 +63,7 @@ export function drawChart(measure, steps, chosen, width) {
   const head = h(
     "div",
     { class: "agv-live-head" },
-    h("h4", { text: measure.name }),
+    h("span", { class: "agv-live-name", text: measure.name }),
     ...(drawn.length
       ? drawn.map((series) => valueText(series, measure, place))
       : [h("span", { class: "agv-muted", text: measure.missing })]),
