@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
 import autogradviz
 from autogradviz.events import LossRead
 from autogradviz.live.serve_steps import serve
+from autogradviz.render.assets import read_global_live_script, read_live_style
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,46 @@ def test_page_shows_measures_and_opens_a_step(recorded, open_page, picture, axe,
         assert "run.agv, step 3" in popup.value.title()
         popup.value.close()
         page.close()  # before its server
+
+
+MOUNT = """
+(changes) => {
+  const traits = { _changes: changes, _wanted: {}, _opened: {} };
+  const listeners = {};
+  window.traits = traits;
+  const model = {
+    get: (name) => traits[name],
+    set: (name, value) => { traits[name] = value; },
+    save_changes: () => {},
+    on: (name, callback) => { listeners[name] = callback; },
+    off: (name) => { delete listeners[name]; },
+  };
+  window.change = (name, value) => { traits[name] = value; listeners[`change:${name}`](); };
+  window.unmount = autogradviz.default.render({ model, el: document.body });
+}
+"""
+
+
+def test_widget_opens_a_step_below_the_charts(recorded, open_page):
+    _, trace = recorded
+    widget = trace.live()
+    deadline = time.monotonic() + 60
+    while not widget._changes.get("ended") or widget._changes["unanalyzed"]:
+        assert time.monotonic() < deadline, widget._changes
+        time.sleep(0.05)
+    page = open_page()
+    page.set_content("<!doctype html><body></body>")
+    page.add_style_tag(content=read_live_style())
+    page.add_script_tag(content=read_global_live_script())
+    page.evaluate(MOUNT, widget._changes)
+    page.get_by_text("the recording has ended").wait_for()
+    page.locator(".agv-live-charts").click(position={"x": 78, "y": 60})  # the first step
+    widget._wanted = page.evaluate("traits._wanted")
+    assert widget._opened["step"] == 0
+    page.evaluate("(opened) => change('_opened', opened)", widget._opened)
+    step = page.frame_locator("iframe")
+    step.locator(".agv-shell").wait_for()
+    page.get_by_role("button", name="Close").click()
+    assert page.locator("iframe").count() == 0
+    page.evaluate("unmount()")
+    assert page.locator(".agv").count() == 0
