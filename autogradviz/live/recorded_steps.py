@@ -230,7 +230,7 @@ class RecordedSteps:
         self._mark_changed(known)
 
     def changes_after(self, version: int) -> dict[str, Any]:
-        """Return what changed after a version, as values that JSON can represent."""
+        """Return the changes after a version, as values that JSON can represent."""
         return {
             "version": self.version,
             "ended": self.ended,

@@ -57,7 +57,7 @@ class WatchedFile:
             self._thread.join(timeout=5)
 
     def state(self, generation: int, version: int) -> dict[str, Any]:
-        """Return what changed since a version of a generation, as JSON-compatible values.
+        """Return the changes since a version of a generation, as JSON-compatible values.
 
         A generation begins when another file takes the place of the one that was read.
         """

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class LiveWidget(anywidget.AnyWidget):
-    """The steps of a recording so far; ``Trace.live`` returns it."""
+    """The steps of a recording so far; ``Trace.live`` returns it.
+
+    Example:
+        >>> with autogradviz.record(model) as running:
+        ...     widget = running.live()
+        ...     model(x).sum().backward()
+    """
 
     _esm = read_live_script()
     _css = read_live_style()

@@ -56,7 +56,7 @@ def test_page_shows_measures_and_opens_a_step(recorded, open_page, picture, axe,
         charts.press("ArrowRight")
         assert f"{losses[1]:.7g}" in loss.inner_text()
         assert " B" in saved.inner_text()
-        assert "all " in norm.inner_text()
+        assert "all: " in norm.inner_text()
         finding = page.locator(".agv-live-finding")
         assert "wrong.add_(1)" in finding.inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -85,7 +85,7 @@ function valueText(series, measure, place) {
   return h(
     "span",
     { class: value === null ? "agv-mutation" : series.isMain ? "agv-strong" : "agv-muted" },
-    series.label && `${series.label} `,
+    series.label && `${series.label}: `,
     text,
   );
 }
