@@ -48,10 +48,6 @@ class LiveWidget(anywidget.AnyWidget):
         super().__init__(**traits)
         self._scene_of = scene_of
 
-    def show(self, changes: dict[str, Any]) -> None:
-        """Show the steps and findings so far."""
-        self._changes = changes
-
     @traitlets.observe("_wanted")
     def _open(self, change: Any) -> None:
         wanted = change["new"]
