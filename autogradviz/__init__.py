@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log, RankSummary
     from autogradviz.flame_graph_view import FlameGraphView
     from autogradviz.graph_view import GraphView, graph
+    from autogradviz.render.live_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.runs import FirstDifference, OddRank, Run, RunFinding, load
     from autogradviz.stop import LiveSave, Stop
@@ -73,6 +74,7 @@ __all__ = [
     "GraphTooLargeError",
     "GraphView",
     "LiveSave",
+    "LiveWidget",
     "Log",
     "MemoryPrediction",
     "MissingExtraError",
@@ -135,6 +137,7 @@ _NAMES_BY_MODULE = {
     "graph_view": "GraphView graph",
     "stop": "LiveSave Stop",
     "stop_condition": "StopCondition watch",
+    "render.live_widget": "LiveWidget",
     "render.widget": "TraceWidget",
     "runs": "FirstDifference OddRank Run RunFinding load",
     "trace": "Trace",

@@ -97,7 +97,11 @@ class GraphView:
 
 
 def graph(
-    output: Any, model: torch.nn.Module | None = None, *, depth: int | None = None
+    output: Any,
+    model: torch.nn.Module | None = None,
+    *,
+    depth: int | None = None,
+    title: str | None = None,
 ) -> GraphView:
     """Return the autograd graph of a tensor, without a recording.
 
@@ -109,6 +113,7 @@ def graph(
             dicts of them.
         model: gives names to parameters.
         depth: how many levels of modules are open, as for ``Trace.graph``.
+        title: the title of the picture, by default the class name of ``model``.
 
     Raises:
         NotAGraphError: if nothing in ``output`` has an autograd graph.
@@ -129,4 +134,5 @@ def graph(
         raise NotAGraphError(message)
     with collector_paused():
         log = Recorder(ops=False, stacks=False).record_graph(model, roots)
-    return GraphView(build_scene(Analysis(log), (), depth=depth, graph_only=True))
+    scene = build_scene(Analysis(log), (), title=title, depth=depth, graph_only=True)
+    return GraphView(scene)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autogradviz.errors import NotATraceError
-from autogradviz.live.serve_steps import serve
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +40,8 @@ def _port(text: str) -> int:
 
 
 def _watch(options: argparse.Namespace) -> None:
+    from autogradviz.live.serve_steps import serve  # not when another command starts
+
     path: Path = options.trace
     if path.is_dir():
         message = f"{path} is a folder; watch one of its files."

@@ -33,7 +33,7 @@ class FollowedFile:
     Attributes:
         exists: whether the file was there when it was last read.
         ended: whether the recording has ended.
-        replacements: how often another file took its place, which starts again.
+        replacements: number of times that another file took its place.
         unread: bytes that are known to follow.
     """
 

@@ -122,17 +122,15 @@ class LiveRecording:
     def _show(self, error: str = "") -> None:
         if error or self._steps.version != self._shown or self._steps.ended:
             self._shown = self._steps.version
-            self.widget.show(
-                {
-                    "name": self._title,
-                    "generation": 0,
-                    "exists": True,
-                    "unread": 0,
-                    "error": error,
-                    "note": "" if self._steps.ended else _OPEN,
-                    **self._steps.changes_after(0),
-                }
-            )
+            self.widget._changes = {  # noqa: SLF001
+                "name": self._title,
+                "generation": 0,
+                "exists": True,
+                "unread": 0,
+                "error": error,
+                "note": "" if self._steps.ended else _OPEN,
+                **self._steps.changes_after(0),
+            }
 
 
 def show_live(source: LogSource, title: str) -> LiveWidget:

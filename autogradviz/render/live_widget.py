@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class LiveWidget(anywidget.AnyWidget):
-    """The steps of a recording so far; ``Trace.live`` returns it."""
+    """The steps of a recording so far; ``Trace.live`` returns it.
+
+    Example:
+        >>> with autogradviz.record(model) as running:
+        ...     widget = running.live()
+        ...     model(x).sum().backward()
+    """
 
     _esm = read_live_script()
     _css = read_live_style()
@@ -41,10 +47,6 @@ class LiveWidget(anywidget.AnyWidget):
         traits.setdefault("layout", {"width": "100%"})
         super().__init__(**traits)
         self._scene_of = scene_of
-
-    def show(self, changes: dict[str, Any]) -> None:
-        """Show the steps and findings so far."""
-        self._changes = changes
 
     @traitlets.observe("_wanted")
     def _open(self, change: Any) -> None:

@@ -17,7 +17,8 @@ def names(view):
 
 def test_graph_is_drawn_with_parameter_names():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
-    view = autogradviz.graph(net(torch.rand(2, 3)).sum(), net)
+    view = autogradviz.graph(net(torch.rand(2, 3)).sum(), net, title="Two layers")
+    assert "Two layers" in view.svg()
     assert names(view) == ["AddmmBackward0", "SumBackward0", "TanhBackward0"]
     assert {p.name for p in view._scene.parameter_badges} == {"0.weight", "0.bias"}
     svg = view.svg()

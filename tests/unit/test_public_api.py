@@ -115,6 +115,7 @@ def test_completion_on_a_trace_lists_only_public_names():
         "flame_graph",
         "graph",
         "html",
+        "live",
         "log",
         "plot_gradients",
         "plot_memory",

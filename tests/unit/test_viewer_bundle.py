@@ -39,7 +39,7 @@ def run(*command):
 
 def test_bundle_is_up_to_date_with_its_source(node, tmp_path):
     run(node, "build.mjs", str(tmp_path))
-    for name in ("viewer.js", "viewer.css"):
+    for name in ("viewer.js", "viewer.css", "live.js", "live.css"):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes()
 
 

@@ -63,7 +63,7 @@ export function drawChart(measure, steps, chosen, width) {
   const head = h(
     "div",
     { class: "agv-live-head" },
-    h("h4", { text: measure.name }),
+    h("span", { class: "agv-live-name", text: measure.name }),
     ...(drawn.length
       ? drawn.map((series) => valueText(series, measure, place))
       : [h("span", { class: "agv-muted", text: measure.missing })]),
@@ -85,7 +85,7 @@ function valueText(series, measure, place) {
   return h(
     "span",
     { class: value === null ? "agv-mutation" : series.isMain ? "agv-strong" : "agv-muted" },
-    series.label && `${series.label} `,
+    series.label && `${series.label}: `,
     text,
   );
 }

@@ -131,7 +131,7 @@ export class LiveView {
     if (newest?.missing)
       notes.push(`${newest.missing.toLocaleString("en")} steps could not be read.`);
     this.status.replaceChildren(
-      h("h3", { text: newest?.name || newest?.model || "autogradviz" }),
+      h("h2", { text: newest?.name || newest?.model || "autogradviz" }),
       h("span", { class: `agv-live-kind agv-live-${kind}`, text }),
       h("span", { class: "agv-muted", text: facts.filter(Boolean).join(" · ") }),
       ...notes.filter(Boolean).map((note) => h("p", { class: "agv-muted", text: note })),
@@ -203,7 +203,7 @@ export class LiveView {
       h(
         "div",
         { class: "agv-live-head" },
-        h("h4", { text: "Findings so far" }),
+        h("h3", { class: "agv-live-name", text: "Findings so far" }),
         h("span", { class: "agv-muted", text: steps.length ? aside : "" }),
       ),
       ...(list.length ? list : [h("p", { class: "agv-muted", text: steps.length ? none : "" })]),

@@ -31,7 +31,12 @@ function render({ model, el }) {
     const close = button("Close", "agv-live-open", () => view.opened.replaceChildren());
     const attrs = { sandbox: "allow-scripts allow-downloads", srcdoc: page, title: `Step ${step}` };
     view.opened.replaceChildren(
-      h("div", { class: "agv-live-head" }, h("h4", { text: `Step ${step}` }), close),
+      h(
+        "div",
+        { class: "agv-live-head" },
+        h("h3", { class: "agv-live-name", text: `Step ${step}` }),
+        close,
+      ),
       h("iframe", { attrs }),
     );
   };

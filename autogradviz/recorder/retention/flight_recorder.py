@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.errors import OutputExistsError
@@ -126,13 +126,12 @@ class FlightRecorder(RetentionPolicy):
 
     def _read_norms(self) -> None:
         """Record the norms of the gradients of the step, if that takes a small share of time."""
-        began = monotonic()
-        if self.stream is None or self._session.with_fingerprints or began < self._norms_due:
+        now, began = monotonic(), thread_time()
+        if self.stream is None or self._session.with_fingerprints or now < self._norms_due:
             return
         gradients = self._observer.gradients
         self._next_backward_id = gradients.read_step_norms(self._next_backward_id)
-        now = monotonic()
-        self._norms_due = now + (now - began) / NORMS_SHARE
+        self._norms_due = now + (thread_time() - began) / NORMS_SHARE
 
     def _during_step(self, seq: int) -> None:
         """Write, and drop events if a single step has too many."""
