@@ -256,8 +256,8 @@ PIPELINE_STAGES_UNEVEN: Final = Page(
     title="A pipeline stage computes longer than the others",
     means="""The stages of a pipeline wait for each other in each microbatch, so the slowest one
     sets the pace. The time of a step is that between the ends of two steps of the rank, without
-    waits for communication. The finding needs three recorded steps after the second, and a stage that
-    takes more than 1.5 times as long as the median of the others.""",
+    waits for communication. The finding needs three recorded steps after the second, and a stage
+    that takes more than 1.5 times as long as the median of the others.""",
     happens="""Layers that were divided by their number and not by their cost: an embedding, a wide
     head or a loss over a large vocabulary on one stage.""",
     fix="""Move layers to the other stages.""",

@@ -110,9 +110,7 @@ def _finding(
 
 def _describe(pair: OpPair) -> str:
     if pair.forward is None:
-        return (
-            f"The recomputation called an op that the forward lacks: {describe_op(pair.recompute)}"
-        )
+        return f"The forward lacks an op of the recomputation: {describe_op(pair.recompute)}"
     if pair.recompute is None:
         return f"The recomputation lacks an op of the forward: {describe_op(pair.forward)}"
     return (

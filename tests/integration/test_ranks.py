@@ -33,6 +33,7 @@ def slow(*values):
         "ddp", "fsdp2", "fsdp2_checkpoint", "fsdp1", "tensor_parallel", "pipeline_gpipe",
         slow("fsdp2_bfloat16"), slow("fsdp2_keeps_parameters"), slow("fsdp1_flat"),
         slow("sequence_parallel"), slow("pipeline_1f1b"), slow("asynchronous"),
+        slow("ddp_variants"),
     ],
 )  # fmt: skip
 def test_two_ranks_train_the_same_without_findings_on_both_engines(reports, name):
