@@ -71,10 +71,13 @@ def main() -> None:
 
     The end of a process closes its connections, for which the other rank may wait.
     """
+    # Once for all forks.
     import torch
+    import torch._dynamo
     import torch.distributed.pipelining
+    import torch.distributed.tensor
 
-    import autogradviz.recorder.recorder  # once for all forks  # noqa: F401
+    import autogradviz.recorder.recorder  # noqa: F401
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
