@@ -24,6 +24,9 @@ CORRECTIONS = {
 ALLOWED = ("Parallel(Net())", "Parallel(Net(), find_unused_parameters=True)")
 
 
+pytestmark = pytest.mark.slow(reason="13 programs of two processes")
+
+
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
     """Return the folder of each program, which two processes ran one after the other."""
