@@ -23,7 +23,7 @@ def bucket_cap_nbytes(wrapper: DistributedDataParallel) -> int:
 def rebuilt_buckets(wrapper: DistributedDataParallel) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return bytes and parameter names of each bucket.
 
-    Returns () before they are arranged anew, and if parameters were frozen since the wrapper was
+    Returns () before DDP arranges them by arrival, and if parameters were frozen since the wrapper was
     created, so that their numbers are unknown.
     """
     texts = _statistics(wrapper).strs_map
