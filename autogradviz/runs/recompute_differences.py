@@ -44,8 +44,8 @@ def find_recompute_differences(file: RankFile, other: RankFile) -> tuple[tuple[i
     files = file, other
     if not all(event_log.read_kinds(f.path, (RecomputeStarted,))[RecomputeStarted] for f in files):
         return ()
-    analyses = [load(each.path).analysis for each in files]
-    runs = [_recomputations(each) for each in analyses]
+    recordings = [load(each.path).analysis for each in files]
+    runs = [_recomputations(each) for each in recordings]
     for ours, theirs in zip_longest(*runs):
         found = [_differing(each) for each in (ours, theirs)]
         if found[0] == found[1]:
@@ -55,7 +55,7 @@ def find_recompute_differences(file: RankFile, other: RankFile) -> tuple[tuple[i
             return ()  # both differ from their forwards, in different ways
         run = ours if odd == 0 else theirs
         assert run is not None
-        finding = _finding(files[odd].rank, files[1 - odd].rank, analyses[odd], *run)
+        finding = _finding(files[odd].rank, files[1 - odd].rank, recordings[odd], *run)
         return ((files[odd].rank, finding),)
     return ()
 

@@ -71,7 +71,7 @@ def test_corrected_example_has_no_finding_of_a_run(examples, slug):
     assert slugs <= {"checkpoint-effect-repeated"}
 
 
-def test_unused_parameter_that_ddp_was_told_to_expect_is_a_hint(examples):
+def test_unused_parameter_that_ddp_expects_is_a_hint(examples):
     (found,) = autogradviz.load(examples["unused-allowed"] / "run").diagnose()
     assert (found.finding.slug, found.finding.confidence) == ("ddp-unused-parameter", "hint")
     assert found.finding.culprit.text.endswith("# <-- named")
