@@ -174,12 +174,126 @@ with autogradviz.record(net, path="run/"):
     processes=2,
 )
 
+DDP_UNUSED_PARAMETER: Final = Page(
+    slug="ddp-unused-parameter",
+    title="A rank under DistributedDataParallel does not use a parameter that another one uses",
+    means="""DistributedDataParallel reduces the gradients of all parameters on all ranks. A rank
+    that has no gradient lets the others wait in backward, and its own next forward raises "Expected
+    to have finished reduction". The finding names the parameters, the step, and the culprit: the
+    branch that only one rank took, or the line that uses them. With find_unused_parameters=True or
+    a static graph it is a hint.""",
+    happens="""A branch that depends on the batch: a missing modality, an expert without tokens, a
+    loss term that some ranks skip.""",
+    fix="""Pass find_unused_parameters=True, use all parameters on all ranks, or add the sum of the
+    unused outputs times 0 to the loss.""",
+    example="""
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import autogradviz
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.extra = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        hidden = self.stem(x)
+        if x.sum() > 0:  # <-- named
+            hidden = hidden + self.extra(hidden)
+        return hidden
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(Net())
+batch = torch.ones(2, 3) * (1 - dist.get_rank())
+with autogradviz.record(net, path="run/"):
+    for step in range(2):
+        net(batch).sum().backward()
+""",
+    processes=2,
+)
+
+RECOMPUTE_DIVERGED_ON_RANK: Final = Page(
+    slug="recompute-diverged-on-rank",
+    title="On one rank, a checkpoint is recomputed with other ops than its forward had",
+    means="""The recomputation of a checkpointed region must run the ops of its forward. On one rank
+    it did not, while it did on another one. If the region communicates, as layers of tensor
+    parallelism do, the ranks then call different collectives. The culprit is the branch that
+    forward and recomputation took differently.""",
+    happens="""A branch in the region on a counter, a cache, a clock or random numbers of Python,
+    whose value differs between the ranks.""",
+    fix="""Decide outside of the checkpointed function, and pass the decision as an argument.""",
+    example="""
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+import autogradviz
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(3, 3), dist.get_rank()
+
+    def forward(self, x):
+        self.calls += 1
+        x = self.linear(x).sin()
+        if self.calls > 2:  # <-- named
+            x = x + 0.0
+        return x.cos()
+
+dist.init_process_group("gloo")
+net = Block()
+with autogradviz.record(net, path="run/"):
+    checkpoint(net, torch.ones(2, 3), use_reentrant=False).sum().backward()
+    for parameter in net.parameters():
+        dist.all_reduce(parameter.grad)
+""",
+    processes=2,
+)
+
+PIPELINE_STAGES_UNEVEN: Final = Page(
+    slug="pipeline-stages-uneven",
+    title="A pipeline stage computes longer than the others",
+    means="""The stages of a pipeline wait for each other in each microbatch, so the slowest one
+    sets the pace. The time of a step is that between the ends of two steps of the rank, without
+    waits for communication. The finding needs three recorded steps after the second, and a stage
+    that takes more than 1.5 times as long as the median of the others.""",
+    happens="""Layers that were divided by their number and not by their cost: an embedding, a wide
+    head or a loss over a large vocabulary on one stage.""",
+    fix="""Move layers to the other stages.""",
+    example="""
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+import autogradviz
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+depth = 1 if rank == 0 else 12
+net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(depth)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+stage = PipelineStage(net, rank, 2, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, n_microbatches=2, loss_fn=torch.nn.MSELoss())
+with autogradviz.record(net, path="run/"):
+    for step in range(6):
+        if rank == 0:
+            schedule.step(torch.rand(128, 512))
+        else:
+            schedule.step(target=torch.rand(128, 512))
+        optimizer.step()
+""",
+    processes=2,
+)
+
 RUN_PAGES: Final = (
+    DDP_UNUSED_PARAMETER,
+    RECOMPUTE_DIVERGED_ON_RANK,
     COLLECTIVE_MISSING,
     COLLECTIVE_MISMATCH,
     RANK_DIVERGED,
     REPLICAS_DRIFTED,
     RANK_NOT_FINITE_FIRST,
     RANK_SLOW,
+    PIPELINE_STAGES_UNEVEN,
 )
 """All pages of findings of runs, in the order in which a run is searched."""

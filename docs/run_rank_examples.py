@@ -1,9 +1,9 @@
 """Run the examples of findings of runs, on several processes.
 
-    python docs/run_rank_examples.py FOLDER SLUG PORT [SLUG PORT ...]
+    python docs/run_rank_examples.py FOLDER NAME PORT [NAME PORT ...]
 
-is one rank, with the variables that torchrun sets; it runs the example of each slug in
-``FOLDER/SLUG/project``. Starting processes takes longer than an example, so all examples share
+is one rank, with the variables that torchrun sets; it runs each example in
+``FOLDER/NAME/project``. Starting interpreters takes longer than an example, so all examples share
 them. ``main`` of docs_pictures.py and a test start them.
 """
 
@@ -20,27 +20,32 @@ from pathlib import Path
 PROCESSES = 2
 
 
-def prepare(folder: Path) -> list[str]:
-    """Write the examples of all pages below a folder; return the arguments of each rank."""
+def examples() -> dict[str, str]:
+    """Return the example of each page, by its slug."""
     from autogradviz.run_finding_pages import RUN_PAGES
 
+    assert {page.processes for page in RUN_PAGES} == {PROCESSES}
+    return {page.slug: page.example.lstrip() for page in RUN_PAGES}
+
+
+def prepare(folder: Path, programs: dict[str, str]) -> list[str]:
+    """Write programs below a folder; return the arguments of each rank."""
     with ExitStack() as bound:
         ports = []
-        for page in RUN_PAGES:
-            assert page.processes == PROCESSES
-            project = folder / page.slug / "project"
+        for name, program in programs.items():
+            project = folder / name / "project"
             project.mkdir(parents=True)
-            (project / "example.py").write_text(page.example.lstrip(), encoding="utf-8")
+            (project / "example.py").write_text(program, encoding="utf-8")
             free = bound.enter_context(socket.socket())
             free.bind(("127.0.0.1", 0))
             ports.append(str(free.getsockname()[1]))
-    chosen = zip([page.slug for page in RUN_PAGES], ports, strict=True)
+    chosen = zip(programs, ports, strict=True)
     return [__file__, str(folder), *(word for pair in chosen for word in pair)]
 
 
 def start_all(folder: Path) -> None:
     """Run all examples on new processes."""
-    arguments = [sys.executable, *prepare(folder)]
+    arguments = [sys.executable, *prepare(folder, examples())]
     variables = {"WORLD_SIZE": str(PROCESSES), "MASTER_ADDR": "127.0.0.1"}
     ranks = [
         subprocess.Popen(arguments, env=os.environ | variables | {"RANK": str(rank)})  # noqa: S603
@@ -49,33 +54,43 @@ def start_all(folder: Path) -> None:
     assert [rank.wait() for rank in ranks] == [0] * PROCESSES
 
 
-def run_as_rank(folder: Path, slug: str, port: str) -> None:
+def run_as_rank(folder: Path, name: str, port: str) -> None:
     """Run one example on this rank; it may raise."""
-    import torch
-    import torch.distributed as dist
-
-    project = folder / slug / "project"
+    project = folder / name / "project"
     os.chdir(project)
     os.environ["MASTER_PORT"] = port
-    torch.manual_seed(0)
     path = project / "example.py"
     try:
         exec(compile(path.read_text(encoding="utf-8"), path, "exec"), {"__name__": "example"})  # noqa: S102
     except Exception:  # noqa: BLE001 - some examples raise
         traceback.print_exc()
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
 
 
 def main() -> None:
-    """Run the examples that the command line names."""
-    import torch
+    """Run the examples that the command line names, each in a fork.
 
+    The end of a process closes its connections, for which the other rank may wait.
+    """
+    # Once for all forks.
+    import torch
+    import torch._dynamo
+    import torch.distributed.pipelining
+    import torch.distributed.tensor
+
+    import autogradviz.recorder.recorder  # noqa: F401
+
+    torch.manual_seed(0)
     torch.set_num_threads(1)
     folder, *chosen = sys.argv[1:]
-    for slug, port in zip(chosen[::2], chosen[1::2], strict=True):
-        run_as_rank(Path(folder), slug, port)
+    for name, port in zip(chosen[::2], chosen[1::2], strict=True):
+        child = os.fork()
+        if child == 0:
+            try:
+                run_as_rank(Path(folder), name, port)
+                sys.stderr.flush()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

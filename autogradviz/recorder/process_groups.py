@@ -92,7 +92,7 @@ class RankTable:
                 self._read_meshes()
 
     def _read_data_parallel(self) -> None:
-        """Record new wrappers, and the buckets that they have arranged again."""
+        """Record new wrappers, and their buckets after each new arrangement."""
         new = self._modules.since(self._searched_modules)
         self._searched_modules = self._modules.count
         for name, reference in new:

@@ -15,6 +15,9 @@ from autogradviz.runs.branch_lines import find_branch
 from autogradviz.runs.collective_differences import find_collective_differences
 from autogradviz.runs.first_difference import first_difference
 from autogradviz.runs.rank_files import describe_ranks
+from autogradviz.runs.recompute_differences import find_recompute_differences
+from autogradviz.runs.stage_times import find_uneven_stages
+from autogradviz.runs.unused_parameters import find_unused_parameters
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -68,7 +71,16 @@ def find_problems(
     by_rank = {file.rank: file for file in files}
     found: list[RunFinding] = []
     collective: set[int] = set()
-    for difference in find_collective_differences(files):
+    differences = list(find_collective_differences(files))
+    pairs = [(each.other_rank, each.called.rank) for each in differences]
+    pairs += [(each.rank, each.reference) for each in odd if each.aspect in {"ops", "collectives"}]
+    explained: set[int] = set()
+    for pair in list(dict.fromkeys(pairs))[:MOST_DIAGNOSED]:
+        for rank, finding in find_causes(by_rank[pair[0]], by_rank[pair[1]]):
+            if rank not in explained:
+                found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
+            explained.update((rank, *(pair if finding.confidence != "hint" else ())))
+    for difference in differences:
         finding = _collective_finding(difference, by_rank)
         ranks = (difference.other_rank,) if difference.other is None else _both(difference)
         collective.update((*_both(difference),))
@@ -76,11 +88,24 @@ def find_problems(
     for each in odd:
         if each.rank in collective and each.aspect in {"ops", "collectives"}:
             continue  # follows from it
+        if each.rank in explained and each.aspect in {"ops", "collectives"}:
+            continue
         drafted = _odd_finding(each, by_rank)
         if drafted is not None:
             found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
+    for rank, finding in find_uneven_stages(files):
+        found.append(RunFinding(finding=finding, ranks=(rank,), searched=len(files)))
     found += _shared(choose_ranks(files, groups, odd))
     return tuple(found)
+
+
+def find_causes(file: RankFile, other: RankFile) -> tuple[tuple[int, Finding], ...]:
+    """Return the known causes why two ranks run other ops, or call other collectives.
+
+    Returns:
+        The rank concerned and its finding, for each cause.
+    """
+    return find_unused_parameters(file, other) or find_recompute_differences(file, other)
 
 
 def _both(difference: CollectiveDifference) -> tuple[int, ...]:

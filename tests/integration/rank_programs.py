@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -98,6 +99,20 @@ def train(net, *, steps=3, same_input=False, foreach=None):
 @program
 def ddp():
     return train(DistributedDataParallel(Net(), bucket_cap_mb=0.001))
+
+
+@program
+def ddp_variants():
+    """Train with a static graph, with a communication hook, and sharded within replicas."""
+    static = DistributedDataParallel(Net(), static_graph=True)
+    hooked = DistributedDataParallel(Net(checkpoints=False))
+    hooked.register_comm_hook(None, fp16_compress_hook)
+    hybrid = Net()
+    grid = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    for module in (*hybrid.blocks, hybrid):
+        fully_shard(module, mesh=grid)
+    trained = [train(net) for net in (static, hooked, hybrid)]
+    return nn.ModuleList(net for net, _ in trained), [loss for _, each in trained for loss in each]
 
 
 class Experts(nn.Module):

@@ -6,7 +6,17 @@ import pytest
 from ranks import PROGRAMS, run_ranks
 
 import autogradviz
-from autogradviz.events import NormRead, OpCalled, ParameterSeen, TensorSaved, VersionRestored
+from autogradviz.events import (
+    DataParallelSeen,
+    GradientBucketSeen,
+    NormRead,
+    OpCalled,
+    ParameterSeen,
+    ParametersResharded,
+    ParametersUnsharded,
+    TensorSaved,
+    VersionRestored,
+)
 
 WIDTH = 16  # of the network in rank_programs.py
 
@@ -33,6 +43,7 @@ def slow(*values):
         "ddp", "fsdp2", "fsdp2_checkpoint", "fsdp1", "tensor_parallel", "pipeline_gpipe",
         slow("fsdp2_bfloat16"), slow("fsdp2_keeps_parameters"), slow("fsdp1_flat"),
         slow("sequence_parallel"), slow("pipeline_1f1b"), slow("asynchronous"),
+        slow("ddp_variants"),
     ],
 )  # fmt: skip
 def test_two_ranks_train_the_same_without_findings_on_both_engines(reports, name):
@@ -54,11 +65,31 @@ def test_worker_threads_of_collectives_are_not_recorded(reports, tmp_path, engin
 
 def test_gathered_parameters_are_restored_on_both_engines(reports, tmp_path):
     reports("fsdp2_checkpoint", "python", "native")
-    counts = [
-        len(autogradviz.load(tmp_path / f"{engine}-0.agv").log.of(VersionRestored))
-        for engine in ("python", "native")
-    ]
+    logs = [autogradviz.load(tmp_path / f"{engine}-0.agv").log for engine in ("python", "native")]
+    counts = [len(log.of(VersionRestored)) for log in logs]
     assert counts[0] == counts[1] > 0
+    gathers = [log.of(ParametersUnsharded) for log in logs]
+    names = [[event.unsharded_parameters for event in each] for each in gathers]
+    assert names[0] == names[1]
+    block = 4 * (2 * WIDTH + 2 * WIDTH * WIDTH + 2 * WIDTH + 2 * WIDTH * WIDTH + WIDTH)  # bytes
+    blocks = [each for each in gathers[0] if len(each.unsharded_parameters) == 6]
+    assert {each.unsharded_nbytes for each in blocks} == {block}
+    assert len(logs[0].of(ParametersResharded)) == len(gathers[0])
+
+
+@pytest.mark.slow(reason="another program of the same kind")
+def test_buckets_of_ddp_hold_each_parameter_once_on_both_engines(reports, tmp_path):
+    reports("ddp", "python", "native")
+    for engine in ("python", "native"):
+        log = autogradviz.load(tmp_path / f"{engine}-0.agv").log
+        (wrapper,) = log.of(DataParallelSeen)
+        assert (wrapper.find_unused_parameters, wrapper.static_graph) == (False, False)
+        buckets = log.of(GradientBucketSeen)
+        assert [each.bucket for each in buckets] == list(range(len(buckets)))
+        assert len(buckets) > 1
+        names = [name for each in buckets for name in each.bucket_parameters]
+        assert len(names) == len(set(names)) == 14
+        assert names[0] == "module.head.bias"
 
 
 def test_shape_inference_of_a_pipeline_reads_no_loss(reports, tmp_path):

@@ -13,7 +13,13 @@ from ranks import run_ranks
 
 import autogradviz
 from autogradviz.cli.entry_point import main
-from autogradviz.events import CollectiveCalled, OpCalled, RecordingInterrupted, StepEnded
+from autogradviz.events import (
+    CollectiveCalled,
+    CollectiveWaited,
+    OpCalled,
+    RecordingInterrupted,
+    StepEnded,
+)
 
 PROGRAM = Path(__file__).with_name("run_programs.py")
 MISTAKES = ("correct", "branch", "not_finite", "missing", "mismatch", "drift")
@@ -53,6 +59,18 @@ def test_every_collective_is_recorded_before_its_op(runs):
     assert [call.group_number for call in calls] == list(range(16))
     assert all(call.seq < op for call, op in zip(calls, ops, strict=True))
     assert len({call.group_name for call in calls}) == 1
+
+
+@pytest.mark.parametrize("name", ["correct", "branch"])  # recorded by one engine each
+def test_every_wait_is_recorded_with_its_collective(runs, name):
+    log = runs[name].trace(1).log
+    calls, waits = log.of(CollectiveCalled), log.of(CollectiveWaited)
+    assert [wait.group_number for wait in waits] == [call.group_number for call in calls]
+    assert {wait.group_name for wait in waits} == {call.group_name for call in calls}
+    for call, wait in zip(calls, waits, strict=True):
+        assert call.seq < wait.seq
+        assert 0 < wait.duration_ns <= wait.time_ns - call.time_ns
+    assert not any(wait.failed for wait in waits)
 
 
 def test_digests_of_steps_are_those_of_their_ops(runs):

@@ -23,8 +23,8 @@ def bucket_cap_nbytes(wrapper: DistributedDataParallel) -> int:
 def rebuilt_buckets(wrapper: DistributedDataParallel) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return bytes and parameter names of each bucket.
 
-    Returns () before they are arranged again, and if parameters were frozen since the wrapper was
-    created, so that their numbers are unknown.
+    Returns () before DDP arranges them by arrival, and if parameters were frozen since the wrapper
+    was created, so that their numbers are unknown.
     """
     texts = _statistics(wrapper).strs_map
     sizes = texts.get("rebuilt_bucket_sizes", "")
@@ -48,5 +48,5 @@ def rebuilt_buckets(wrapper: DistributedDataParallel) -> tuple[tuple[int, tuple[
 
 
 def _statistics(wrapper: DistributedDataParallel) -> Any:
-    """Return the facts that PyTorch collects for its own logs; reading them changes nothing."""
+    """Return the statistics that PyTorch logs; reading them changes nothing."""
     return wrapper.logger._get_ddp_logging_data()  # type: ignore[union-attr]
