@@ -118,10 +118,10 @@ def test_ranks_that_are_ended_at_random_moments_leave_readable_traces(native, tm
         ending, victim = ENDINGS[moment % len(ENDINGS)], chance.randrange(2)
         other = 1 - victim
         with Ranks(folder, chance.choice(("all", "last"))) as ranks:
-            time.sleep(chance.random() * 0.3)
+            time.sleep(chance.random() * 0.1)
             if ending in {"kill", "abort"}:
                 ranks.send(victim, signal.SIGKILL if ending == "kill" else signal.SIGABRT)
-                time.sleep(chance.random() * 0.1)  # the other may raise, or wait
+                time.sleep(chance.random() * 0.05)  # the other may raise, or wait
                 ranks.send(other, signal.SIGTERM)
                 ranks.processes[other].wait(PATIENCE)
                 check_has_steps(ranks, victim)
