@@ -59,12 +59,12 @@ class Writer:
 
 
 def begin_size(content: bytes) -> int:
-    """Return where the stream begins in a file: 8, or 0 in a file of an older version."""
+    """Return the position of the stream in a file: 8, or 0 in a file of an older version."""
     return len(BEGIN) if content.startswith(BEGIN) else 0
 
 
 def index_size(end: bytes) -> int:
-    """Return how many bytes at the end of a file are its index, 0 if it has none.
+    """Return the number of bytes of the index at the end of a file, 0 if it has none.
 
     Args:
         end: the last bytes of the file, at least ten.

@@ -318,7 +318,7 @@ def summary_footer(summary: RankSummary) -> bytes:
 
 
 def find_summary_end(file: BinaryIO) -> int:
-    """Return where the summary ends if a file has one: at its index of batches, or its end."""
+    """Return the position after the summary of a file: its index of batches, or its end."""
     size = file.seek(0, 2)
     file.seek(max(0, size - _TAIL.size))
     return size - index_size(file.read())
