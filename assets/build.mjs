@@ -1,4 +1,5 @@
-// Bundles the viewer into the two files that the Python package ships.
+// Bundles the viewer, the live view and the view of runs into the files that the Python package
+// ships.
 //
 //   node build.mjs [folder]
 //
@@ -27,25 +28,52 @@ const OWN_NAMES =
   "chevron totals stub rank plot layOut ribbons bars zoomTo trackY nextFinding focusGroup " +
   "worldAt restyle hasView";
 
-const { outputFiles } = await build({
-  entryPoints: { viewer: join(here, "viewer/main.js") },
-  outdir: target,
-  write: false,
-  bundle: true,
-  minify: true,
-  charset: "ascii",
-  mangleProps: new RegExp(`^(?:${OWN_NAMES.replaceAll(" ", "|")})$`),
-  format: "iife",
-  globalName: "autogradviz",
-  footer: { js: "export default autogradviz.default;" },
-  target: "es2022",
-  legalComments: "none",
-});
+// The same for the viewer of runs.
+const RUN_NAMES =
+  "rowOf selectRank listeners images rowsHeight zoomBy canOpen spacer scroller announcer mutation " +
+  "surface text2 text3 line2 badgeTint nodeTint recompute backward family palette schedule";
+
+/**
+ * @param {string} name of the files
+ * @param {string} entry
+ * @param {import("esbuild").BuildOptions} options
+ */
+const bundle = async (name, entry, options) => {
+  const { outputFiles } = await build({
+    entryPoints: { [name]: join(here, "viewer", entry) },
+    outdir: target,
+    write: false,
+    bundle: true,
+    minify: true,
+    charset: "ascii",
+    format: "iife",
+    target: "es2022",
+    legalComments: "none",
+    ...options,
+  });
+  return outputFiles;
+};
 
 // The layout worker runs the source text of this function (viewer/layout/worker.js).
 const start = "var autogradviz=(()=>{";
-for (const { path, text } of outputFiles) {
+const whole = {
+  globalName: "autogradviz",
+  mangleProps: new RegExp(`^(?:${OWN_NAMES.replaceAll(" ", "|")})$`),
+  footer: { js: "export default autogradviz.default;" },
+};
+const scripts = [
+  ...(await bundle("viewer", "main.js", whole)),
+  ...(await bundle("live", "live/main.js", whole)),
+];
+for (const { path, text } of scripts) {
   if (path.endsWith(".css")) writeFileSync(path, text);
   else if (!text.includes(start)) throw new Error(`the bundle does not contain ${start}`);
   else writeFileSync(path, text.replace(start, "var autogradviz=(function agvBundle(){"));
 }
+
+// Only pages of runs have this one; it follows the script of the viewer.
+const run = await bundle("run", "run/main.js", {
+  globalName: "autogradvizRun",
+  mangleProps: new RegExp(`^(?:${RUN_NAMES.replaceAll(" ", "|")})$`),
+});
+for (const { path, text } of run) writeFileSync(path, text);

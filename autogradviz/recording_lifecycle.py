@@ -139,6 +139,9 @@ class Recording:
             recorder.add_step_listener(on_step)
         self._process_id = os.getpid()
         self._source.copy = recorder.snapshot_log
+        self._source.add_step_listener = recorder.add_step_listener
+        stream = recorder.retention.stream if recorder.retention is not None else None
+        self._source.path = None if stream is None else stream.path
         self._model = None
         self._watch_interruptions(recorder)
         return self.trace

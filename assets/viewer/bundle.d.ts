@@ -2,3 +2,10 @@
 declare const agvBundle: () => unknown;
 
 declare module "*.css";
+
+/** The viewer of one recording, whose script precedes that of runs. */
+declare const autogradviz: {
+  default: {
+    render: (host: { model: import("./host.js").HostModel; el: HTMLElement }) => () => void;
+  };
+};

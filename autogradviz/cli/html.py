@@ -9,7 +9,8 @@ from autogradviz.cli.common_arguments import add_output, add_redact
 from autogradviz.cli.output_path import choose_output, print_written
 from autogradviz.compare import compare
 from autogradviz.errors import AutogradvizError
-from autogradviz.trace import load
+from autogradviz.runs import load
+from autogradviz.trace import load as load_trace
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``html`` to the command line."""
     text = "write an interactive report for a browser; it works offline"
     parser = commands.add_parser("html", help=text, description=text)
-    parser.add_argument("trace", type=Path, metavar="TRACE", nargs="?", help="a trace file (.agv)")
+    text = "a trace file (.agv), or the folder of a distributed run"
+    parser.add_argument("trace", type=Path, metavar="TRACE", nargs="?", help=text)
     parser.add_argument(
         "--compare",
         type=Path,
@@ -39,7 +41,7 @@ def _html(options: argparse.Namespace) -> None:
     if options.compare:
         options.trace = options.compare[1]
         output = choose_output(options, ".html")
-        traces = [load(path) for path in options.compare]
+        traces = [load_trace(path) for path in options.compare]
         before, after = (t.redacted() for t in traces) if options.redact else traces
         compare(before, after).html(output, overwrite=options.overwrite)
     else:

@@ -64,7 +64,7 @@ def begin_size(content: bytes) -> int:
 
 
 def index_size(end: bytes) -> int:
-    """Return the number of bytes of the index at the end of a file, 0 if it has none.
+    """Return the number of bytes at the end of a file that are its index, 0 if it has none.
 
     Args:
         end: the last bytes of the file, at least ten.

@@ -318,7 +318,7 @@ def summary_footer(summary: RankSummary) -> bytes:
 
 
 def find_summary_end(file: BinaryIO) -> int:
-    """Return the position after the summary of a file: its index of batches, or its end."""
+    """Return the position of a summary's end: the index of batches, or the end of the file."""
     size = file.seek(0, 2)
     file.seek(max(0, size - _TAIL.size))
     return size - index_size(file.read())

@@ -205,6 +205,19 @@ def read_content(path: Path) -> tuple[bytes, int]:
         NotATraceError: if the file is not a trace, or is from a newer autogradviz.
     """
     content = _content(path)
+    return content, check_head(path, content)
+
+
+def check_head(path: Path, content: bytes) -> int:
+    """Return the format version of a trace file.
+
+    Args:
+        path: of the file, for messages.
+        content: of the file, at least its schema message.
+
+    Raises:
+        NotATraceError: if it is not a trace, or is from a newer autogradviz.
+    """
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(content))
         metadata = stream.schema.metadata or {}
@@ -229,7 +242,7 @@ def read_content(path: Path) -> tuple[bytes, int]:
     if not readable:
         message = f"{path} is damaged: its columns are not those of a trace."
         raise NotATraceError(message)
-    return content, int(version)
+    return int(version)
 
 
 def _content(path: Path) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 REPORT: Final = '<meta name="generator" content="autogradviz">'
 """Identifies a page as a report, so that it may be overwritten by another one."""
 
-_PAGE: Final = Template("""\
+PAGE: Final = Template("""\
 <!doctype html>
 <html lang="en">
 <head>
@@ -36,13 +36,13 @@ $report
 <p>This report of a PyTorch autograd recording requires JavaScript.</p>
 </noscript>
 <script type="$kind" id="payload">$payload</script>
-<script type="$kind" id="before">$before</script>
+$others
 <script>$script</script>
 </body>
 </html>
 """)
 
-_PAGE_STYLE: Final = """
+PAGE_STYLE: Final = """
 html, body { height: 100%; margin: 0; background: #fff; color-scheme: light dark; }
 @media (prefers-color-scheme: dark) { html, body { background: #16181b; } }
 #viewer { height: 100%; }
@@ -98,15 +98,17 @@ def render_html(
     """
     embed = _embed_compressed if compress else _embed_plain
     script = read_global_script() + _MOUNT
-    return _PAGE.substitute(
-        policy=_policy(script),
+    kind = "application/zlib" if compress else "application/json"
+    earlier = "" if before is None else embed(before)
+    return PAGE.substitute(
+        policy=policy(script),
         report=REPORT,
         title=html.escape(title or scene.summary.title or "autogradviz"),
         style=read_style(),
-        page_style=_PAGE_STYLE,
-        kind="application/zlib" if compress else "application/json",
+        page_style=PAGE_STYLE,
+        kind=kind,
         payload=embed(scene),
-        before="" if before is None else embed(before),
+        others=f'<script type="{kind}" id="before">{earlier}</script>',
         script=script,
     )
 
@@ -117,8 +119,8 @@ def embed_json(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(script: str) -> str:
-    """Return a policy that allows only this script and inline styles.
+def policy(script: str) -> str:
+    """Return a content security policy that allows only this script and inline styles.
 
     The script lays out large graphs in a worker that runs the same text, from a blob.
     """

@@ -65,10 +65,11 @@ class CollectiveDifference:
     other_rank: int
 
 
-class _RankCollectives:
+class RankCollectives:
     """The collectives of one rank."""
 
     def __init__(self, file: RankFile) -> None:
+        """Read them."""
         found = event_log.read_kinds(file.path, _KINDS)
         self._rank = file.rank
         self._calls = event_log.as_events(CollectiveCalled, found[CollectiveCalled])
@@ -83,25 +84,34 @@ class _RankCollectives:
 
     def of(self, step: int, group_name: str) -> list[tuple[str, CollectiveCall]]:
         """Return key and call of each collective of a step; keys are equal on all ranks."""
-        first, until = self._ends.get(step - 1, 0), self._ends.get(step)
-        return [
-            (
-                event_log.collective_key(call, self._tensors),
-                CollectiveCall(
-                    rank=self._rank,
-                    seq=call.seq,
-                    number=call.group_number,
-                    name=call.op.split(".")[1],
-                    tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
-                    stack=tuple(self._lines.stack(call.stack_id)),
-                ),
+        return [(key, call) for key, own, call in self.of_group(group_name) if own == step]
+
+    def of_group(self, group_name: str) -> list[tuple[str, int, CollectiveCall]]:
+        """Return key, step and call of each collective of a process group."""
+        ends = sorted((end_seq, step) for step, end_seq in self._ends.items())
+        last = ends[-1][1] + 1 if ends else 0
+        found = []
+        at = 0
+        for call in self._calls:
+            if call.group_name != group_name or call.group_number is None:
+                continue
+            while at < len(ends) and call.seq >= ends[at][0]:
+                at += 1
+            found.append(
+                (
+                    event_log.collective_key(call, self._tensors),
+                    ends[at][1] if at < len(ends) else last,
+                    CollectiveCall(
+                        rank=self._rank,
+                        seq=call.seq,
+                        number=call.group_number,
+                        name=call.op.split(".")[1],
+                        tensors=", ".join(self._tensors.get(each, "?") for each in call.tensor_ids),
+                        stack=tuple(self._lines.stack(call.stack_id)),
+                    ),
+                )
             )
-            for call in self._calls
-            if call.group_name == group_name
-            and call.group_number is not None
-            and call.seq >= first
-            and (until is None or call.seq < until)
-        ]
+        return found
 
 
 def find_collective_differences(files: Sequence[RankFile]) -> Iterator[CollectiveDifference]:
@@ -125,10 +135,10 @@ def _first_pair(name: str, summaries: Mapping[int, RankSummary]) -> tuple[int, i
     for rank, summary in summaries.items():
         for step in summary.steps:
             own = next((each for each in step.collectives if each.group_name == name), None)
-            if step.ended or _has_stopped(summary) or own is not None:
+            if step.ended or has_stopped(summary) or own is not None:
                 found = (0, 0) if own is None else (own.calls, own.digest)
                 by_step.setdefault(step.step, {})[rank] = found
-        if _has_stopped(summary) and (not summary.steps or summary.steps[-1].ended):
+        if has_stopped(summary) and (not summary.steps or summary.steps[-1].ended):
             after = summary.steps[-1].step + 1 if summary.steps else 0
             by_step.setdefault(after, {})[rank] = (0, 0)
     for number, found_by_rank in sorted(by_step.items()):
@@ -139,7 +149,7 @@ def _first_pair(name: str, summaries: Mapping[int, RankSummary]) -> tuple[int, i
     return None
 
 
-def _has_stopped(summary: RankSummary) -> bool:
+def has_stopped(summary: RankSummary) -> bool:
     """Return whether a rank will call nothing more: its recording ended, or nothing happened."""
     if summary.interrupted is not None:
         return summary.interrupted[0].startswith("no event")
@@ -149,13 +159,13 @@ def _has_stopped(summary: RankSummary) -> bool:
 def _compare(
     name: str, step: int, file: RankFile, other: RankFile
 ) -> Iterator[CollectiveDifference]:
-    ours, theirs = (_RankCollectives(each).of(step, name) for each in (file, other))
+    ours, theirs = (RankCollectives(each).of(step, name) for each in (file, other))
     for mine, its in zip_longest(ours, theirs):
         if mine is not None and its is not None and mine[0] == its[0]:
             continue
         called, missing = (mine, its) if mine is not None else (its, mine)
         late = other if mine is not None else file
-        if called is not None and (missing is not None or _is_final(late, step)):
+        if called is not None and (missing is not None or is_final(late, step)):
             yield CollectiveDifference(
                 group_name=name,
                 step=step,
@@ -166,7 +176,7 @@ def _compare(
         return
 
 
-def _is_final(file: RankFile, step: int) -> bool:
+def is_final(file: RankFile, step: int) -> bool:
     """Return whether a rank called all collectives of a step that it was going to call."""
     ended = any(each.step == step and each.ended for each in file.summary.steps)
-    return ended or _has_stopped(file.summary)
+    return ended or has_stopped(file.summary)

@@ -79,7 +79,7 @@ def find_problems(
         drafted = _odd_finding(each, by_rank)
         if drafted is not None:
             found.append(RunFinding(finding=drafted, ranks=(each.rank,), searched=each.group))
-    found += _shared(_chosen(files, groups, odd))
+    found += _shared(choose_ranks(files, groups, odd))
     return tuple(found)
 
 
@@ -94,7 +94,7 @@ def _collective_finding(
     difference: CollectiveDifference, by_rank: Mapping[int, RankFile]
 ) -> Finding:
     called, other, rank = difference.called, difference.other, difference.other_rank
-    group = _group_name(difference.group_name, by_rank[called.rank].summary)
+    group = describe_group(difference.group_name, by_rank[called.rank].summary)
     where = f"collective {called.number} of {group} in step {difference.step}"
     if other is not None:
         return Finding(
@@ -151,7 +151,8 @@ def _stopped_at(summary: RankSummary) -> SourceLocation | None:
     return None if line is None or isinstance(line, str) else SourceLocation(**line._asdict())
 
 
-def _group_name(name: str, summary: RankSummary) -> str:
+def describe_group(name: str, summary: RankSummary) -> str:
+    """Return "group mesh_dp (ranks 0-3)"."""
     for group, description, ranks in summary.groups:
         if group == name:
             label = f"{description} " if description and description != "undefined" else ""
@@ -197,7 +198,7 @@ def _odd_finding(odd: OddRank, by_rank: Mapping[int, RankFile]) -> Finding | Non
             victim=None,
             explanation=f"It takes {odd.detail}. The other ranks of the group wait for it in that "
             "collective. This is the time on its own clock from the end of one step, the median "
-            "of all recorded steps.",
+            "of all recorded steps from the third on.",
             fix="# compare run.trace(rank).plot_timeline() of both ranks",
             confidence="hint",
             events=(),
@@ -313,7 +314,7 @@ def _number(norm: float | None) -> str:
 # --- findings of single recordings --------------------------------------------------------------
 
 
-def _chosen(
+def choose_ranks(
     files: Sequence[RankFile], groups: Sequence[tuple[int, ...]], odd: Sequence[OddRank]
 ) -> list[RankFile]:
     """Return the ranks whose recordings are searched: failed ones, odd ones, and one of a group."""

@@ -65,10 +65,11 @@ class _Op(NamedTuple):
     call_id: int | None
 
 
-class _RankOps:
+class RankOps:
     """The ops of one step of a rank, and where they were called."""
 
     def __init__(self, path: Path, step: int) -> None:
+        """Read them."""
         found = event_log.read_kinds(path, (OpCalled, StepEnded, *Lines.KINDS, *_MODULES))
         steps = event_log.as_events(StepEnded, found[StepEnded])
         ends = {each.step: each.end_seq for each in steps}
@@ -96,15 +97,18 @@ class _RankOps:
         """Return "relu in blocks.3 (recompute), train.py:12"."""
         if place >= len(self.ops):
             return "nothing"
+        location = self.location(place)
+        return self.name(place) + (f", {short_location(location)}" if location else "")
+
+    def name(self, place: int) -> str:
+        """Return "relu in blocks.3 (recompute)"."""
         op = self.ops[place]
         module = "" if op.call_id is None else self._modules.get(op.call_id, "")
-        location = self.location(place)
         return "".join(
             (
                 op.name.removeprefix("aten.").removesuffix(".default"),
                 f" in {module}" if module else "",
                 "" if op.phase == "forward" else f" ({op.phase})",
-                f", {short_location(location)}" if location else "",
             )
         )
 
@@ -117,7 +121,7 @@ def first_difference(path: Path, reference: Path, step: int) -> FirstDifference 
         reference: the file of the rank to compare it with.
         step: the number of the step.
     """
-    ours, theirs = _RankOps(path, step), _RankOps(reference, step)
+    ours, theirs = RankOps(path, step), RankOps(reference, step)
     first, second = ([op[:2] for op in each.ops] for each in (ours, theirs))
     shared = min(len(first), len(second))
     at = next((k for k in range(shared) if first[k] != second[k]), shared)

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from autogradviz.event_log import RankSummary, StepSummary
 
@@ -138,8 +138,30 @@ def find_odd_ranks(
     return sorted(found, key=lambda odd: (order.index(odd.aspect), odd.rank))
 
 
-def _other_steps(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
-    """Yield for each rank the first step whose ops or collectives are not those of most ranks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepComparison:
+    """One step of the ranks that should do the same.
+
+    Attributes:
+        step: the step.
+        ranks: the ranks that have the step, with what they did in it.
+        reference: by aspect, a rank that did what most ranks did.
+        differing: by aspect, the ranks that did something else.
+    """
+
+    step: int
+    ranks: Mapping[int, StepSummary]
+    reference: Mapping[Aspect, int]
+    differing: Mapping[Aspect, tuple[int, ...]]
+
+
+def compare_steps(
+    group: tuple[int, ...], summaries: Mapping[int, RankSummary]
+) -> Iterator[StepComparison]:
+    """Yield the steps that at least two ranks of a group have.
+
+    The last step of a rank that stopped in it is left out.
+    """
     by_step: dict[int, dict[int, StepSummary]] = defaultdict(dict)
     for rank in group:
         summary = summaries[rank]
@@ -147,22 +169,34 @@ def _other_steps(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -
         for step in summary.steps:
             if step.ended or not stopped:
                 by_step[step.step][rank] = step
-    odd: set[int] = set()
     for number in sorted(by_step):
         steps = by_step[number]
         if len(steps) < 2:  # noqa: PLR2004 - nothing to compare
             continue
-        for aspect, signature in (("ops", _op_signature), ("collectives", _collective_signature)):
+        reference: dict[Aspect, int] = {}
+        differing: dict[Aspect, tuple[int, ...]] = {}
+        for aspect, signature in _SIGNATURES.items():
             signatures = {rank: signature(step) for rank, step in steps.items()}
-            usual, count = Counter(signatures.values()).most_common(1)[0]
-            reference = next(rank for rank, each in signatures.items() if each == usual)
-            for rank, each in signatures.items():
-                if each != usual and rank not in odd:
+            usual, _ = Counter(signatures.values()).most_common(1)[0]
+            reference[aspect] = next(rank for rank, each in signatures.items() if each == usual)
+            differing[aspect] = tuple(r for r, each in signatures.items() if each != usual)
+        yield StepComparison(step=number, ranks=steps, reference=reference, differing=differing)
+
+
+def _other_steps(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
+    """Yield for each rank the first step whose ops or collectives are not those of most ranks."""
+    odd: set[int] = set()
+    for step in compare_steps(group, summaries):
+        for aspect, differing in step.differing.items():
+            reference = step.reference[aspect]
+            equal = len(step.ranks) - len(differing)
+            for rank in differing:
+                if rank not in odd:
                     odd.add(rank)
-                    ours, theirs = steps[rank].ops or 0, steps[reference].ops or 0
+                    ours, theirs = step.ranks[rank].ops or 0, step.ranks[reference].ops or 0
                     yield OddRank(
-                        rank=rank, aspect=aspect, step=number, reference=reference, equal=count,  # type: ignore[arg-type]
-                        group=len(steps), detail=f"{ours:,} ops instead of {theirs:,}",
+                        rank=rank, aspect=aspect, step=step.step, reference=reference, equal=equal,
+                        group=len(step.ranks), detail=f"{ours:,} ops instead of {theirs:,}",
                     )  # fmt: skip
 
 
@@ -172,6 +206,12 @@ def _op_signature(step: StepSummary) -> Hashable:
 
 def _collective_signature(step: StepSummary) -> Hashable:
     return tuple((each.calls, each.digest) for each in step.collectives)
+
+
+_SIGNATURES: Final[dict[Aspect, Callable[[StepSummary], Hashable]]] = {
+    "ops": _op_signature,
+    "collectives": _collective_signature,
+}
 
 
 def _not_finite(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Iterator[OddRank]:
@@ -252,9 +292,10 @@ def _slow(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Itera
     usual = median(known.values()) if len(known) > 2 else min(known.values())  # noqa: PLR2004
     near = sum(1 for each in known.values() if each < _SLOW * usual)
     reference = min(known, key=lambda rank: abs(known[rank] - usual))
-    slowest = max(times[reference])  # one slow step may have any cause
+    # Single steps may be slow or fast for any reason; few steps must all be slow.
+    slowest = sorted(times[reference])[-1 - len(times[reference]) // 4]
     for rank, each in known.items():
-        fastest = min(times[rank])
+        fastest = sorted(times[rank])[len(times[rank]) // 4]
         if fastest > max(_SLOW * usual, slowest) and fastest - usual > _SLOW_NS:
             yield OddRank(
                 rank=rank, aspect="time", step=None, reference=reference, equal=near,
@@ -265,11 +306,14 @@ def _slow(group: tuple[int, ...], summaries: Mapping[int, RankSummary]) -> Itera
 
 
 def _times_ns(summary: RankSummary) -> list[int]:
-    """Return the time from the end of each step to the first collective of the next."""
+    """Return the time from the end of each step to the first collective of the next.
+
+    That of the second step is left out: libraries are imported, and the recorder searches meshes.
+    """
     found: list[int] = []
     before: int | None = None
     for step in summary.steps:
         if before is not None and step.collectives:
             found.append(min(each.first_ns for each in step.collectives) - before)
         before = step.ended_ns if step.ended else None
-    return found
+    return found[1:]

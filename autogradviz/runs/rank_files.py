@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz import event_log
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autogradviz.event_log import RankSummary
+
+COMPLETE: Final = "complete"
+"""How the recording of a rank ended that nothing interrupted."""
 
 _MOST_SPANS: Final = 12  # of ranks that are listed
 _NUMBERS: Final = re.compile(r"rank-(\d+)(?:\.(\d+))?(?:-(\d+))?(\.last)?")
@@ -114,3 +118,15 @@ def describe_ranks(ranks: Sequence[int]) -> str:
     if len(spans) > _MOST_SPANS:
         texts.append("others")
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts)}"
+
+
+def describe_end(summary: RankSummary) -> str:
+    """Return a text about the end of a rank's recording, with the line."""
+    if summary.error is not None:
+        name, message, line = summary.error
+        text = f"{name}: {message.splitlines()[0][:100]}" if message else name
+        return f"{text} at {PurePath(line.filename).name}:{line.lineno}" if line else text
+    if summary.interrupted is not None:
+        reason, line = summary.interrupted
+        return f"{reason} at {PurePath(line.filename).name}:{line.lineno}" if line else reason
+    return COMPLETE if summary.is_complete else "stopped without an end"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +17,7 @@ from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.runs.findings import RunFinding, find_problems
 from autogradviz.runs.first_difference import first_difference
 from autogradviz.runs.odd_ranks import find_odd_ranks, group_ranks
-from autogradviz.runs.rank_files import describe_ranks, find_rank_files
+from autogradviz.runs.rank_files import COMPLETE, describe_end, describe_ranks, find_rank_files
 from autogradviz.runs.write_parquet import dataset, write_parquet
 
 if TYPE_CHECKING:
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 
     from autogradviz.compare.result import Comparison
     from autogradviz.event_log import RankSummary
+    from autogradviz.render.run_widget import RunWidget
     from autogradviz.runs.first_difference import FirstDifference
     from autogradviz.runs.odd_ranks import OddRank
+    from autogradviz.runs.rank_files import RankFile
+    from autogradviz.runs.scene import RunScene
     from autogradviz.trace import Trace
 
 
 _MOST: Final = 12
 """Ranks, and spans of ranks, that are listed separately."""
-
-_COMPLETE: Final = "complete"
 
 
 class Run:
@@ -69,6 +71,11 @@ class Run:
     def ranks(self) -> tuple[int, ...]:
         """The ranks that wrote a file."""
         return tuple(self._files)
+
+    @property
+    def files(self) -> tuple[RankFile, ...]:
+        """The file of each rank, with its summary."""
+        return tuple(self._files.values())
 
     @property
     def world_size(self) -> int:
@@ -178,6 +185,72 @@ class Run:
         """
         write_parquet(list(self._files.values()), Path(path), overwrite=overwrite)
 
+    # --- pictures -------------------------------------------------------------------------
+
+    def html(
+        self, path: str | os.PathLike[str], *, redact: bool = False, overwrite: bool = False
+    ) -> None:
+        """Write an interactive report of the run: one HTML file that works offline.
+
+        It has the ranks with their steps, the collectives, the findings, and the ops of ranks that
+        differ. The own views of at most 16 ranks are in it, odd ranks first, if their recordings
+        are small enough.
+
+        Args:
+            path: the file to write. An earlier report there is replaced.
+            redact: leave source text and absolute paths out.
+            overwrite: replace any regular file, not only a report.
+
+        Raises:
+            OutputExistsError: if another non-empty file exists.
+
+        Example:
+            >>> with autogradviz.record(model, path="run/"):
+            ...     model(x).sum().backward()
+            >>> autogradviz.load("run/").html("run.html")
+        """
+        from autogradviz.runs.write_html import write_html
+
+        write_html(self, path, redact=redact, overwrite=overwrite)
+
+    @cached_property
+    def _scene(self) -> RunScene:
+        from autogradviz.runs.scene import build_run_scene, read_peaks
+
+        return build_run_scene(self, read_peaks(self))
+
+    def widget(self) -> RunWidget:
+        """Return the picture of the run for notebooks; a click opens the views of a rank.
+
+        Example:
+            >>> with autogradviz.record(model, path="run/"):
+            ...     model(x).sum().backward()
+            >>> widget = autogradviz.load("run/").widget()
+        """
+        from autogradviz.render.run_widget import RunWidget
+        from autogradviz.runs.scene import pack_run
+
+        def open_rank(rank: int) -> bytes:
+            return self.trace(rank)._packed_scene()  # noqa: SLF001
+
+        return RunWidget(pack_run(self._scene), open_rank=open_rank, words=self.__repr__)
+
+    def show(self) -> None:
+        """Display the picture of the run in a notebook; print its summary elsewhere."""
+        ipython: Any = sys.modules.get("IPython")
+        if ipython is not None and ipython.get_ipython() is not None:
+            ipython.display.display(self)
+        else:
+            sys.stdout.write(f"{self}\n")
+
+    def _repr_mimebundle_(self, **_: object) -> object:
+        from autogradviz.render.run_widget import bundle_run_for_cell
+
+        return bundle_run_for_cell(self.widget())
+
+    def _display_(self) -> RunWidget:  # marimo calls it
+        return self.widget()
+
     def summary(self) -> str:
         """Return ranks, steps, groups, ranks that differ, and how the recordings ended, as text."""
         return repr(self)
@@ -219,9 +292,9 @@ class Run:
             facts.append(("", f"{len(self._odd_ranks) - _MOST:,} others"))
         ended: dict[str, list[int]] = {}
         for rank, summary in summaries.items():
-            ended.setdefault(_describe_end(summary), []).append(rank)
+            ended.setdefault(describe_end(summary), []).append(rank)
         for text, ranks in ended.items():
-            style = "" if text == _COMPLETE else "red"
+            style = "" if text == COMPLETE else "red"
             facts.append(("ended", Text(f"{describe_ranks(ranks)}: {text}", style=style)))
         if self._earlier:
             listed = describe_ranks([file.rank for file in self._earlier])
@@ -232,17 +305,6 @@ class Run:
                 ("missing", Text(f"{describe_ranks(missing)} wrote no trace", style="red"))
             )
         return facts
-
-
-def _describe_end(summary: RankSummary) -> str:
-    if summary.error is not None:
-        name, message, line = summary.error
-        text = f"{name}: {message.splitlines()[0][:100]}" if message else name
-        return f"{text} at {Path(line.filename).name}:{line.lineno}" if line else text
-    if summary.interrupted is not None:
-        reason, line = summary.interrupted
-        return f"{reason} at {Path(line.filename).name}:{line.lineno}" if line else reason
-    return _COMPLETE if summary.is_complete else "stopped without an end"
 
 
 def load(path: str | os.PathLike[str]) -> Trace | Run:

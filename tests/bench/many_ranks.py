@@ -4,6 +4,10 @@ Four pipeline stages of 250 ranks, about 50,000 events each; seven ranks are odd
 
     python tests/bench/many_ranks.py make FOLDER [RANKS]
     python tests/bench/many_ranks.py read FOLDER
+    python tests/bench/many_ranks.py steps FOLDER [RANKS [STEPS]]
+
+``steps`` makes a run of many steps, for the viewer: each rank has the events of two steps, and a
+summary of all of them with simulated numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 STAGES = 4
 STEPS = 10
@@ -30,7 +35,7 @@ ASPECTS = {
 MOST_SECONDS, MOST_SUMMARY_SECONDS, MOST_MEGABYTES = 10, 2, 500
 
 
-def record(blocks, path):
+def record(blocks, path, steps=STEPS):
     """Record the training of one stage."""
     import torch
     import torch.distributed as dist
@@ -60,7 +65,7 @@ def record(blocks, path):
     net = nn.parallel.DistributedDataParallel(Net(), bucket_cap_mb=0.05)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     with autogradviz.record(net) as trace:
-        for _ in range(STEPS):
+        for _ in range(steps):
             optimizer.zero_grad()
             net(torch.randn(8, 32)).square().mean().backward()
             optimizer.step()
@@ -162,6 +167,57 @@ def change(trace, rank, ranks):  # noqa: C901
     return Trace(Log.from_events(found))
 
 
+def make_steps(folder, ranks, steps):
+    """Write a run whose summaries have many steps; five ranks are odd."""
+    from autogradviz.event_log.rank_summary import read_footer, summary_footer
+
+    folder.mkdir(parents=True)
+    random = Random(0)
+    each = ranks // STAGES
+    odd = {3: "nan", 17: "branch", 200: "collective", 640: "slow", 777: "stopped"}
+    for stage in range(STAGES):
+        base = folder / f"stage-{stage}.agv"
+        record(2 + stage, base, steps=2)
+        summary = read_footer(base)
+        stream = base.read_bytes()[: -len(summary_footer(summary))]
+        base.unlink()
+        members = tuple(range(stage * each, (stage + 1) * each))
+        group = f"{stage}"
+        for rank in members:
+            own = replace(
+                summary,
+                rank=rank,
+                world_size=ranks,
+                host=f"node-{rank // 8:03}",
+                groups=((group, "data_parallel", members),),
+                meshes=((("pp", "dp"), (STAGES, each), (stage, rank - members[0])),),
+                steps=simulate(random, stage, group, steps, odd.get(rank)),
+                newest=tuple(place._replace(group_name=group) for place in summary.newest),
+                gradients=None,
+                parameters=None,
+            )
+            target = folder / f"rank-{rank:05}.agv"
+            target.write_bytes(stream + summary_footer(own))
+
+
+def simulate(random, stage, group, steps, mistake):
+    """Return the summaries of the steps of one rank."""
+    from autogradviz.event_log.rank_summary import Collectives, Step
+
+    found, now = [], 0
+    for step in range(steps if mistake != "stopped" else int(0.7 * steps)):
+        work = int((30 + stage) * 1e6 * random.uniform(0.95, 1.1)) * (2 if mistake == "slow" else 1)
+        branched = mistake == "branch" and step >= 0.4 * steps
+        other = mistake == "collective" and step == int(0.25 * steps)
+        own = Collectives(group, 4 * step, 4 - other, 7 + other, now + work)
+        now += work + int(9e6 * random.uniform(0.9, 1.5))
+        not_finite = mistake == "nan" and step >= 0.9 * steps
+        loss = None if not_finite else 2 * 0.997**step + random.uniform(0, 0.05)
+        ops = 400 + 40 * stage + 2 * branched
+        found.append(Step(step, True, ops, 11 + branched, now, loss, not_finite, (own,)))
+    return tuple(found)
+
+
 def read(folder):
     """Print time and peak memory of each step of reading; fail if a rank or a limit is missed."""
     import autogradviz
@@ -196,5 +252,8 @@ if __name__ == "__main__":
     command, folder, *rest = sys.argv[1:]
     if command == "make":
         make(Path(folder), int(rest[0]) if rest else 1000)
+    elif command == "steps":
+        ranks, steps = [*map(int, rest), 1000, 1000][:2] if len(rest) != 1 else (int(rest[0]), 1000)
+        make_steps(Path(folder), ranks, steps)
     else:
         read(Path(folder))

@@ -25,7 +25,8 @@ def name_of(path):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_link_targets_exist(page):
-    targets = [target for target, _ in LINK.findall(page.read_text(encoding="utf-8"))]
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = [target for target, _ in LINK.findall(text)]
     local = [target for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in local if not (page.parent / target).exists()] == []
 

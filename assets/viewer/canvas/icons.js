@@ -1,7 +1,9 @@
 // @ts-check
-/** The glyphs: paths on a 16×16 grid, drawn on a canvas or as an SVG element. */
+/** The glyphs by name. */
 
-/** @typedef {{stroke?: string, fill?: string}} Glyph */
+import { CLOSE, COMPARE, FAILED, FIT, MINUS, PLUS, drawGlyph, glyphElement } from "./draw_glyph.js";
+
+/** @typedef {import("./draw_glyph.js").Glyph} Glyph */
 
 /** @satisfies {Record<string, Glyph>} */
 export const GLYPHS = {
@@ -18,16 +20,16 @@ export const GLYPHS = {
   search: {
     stroke: "M11.2 7A4.2 4.2 0 1 1 2.8 7a4.2 4.2 0 0 1 8.4 0ZM10.2 10.2 14 14",
   },
-  fit: { stroke: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10" },
-  plus: { stroke: "M8 3.5v9M3.5 8h9" },
-  minus: { stroke: "M3.5 8h9" },
+  fit: FIT,
+  plus: PLUS,
+  minus: MINUS,
   help: {
     stroke:
       "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM6.2 6.4A1.9 1.9 0 1 1 8.6 8.2C8.1 8.4 8 8.7 8 9.3M8 11.3v.2",
   },
   right: { stroke: "M6 4.5 9.5 8 6 11.5" },
   down: { stroke: "M4.5 6 8 9.5 11.5 6" },
-  close: { stroke: "M4.5 4.5l7 7M11.5 4.5l-7 7" },
+  close: CLOSE,
   pencil: {
     stroke: "M2.8 13.2l.8-3.3L10.7 2.8l2.5 2.5L6.1 12.4ZM9 4.5l2.5 2.5",
   },
@@ -37,7 +39,7 @@ export const GLYPHS = {
   },
   timeline: { stroke: "M2 3.5h6M5 8h6M9 12.5h5" },
   memory: { stroke: "M2 2.5h12v3H2ZM2 5.5h8v4H2ZM2 9.5h4v4H2Z" },
-  compare: { stroke: "M2 2.5h4.5v11H2ZM9.5 2.5H14v11H9.5ZM11.5 5.5v5M3.5 8h1.5" },
+  compare: COMPARE,
   tensors: { stroke: "M2 4h12M2 8h12M2 12h12M5 2.5v3M10.5 6.5v3M7 10.5v3" },
   clone: { stroke: "M2.5 2.5h7.5v7.5h-7.5ZM6 10v3.5h7.5V6H10" },
   pack: { fill: "M6.5 2.5h3v11h-3Z" },
@@ -55,16 +57,10 @@ export const GLYPHS = {
   check: { stroke: "M3.5 8.5 6.5 11.5 12.5 4.5" },
   none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.5 12.5l9-9" },
   compiled: { stroke: "M2 3.5h12v3H2ZM2 10.5h12v3H2ZM5 6.5v4M10.5 6.5v4" },
-  failed: {
-    fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z",
-    stroke: "M5.5 5.5l5 5M10.5 5.5l-5 5",
-  },
+  failed: FAILED,
 };
 
 /** @typedef {keyof typeof GLYPHS} GlyphName */
-
-/** @type {Map<string, Path2D>} */
-const paths = new Map();
 
 /**
  * Paint a glyph on a canvas, centered at (x, y).
@@ -77,39 +73,8 @@ const paths = new Map();
  * @param {string} color
  * @param {string} [inner] color of the strokes on a filled glyph
  */
-export function paintGlyph(ctx, name, x, y, size, color, inner = color) {
-  /** @type {Glyph} */
-  const glyph = GLYPHS[name];
-  const scale = size / 16;
-  ctx.save();
-  ctx.translate(x - size / 2, y - size / 2);
-  ctx.scale(scale, scale);
-  if (glyph.fill) {
-    ctx.fillStyle = color;
-    ctx.fill(pathOf(glyph.fill));
-  }
-  if (glyph.stroke) {
-    ctx.setLineDash([]);
-    ctx.lineWidth = 1.6 / Math.min(1, scale * 1.25);
-    ctx.lineCap = ctx.lineJoin = "round";
-    ctx.strokeStyle = glyph.fill ? inner : color;
-    ctx.stroke(pathOf(glyph.stroke));
-  }
-  ctx.restore();
-}
-
-/**
- * @param {string} shape
- * @returns {Path2D}
- */
-function pathOf(shape) {
-  let path = paths.get(shape);
-  if (!path) {
-    // SvgContext needs the path's text.
-    path = Object.assign(new Path2D(shape), { shape });
-    paths.set(shape, path);
-  }
-  return path;
+export function paintGlyph(ctx, name, x, y, size, color, inner) {
+  drawGlyph(ctx, GLYPHS[name], x, y, size, color, inner);
 }
 
 /**
@@ -119,23 +84,6 @@ function pathOf(shape) {
  * @param {string} [extraClasses]
  * @returns {SVGSVGElement}
  */
-export function icon(glyph, extraClasses = "") {
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  svg.setAttribute("viewBox", "0 0 16 16");
-  svg.setAttribute("class", `agv-icon ${extraClasses}`.trim());
-  svg.setAttribute("aria-hidden", "true");
-  /** @type {Glyph} */
-  const { fill, stroke } = typeof glyph === "string" ? GLYPHS[glyph] : glyph;
-  for (const [className, shape] of [
-    ["agv-icon-fill", fill],
-    [fill ? "agv-icon-inner" : "agv-icon-line", stroke],
-  ]) {
-    if (!shape) continue;
-    const path = document.createElementNS(namespace, "path");
-    path.setAttribute("d", shape);
-    path.setAttribute("class", /** @type {string} */ (className));
-    svg.append(path);
-  }
-  return svg;
+export function icon(glyph, extraClasses) {
+  return glyphElement(typeof glyph === "string" ? GLYPHS[glyph] : glyph, extraClasses);
 }

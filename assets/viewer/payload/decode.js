@@ -42,7 +42,7 @@ export function payloadForLayout(scene) {
  * @param {ArrayBufferView} bytes in zlib format
  * @returns {Promise<any>}
  */
-async function inflate(bytes) {
+export async function inflate(bytes) {
   if (!globalThis.DecompressionStream) {
     throw new Error("this browser reads no compressed reports; write one with compress=False");
   }

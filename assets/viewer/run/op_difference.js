@@ -1,0 +1,115 @@
+// @ts-check
+/** The ops of a rank beside those of another one, around the first op that differs. */
+
+import { button, h } from "../dom.js";
+import { formatCount } from "../scene/format.js";
+
+/** @typedef {import("./types.js").OpDifference} OpDifference */
+
+/**
+ * Return the ops of two ranks, with a menu of the ranks that differ.
+ *
+ * @param {import("./types.js").RunScene} scene
+ * @returns {{element: HTMLElement, show: (rank: number) => void}}
+ */
+export function makeOpDifference(scene) {
+  const { differences } = scene;
+  const body = h("div", { class: "agv-run-ops" });
+  const menu = h("select", { attrs: { "aria-label": "Ranks" } });
+  differences.forEach(({ rank, reference, step }, at) => {
+    const text = `rank ${rank} and rank ${reference}, step ${step}`;
+    menu.append(h("option", { text, attrs: { value: at } }));
+  });
+  const fill = () => {
+    const found = differences[Number(menu.value)];
+    body.replaceChildren(...(found ? [caption(found), table(found)] : []));
+  };
+  menu.addEventListener("change", fill);
+  fill();
+  const show = (/** @type {number} */ rank) => {
+    menu.value = String(
+      Math.max(
+        0,
+        differences.findIndex((each) => each.rank === rank),
+      ),
+    );
+    fill();
+  };
+  const head = h("div", { class: "agv-run-ops-head" }, menu);
+  return { element: h("div", {}, head, body), show };
+}
+
+/**
+ * @param {OpDifference} difference
+ * @returns {HTMLElement}
+ */
+function caption({ index, step }) {
+  const before =
+    index === 1 ? "the first op is equal" : `the first ${formatCount(index)} ops are equal`;
+  const text = `In step ${step}, ${index ? before : "the first op differs"}.`;
+  return h("p", { class: "agv-text agv-muted", text });
+}
+
+/**
+ * @param {OpDifference} difference
+ * @returns {HTMLElement}
+ */
+function table({ rank, reference, rows }) {
+  const head = h(
+    "tr",
+    {},
+    ...[rank, reference].map((each) => h("th", { text: `rank ${each}`, attrs: { scope: "col" } })),
+  );
+  const cell = (/** @type {string} */ name, /** @type {string} */ place) =>
+    h(
+      "td",
+      {},
+      h(
+        "div",
+        {},
+        h("code", { text: name || "—" }),
+        h("span", { class: "agv-muted", text: place }),
+      ),
+    );
+  return h(
+    "table",
+    { class: "agv-table" },
+    h("thead", {}, head),
+    h(
+      "tbody",
+      {},
+      ...rows.map(({ own, own_place, other, other_place }) =>
+        h(
+          "tr",
+          { class: own === other ? "" : "agv-run-differs" },
+          cell(own, own_place),
+          cell(other, other_place),
+        ),
+      ),
+    ),
+  );
+}
+
+/**
+ * Return a row of tabs; the pane of the first one is visible.
+ *
+ * @param {[name: string, pane: HTMLElement][]} tabs
+ * @param {string} first
+ * @returns {{element: HTMLElement, show: (name: string) => void}}
+ */
+export function makeTabs(tabs, first) {
+  const names = h("span", { class: "agv-choice", attrs: { role: "group" } });
+  const show = (/** @type {string} */ shown) => {
+    tabs.forEach(([name, pane], at) => {
+      pane.hidden = name !== shown;
+      names.children[at].setAttribute("aria-pressed", String(name === shown));
+    });
+  };
+  for (const [name] of tabs) names.append(button(name, "", () => show(name), name));
+  show(first);
+  const panes = tabs.map(([, pane]) => pane);
+  const attrs = { tabindex: 0, role: "group", "aria-label": "Collectives and ops" };
+  const body = h("div", { class: "agv-run-tab-body", attrs }, ...panes);
+  const head = h("div", { class: "agv-run-head" }, names);
+  return { element: h("section", { class: "agv-run-bottom" }, head, body), show };
+}
