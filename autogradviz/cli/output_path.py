@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import check_not_exists, path_of_rank, save_new
-from autogradviz.ranks import is_rank_file, trace_path
+from autogradviz.ranks import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
     import argparse
@@ -65,7 +65,7 @@ class TraceFile:
     def _free_name(self) -> Path:
         """Return a name that no file has: "train.agv", "train-2.agv", ...."""
         count, path = 1, self._first
-        while path.exists():
+        while path.exists() or last_steps_path(path).exists():
             count += 1
             path = self._first.with_name(f"{self._first.stem}-{count}{self._first.suffix}")
         return path
@@ -82,11 +82,14 @@ class TraceFile:
             raise OutputExistsError(message)
         if not (self._overwrite and self.path.is_file()):
             check_not_exists(str(self))
+        if not self._overwrite:
+            check_not_exists(last_steps_path(Path(str(self))))
 
     def delete_old(self) -> None:
-        """Delete the file that the user allowed to replace, once."""
-        if self._overwrite and self.path.is_file():
-            self.path.unlink()
+        """Delete the files that the user allowed to replace, once."""
+        for path in (self.path, last_steps_path(self.path)):
+            if self._overwrite and path.is_file():
+                path.unlink()
         self._overwrite = False
 
     def rename(self) -> bool:

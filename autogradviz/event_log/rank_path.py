@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log.read_kinds import read_summary
-from autogradviz.ranks import launched_ns
+from autogradviz.ranks import last_steps_path, launched_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +21,10 @@ def path_of_rank(folder: Path, rank: Rank) -> Path:
     On each host, torchrun counts only the restarts that a failure on that host caused.
     """
     path, times = folder / rank.file_name, launched_ns()
-    while times is not None and path.is_file():
+    while times is not None and (path.is_file() or last_steps_path(path).is_file()):
         launcher, own = times
         try:
-            earlier = read_summary(path)
+            earlier = read_summary(path if path.is_file() else last_steps_path(path))
         except (OSError, AutogradvizError):
             break
         if earlier.run_name != rank.run_name or not launcher <= earlier.started_at_ns < own:

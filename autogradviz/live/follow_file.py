@@ -10,6 +10,7 @@ from autogradviz.errors import NotATraceError
 from autogradviz.event_log import convert_old_formats
 from autogradviz.event_log.decode_batches import Batch, open_stream
 from autogradviz.event_log.encode_stream import FORMAT_VERSION, Encoder
+from autogradviz.event_log.file_layout import begin_size
 from autogradviz.event_log.flatbuffer_limits import OversizedError, read_messages
 from autogradviz.event_log.rows_to_arrow import find_runs
 from autogradviz.event_log.trace_file import UNREADABLE, check_head
@@ -78,7 +79,9 @@ class FollowedFile:
         yield from self._complete_batches(content)
 
     def _complete_batches(self, content: bytes) -> Iterator[Batch]:
-        begin = self._place
+        skipped = 0 if self._head else begin_size(content)
+        content = content[skipped:]
+        begin = self._place + skipped
         messages = read_messages(content)
         try:
             if not self._head:

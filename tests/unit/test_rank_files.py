@@ -6,9 +6,11 @@ import sys
 import pytest
 
 import autogradviz
+from autogradviz.cli.output_path import TraceFile
+from autogradviz.errors import OutputExistsError
 from autogradviz.event_log import Log
 from autogradviz.events import RankSeen, RecordingStarted, StepEnded
-from autogradviz.ranks import current_rank
+from autogradviz.ranks import Rank, current_rank
 from autogradviz.trace import Trace
 
 SECOND = 10**9
@@ -74,6 +76,22 @@ def test_ranks_on_several_hosts_have_one_name_for_their_run(monkeypatch, variabl
     for key, value in {"RANK": "1", "WORLD_SIZE": "2", **variables}.items():
         monkeypatch.setenv(key, value)
     assert current_rank().run_name == name
+
+
+def test_last_steps_of_a_killed_rank_are_deleted_only_if_that_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 0, start=10)
+    left = tmp_path / "rank-00000.last.agv"
+    (tmp_path / "rank-00000.agv").rename(left)
+    assert autogradviz.load(tmp_path).ranks == (0,)
+    rank = Rank(rank=0, world_size=2, local_rank=0, restart_count=0, run_name="job")
+    with pytest.raises(OutputExistsError, match="rank-00000.last.agv"):
+        TraceFile(str(tmp_path), "train", overwrite=False, rank=rank).check()
+    allowed = TraceFile(str(tmp_path), "train", overwrite=True, rank=rank)
+    allowed.check()
+    assert left.exists()
+    allowed.delete_old()
+    assert not left.exists()
 
 
 def test_importing_arrow_starts_no_thread():
