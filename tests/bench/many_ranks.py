@@ -189,9 +189,7 @@ def simulate(random, stage, group, steps, mistake):
         not_finite = mistake == "nan" and step >= 0.9 * steps
         loss = None if not_finite else 2 * 0.997**step + random.uniform(0, 0.05)
         ops = 400 + 40 * stage + 2 * branched
-        found.append(
-            Step(step, True, ops, 11 + branched, now, loss, not_finite, (own,))
-        )
+        found.append(Step(step, True, ops, 11 + branched, now, loss, not_finite, (own,)))
     return tuple(found)
 
 
