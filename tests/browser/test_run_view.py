@@ -70,7 +70,7 @@ def run_scene():
             ),
         ),
         ranks=(
-            rank(ODD, odd=("other ops from step 12 on: 27 ops instead of 25",)),
+            rank(ODD, odd=("other ops, first in step 12: 27 ops instead of 25",)),
             *(rank(number) for number in range(RANKS) if number != ODD),
         ),
         cells=cells(),

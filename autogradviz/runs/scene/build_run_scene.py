@@ -135,7 +135,7 @@ def _notices(run: ReadableRun, peaks: Mapping[int, Mapping[int, int]]) -> list[s
 
 
 def _describe_odd(odd: OddRank) -> str:
-    where = "" if odd.step is None else f" from step {odd.step:,} on"
+    where = "" if odd.step is None else f", first in step {odd.step:,}"
     return f"{_WORDS[odd.aspect]}{where}: {odd.detail}"
 
 
