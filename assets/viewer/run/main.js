@@ -243,7 +243,7 @@ function legendOf(heat, mode, palette) {
   const levels = [1, 9, 17, 24, 32].map((at) => swatch(colors[at]));
   const [low, high] = range.map((value) => formatValue(mode, value));
   return [
-    h("span", {}, low, ...levels, high),
+    h("span", {}, `≤ ${low}`, ...levels, `≥ ${high}`),
     ...(mode === "loss" ? [h("span", {}, swatch(colors[33]), "NaN")] : []),
   ];
 }
